@@ -1,0 +1,68 @@
+"""The worker's settings, read once from ``HARNESS_*`` environment variables. Only this module reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from harness_worker.errors import ConfigError
+
+PREFIX = "HARNESS_"
+
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
+
+    The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are those of design §5.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
+    home: Path = Field(default=Path(".harness"), description="where `harness up` keeps its data")
+    database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
+    redis_url: str | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
+    broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
+
+    grace_s: Seconds = 20.0
+    lease_ttl_s: Seconds = 6.0
+    heartbeat_s: Seconds = 2.0
+    look_s: Seconds = 2.0
+    reconcile_s: Seconds = 2.0
+    hard_limit_slack_s: Seconds = 1.5
+    late_grace_s: Seconds = 2.0
+    model_timeout_s: Seconds = 600.0
+    attempt_cap: Annotated[int, Field(ge=1, le=100)] = 3
+    max_tool_timeout_s: Seconds = 45.0
+    visibility_timeout_s: Seconds = 120.0
+    artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
+    artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+
+
+def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's value
+    """The settings of this process.
+
+    Args:
+        **overrides: Values that win over the environment, by field name; ``None`` is ignored.
+
+    Raises:
+        ConfigError: A value is not allowed; the message names its variable and says what is.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as invalid:
+        raise ConfigError("\n".join(_complaint(error) for error in invalid.errors())) from None
+
+
+def _complaint(error: Mapping[str, Any]) -> str:
+    name = PREFIX + str(error["loc"][0]).upper() if error["loc"] else PREFIX.rstrip("_")
+    return f"{name}={error.get('input')!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

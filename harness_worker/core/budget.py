@@ -1,0 +1,60 @@
+"""What a turn may use and what it has used (document 000, TurnBudget)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLimits:
+    """Limits of one turn; ``None`` is no limit. Dollars are US dollars, times seconds."""
+
+    max_steps: int = 6
+    max_tool_calls: int = 6
+    max_reflections: int = 4
+    max_tokens: int | None = None
+    max_dollars: float = 1.00
+    timeout_s: float = 60.0
+
+    def clamped(self, wanted: Mapping[str, Any] | None) -> BudgetLimits:
+        """These limits with each wanted one put in place, never above ours."""
+        names = {f.name for f in fields(self)}
+        merged = {name: getattr(self, name) for name in names}
+        for name, value in (wanted or {}).items():
+            if value is not None and name in names:
+                cap = merged[name]
+                merged[name] = value if cap is None else min(value, cap)
+        return BudgetLimits(**merged)
+
+
+DEFAULT_LIMITS = BudgetLimits()
+
+
+def agent_limits(mapping: Mapping[str, Any] | None) -> BudgetLimits:
+    """An agent's budget mapping as limits: a missing or null key has the global default."""
+    given = {name: value for name, value in (mapping or {}).items() if value is not None}
+    return BudgetLimits(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a turn has used so far. Cached tokens are not in ``input_tokens``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    dollars: float = 0.0
+    steps: int = 0
+    tool_calls: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """The sum, field by field."""
+        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    @property
+    def tokens(self) -> int:
+        """All tokens of all classes."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens

@@ -1,0 +1,136 @@
+"""What became of a tool call: a closed union of frozen values (document 000, "Typed ToolOutcomes")."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+class DenialReason(StrEnum):
+    """Why a call was not run."""
+
+    DUPLICATE = "duplicate"
+    BLOCKED = "blocked"
+    PRE_HOOK = "pre_hook"
+    VALIDATION = "validation"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    APPROVAL = "approval"
+    WRITE_DENIED = "write_denied"
+    NOT_RUN = "not_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionResult:
+    """The tool returned. ``output`` is what the model reads."""
+
+    call_id: str
+    tool_name: str
+    output: str
+    elapsed_ms: float
+    was_coerced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTimeout:
+    """The call's time ended first."""
+
+    call_id: str
+    tool_name: str
+    deadline_s: float
+    elapsed_ms: float = 0.0
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailure:
+    """The tool raised, returned an error, died too often, or ended in doubt (``outcome_unknown: …``)."""
+
+    call_id: str
+    tool_name: str
+    error: str
+    retryable: bool = True
+    elapsed_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDenied:
+    """The call never started."""
+
+    call_id: str
+    tool_name: str
+    reason: DenialReason
+    details: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolArtifactReference:
+    """The output was too long for the context and is stored aside."""
+
+    call_id: str
+    tool_name: str
+    artifact_id: str
+    summary: str
+    size_chars: int
+    elapsed_ms: float
+    was_coerced: bool = False
+
+
+ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (ToolExecutionResult, ToolTimeout, ToolFailure, ToolDenied, ToolArtifactReference)
+}
+
+
+def content_of(outcome: ToolOutcome) -> str:
+    """What the model reads of an outcome."""
+    match outcome:
+        case ToolExecutionResult():
+            return outcome.output
+        case ToolTimeout():
+            return f"timeout: {outcome.tool_name} did not finish within {outcome.deadline_s:g} s"
+        case ToolFailure():
+            return outcome.error
+        case ToolDenied():
+            return f"denied: {outcome.reason.value}: {outcome.details}"
+        case ToolArtifactReference():
+            return f"{outcome.artifact_id}: {outcome.summary}"
+        case _:
+            assert_never(outcome)
+
+
+def is_error(outcome: ToolOutcome) -> bool:
+    """Whether the model is told that the call did not succeed."""
+    return isinstance(outcome, ToolTimeout | ToolFailure | ToolDenied)
+
+
+def is_unknown(outcome: ToolOutcome) -> bool:
+    """Whether a write started and nobody can say how it ended."""
+    return isinstance(outcome, ToolFailure) and outcome.error.startswith(OUTCOME_UNKNOWN)
+
+
+def elapsed_ms_of(outcome: ToolOutcome) -> float:
+    """How long the tool's body ran, in milliseconds; zero if it never did."""
+    return 0.0 if isinstance(outcome, ToolDenied) else outcome.elapsed_ms
+
+
+def to_record(outcome: ToolOutcome) -> dict[str, Any]:
+    """An outcome as a JSON object; ``kind`` is its class name."""
+    return {"kind": type(outcome).__name__, **asdict(outcome)}
+
+
+def from_record(record: dict[str, Any]) -> ToolOutcome:
+    """The outcome that :func:`to_record` made ``record`` of.
+
+    Raises:
+        KeyError: The record's kind is none of the five.
+    """
+    fields = dict(record)
+    kind = _KINDS[fields.pop("kind")]
+    if kind is ToolDenied:
+        fields["reason"] = DenialReason(fields["reason"])
+    return kind(**fields)

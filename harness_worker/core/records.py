@@ -1,0 +1,132 @@
+"""The rows the protocol works on, as frozen values. A field here is a column there (``schema.py``).
+
+Times are seconds since the epoch, by the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.effects import Effect
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.wire import StopReason, TurnStatus
+
+
+class CallStatus(StrEnum):
+    """Where a call stands. ``pending``: dispatched, not known to have started."""
+
+    PLANNED = "planned"
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One user message worked to an answer.
+
+    The driving fields are those of design §5: ``fence`` rises with each claim, ``owner`` holds the turn until
+    ``lease_until``, ``wake_at`` is when somebody must look if nothing happens, ``wakes`` counts nudges that met a
+    live lease, ``version`` rises with each coordinator commit. ``step`` counts committed assistant messages.
+    """
+
+    id: str
+    tenant: str
+    session_id: str
+    agent: str
+    status: TurnStatus
+    input: str
+    priority: str
+    budget: BudgetLimits
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    parallel: bool | None = None
+    system_prompt_override: str | None = None
+    skill_context: str | None = None
+    stop_reason: StopReason | None = None
+    output_text: str = ""
+    error: Mapping[str, str] | None = None
+    used: Usage = field(default_factory=Usage)
+    step: int = 0
+    last_seq: int = 0
+    message_count: int = 0
+    cancel_requested: bool = False
+    deadline_at: float = 0.0
+    fence: int = 0
+    owner: str | None = None
+    lease_until: float | None = None
+    visit_deadline: float | None = None
+    wake_at: float | None = None
+    wakes: int = 0
+    looks: int = 0
+    version: int = 0
+    created_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One tool call of a turn's step.
+
+    ``attempt`` rises only when the call is really run again; ``lease_until`` and ``runner`` belong to a running
+    write; ``deadline_at`` is the turn's until the call is admitted. ``collected`` says its result message stands.
+    """
+
+    turn_id: str
+    step: int
+    position: int
+    tool_use_id: str
+    tool: str
+    effect: Effect | None
+    arguments: Mapping[str, Any]
+    wave: int
+    retry_safe: bool
+    timeout_s: float
+    queue: str
+    idempotency_key: str
+    status: CallStatus = CallStatus.PLANNED
+    attempt: int = 1
+    lease_until: float | None = None
+    runner: str | None = None
+    deadline_at: float | None = None
+    outcome: ToolOutcome | None = None
+    collected: bool = False
+    worker: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+
+    @property
+    def call_id(self) -> str:
+        """``"{step}.{position}"``."""
+        return f"{self.step}.{self.position}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the gate decides its outcome; SQL decides every other call's."""
+        return self.effect is Effect.READ_ONLY
+
+    @property
+    def is_open(self) -> bool:
+        """Dispatched and not ended."""
+        return self.status in (CallStatus.PENDING, CallStatus.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of the history, Anthropic-shaped; ``position`` counts from 0 within its turn."""
+
+    role: str
+    content: Any
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventDraft:
+    """A durable event before its commit gives it a ``seq``."""
+
+    type: str
+    data: Mapping[str, Any]

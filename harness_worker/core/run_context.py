@@ -1,0 +1,30 @@
+"""What a tool may know about the call it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness_worker.core.deadline import DeadlineToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Given to a tool that takes a parameter ``ctx``.
+
+    Args:
+        turn_id: The turn the call belongs to.
+        call_id: ``"{step}.{position}"``, unique in the turn.
+        session_id: The conversation.
+        tenant: On whose behalf the turn runs.
+        attempt: From 1; rises when the call is run again after a crash.
+        idempotency_key: The same over all attempts of a call; an external effect must be keyed by it.
+        deadline: When the call's time is over.
+    """
+
+    turn_id: str
+    call_id: str
+    session_id: str
+    tenant: str
+    attempt: int
+    idempotency_key: str
+    deadline: DeadlineToken

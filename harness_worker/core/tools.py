@@ -1,0 +1,83 @@
+"""Tools and agents as values: what a registration says, checked and complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from harness_worker.core.effects import Effect
+from harness_worker.core.run_context import RunContext
+
+Arguments: TypeAlias = dict[str, Any]
+ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundArguments:
+    """Arguments that fit a tool's schema.
+
+    Args:
+        values: The arguments as run, a JSON object.
+        was_coerced: Whether a value had to be converted to fit.
+    """
+
+    values: Arguments
+    was_coerced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """One registered tool.
+
+    Args:
+        name: Matches ``[A-Za-z0-9_-]{1,64}``.
+        description: What the model reads about it.
+        schema: JSON Schema of its arguments, an object.
+        effect: ``None`` is unknown: sequential.
+        idempotent: ReplayControl's word: asked twice, it need not run twice.
+        retry_safe: The same call may be run again with the same ``ctx.idempotency_key`` after a crash.
+        timeout_s: The tool's own cap, in seconds, from the moment it is admitted.
+        queue: The Celery queue its calls go to.
+        approval: Whether a person has to agree before it runs.
+        lock: Template of a cross-turn resource lock, or ``None``.
+        bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
+        keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
+        invoke: Runs the tool on bound arguments and returns what its function returned.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    effect: Effect | None
+    idempotent: bool
+    retry_safe: bool
+    timeout_s: float
+    queue: str
+    approval: ApprovalPolicy
+    lock: str | None
+    bind: Callable[[Arguments], BoundArguments]
+    keys: Callable[[Arguments], tuple[str, ...] | None]
+    invoke: Callable[[Arguments, RunContext], object]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the tool may share a wave with others."""
+        return self.effect is Effect.READ_ONLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """One registered agent: a model, a system text, and the tools it may use."""
+
+    name: str
+    model: str
+    system: str
+    tools: tuple[ToolSpec, ...]
+    budget: Mapping[str, float | int | None] = field(default_factory=dict[str, float | int | None])
+    parallel: bool = True
+    hooks: tuple[object, ...] = ()
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool of that name, if the agent has it."""
+        return next((tool for tool in self.tools if tool.name == name), None)

@@ -1,0 +1,82 @@
+"""The errors of the harness.
+
+HarnessError
+├── ConfigError          a setting, a registration or an option is wrong; the message says which and how to mend it
+├── WireError            a message or a body does not have the agreed shape
+├── TransientError       worth trying again: a broker, a database or a provider did not answer
+├── PermanentError       not worth trying again
+│   ├── ModelError       the model's provider refused or failed for good; ends the turn
+│   └── ScriptExhausted  a scripted model has no line for this step
+├── InvariantError       the harness broke one of its own rules: a bug
+├── ArgumentsInvalid     a tool call's arguments do not fit the tool's schema
+├── UnserialisableResult a tool returned what JSON cannot hold
+├── ToolError            raised by a tool: the model reads its message
+└── ToolTransientError   raised by a tool: tried again unseen where the tool is retry_safe
+"""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """Root of every error the harness raises on purpose."""
+
+
+class ConfigError(HarnessError):
+    """A setting, a registration or an option is wrong."""
+
+
+class WireError(HarnessError):
+    """A message or a body does not have the agreed shape."""
+
+
+class TransientError(HarnessError):
+    """Something outside did not answer; the same request may work later."""
+
+
+class PermanentError(HarnessError):
+    """The same request will fail again."""
+
+
+class ModelError(PermanentError):
+    """The model's provider refused the request or failed for good."""
+
+
+class ScriptExhausted(PermanentError):  # noqa: N818 - named after the stop reason it leads to
+    """A scripted model has no line for the step it was asked for."""
+
+
+class InvariantError(HarnessError):
+    """The harness broke one of its own rules."""
+
+
+class ArgumentsInvalid(HarnessError):  # noqa: N818 - reads as what it says
+    """A tool call's arguments do not fit the tool's schema.
+
+    Args:
+        problems: One line an argument, each naming it.
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class UnserialisableResult(HarnessError):  # noqa: N818 - reads as what it says
+    """A tool returned a value that JSON cannot hold; the message names its type and path."""
+
+
+class ToolError(HarnessError):
+    """Raise from a tool to fail with a message for the model.
+
+    Args:
+        message: What the model reads, verbatim.
+        retryable: Whether the model may ask again; ``False`` blocks the tool for the rest of the turn.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class ToolTransientError(ToolError):
+    """Raise from a tool for a passing fault; retried with backoff within the deadline if the tool is ``retry_safe``."""

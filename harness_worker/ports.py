@@ -1,0 +1,372 @@
+"""What the application needs from the outside: one Protocol a collaborator.
+
+Each port has one contract suite in ``tests/contract`` that its fake and its real adapter both pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from harness_worker.core.budget import Usage
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.records import Call, EventDraft, Message, Turn
+from harness_worker.core.tools import AgentSpec, ToolSpec
+
+T = TypeVar("T")
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Monotonic time of this process."""
+
+    def monotonic(self) -> float:
+        """Seconds since some point in the past."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return after ``seconds``."""
+        ...
+
+
+# --- the store ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A turn and the calls of its latest step, read under the turn's lock.
+
+    Args:
+        now: The database's clock, seconds since the epoch.
+        turn: The turn.
+        calls: Its calls that are not collected yet, and all of the latest step, by position.
+    """
+
+    now: float
+    turn: Turn
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[T]):
+    """What a pure rule makes of a snapshot.
+
+    Args:
+        result: What the caller learns.
+        turn: The turn as it shall be; ``None`` leaves it.
+        calls: Calls as they shall be, old ones changed or new ones.
+        messages: Messages to append.
+        events: Durable events to append, in order.
+    """
+
+    result: T
+    turn: Turn | None = None
+    calls: tuple[Call, ...] = ()
+    messages: tuple[Message, ...] = ()
+    events: tuple[EventDraft, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Metadata of an oversized output stored aside."""
+
+    id: str
+    tenant: str
+    session_id: str
+    turn_id: str
+    call_id: str
+    url: str
+    size_bytes: int
+    summary: str
+    ttl_s: float
+
+
+class TurnStore(Protocol):
+    """The only truth. Every method is one transaction; raises ``TransientError`` when the database does not answer."""
+
+    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
+        """Lock the turn, let ``decide`` say what becomes of it, write that, commit, then send its events.
+
+        ``decide`` is pure and may be called again. Returns its result, or ``None`` if there is no such turn.
+        """
+        ...
+
+    def insert_turn(self, turn: Turn) -> None:
+        """Add a queued turn with its user message and ``turn.queued``; the database sets its times.
+
+        ``turn.deadline_at`` is ignored: it becomes the database's now plus the budget's ``timeout_s``.
+        """
+        ...
+
+    def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
+        """The turn and all its calls, ordered by step and position; no lock."""
+        ...
+
+    def history(self, turn_id: str) -> tuple[Message, ...]:
+        """The turn's messages in order."""
+        ...
+
+    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
+        ...
+
+    def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
+        """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
+        ...
+
+    def lose_call(self, run: RunningCall) -> None:
+        """End the lease of a running write whose process is known to be dead."""
+        ...
+
+    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
+        """Turns that somebody must look at and nobody does, as (id, priority); pushes their ``wake_at`` on."""
+        ...
+
+    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """Replace what ``app`` published before."""
+        ...
+
+    def add_artifact(self, artifact: Artifact) -> None:
+        """Record an artifact's metadata."""
+        ...
+
+
+# --- the gate -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCall:
+    """One (call, attempt) in one process. ``runner`` names the process: ``host/pid``."""
+
+    turn_id: str
+    call_id: str
+    attempt: int
+    runner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePass:
+    """A call about to be dispatched, as the gate learns of it.
+
+    Args:
+        call_id: Which call.
+        attempt: Which attempt of it.
+        remaining_ms: How long it may still be admitted and run: the turn's remaining time.
+        ticket: What a read needs to run: the fields of :class:`Ticket`, as JSON. Empty for a write.
+    """
+
+    call_id: str
+    attempt: int
+    remaining_ms: int
+    ticket: str = ""
+
+
+class ReadState(StrEnum):
+    """What the gate knows of a read whose outcome it does not hold."""
+
+    EXPIRED = "expired"
+    CLOSED = "closed"
+    GONE = "gone"
+    UNADMITTED = "unadmitted"
+    LOST = "lost"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledRead:
+    """One read as ``settle`` found it: an accepted completion, or a state.
+
+    Args:
+        call_id: Which call.
+        state: ``None`` if there is a completion.
+        completion: What ``complete`` recorded, JSON.
+        started_at: When the attempt was admitted, seconds since the epoch by the gate's clock.
+        finished_at: When it completed, likewise.
+        worker: The runner that was admitted.
+    """
+
+    call_id: str
+    state: ReadState | None
+    completion: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    worker: str | None = None
+
+
+class Admission(StrEnum):
+    """The gate's answer to a tool that wants to start."""
+
+    OK = "ok"
+    CLOSED = "closed"
+    DONE = "done"
+    DUPLICATE = "duplicate"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The answer, and for ``OK`` how long the call may run and its ticket."""
+
+    answer: Admission
+    remaining_ms: int = 0
+    ticket: str = ""
+
+
+class Gate(Protocol):
+    """Decides whether a result may still be written. Every method is atomic; deadlines are remaining milliseconds."""
+
+    def raise_fence(self, turn_id: str, fence: int) -> bool:
+        """Let ``fence`` in: creates a missing gate, reopens for a higher fence; False if a higher one is there."""
+        ...
+
+    def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
+        """Read the state of each (call, attempt) and close what is expired, lost or, with ``close``, everything."""
+        ...
+
+    def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
+        """Register attempts before they are sent; False if the gate is missing, closed or ahead of ``fence``."""
+        ...
+
+    def close(self, turn_id: str, fence: int) -> None:
+        """Shut the gate for every call, unless a higher fence holds it."""
+        ...
+
+    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+        """Ask to start a read: at most one OK for each (call, attempt)."""
+        ...
+
+    def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
+        """Whether a write may start: False only if the gate is closed or knows a higher attempt; missing is True."""
+        ...
+
+    def complete(self, run: RunningCall, completion: str) -> bool:
+        """Record a read's completion; False if it came too late: closed, superseded, expired or flushed."""
+        ...
+
+    def beat(self, runs: Sequence[RunningCall]) -> None:
+        """Say that these reads are alive."""
+        ...
+
+    def lose(self, run: RunningCall) -> None:
+        """Say that this read's process is known to be dead."""
+        ...
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One model call.
+
+    Args:
+        model: As the agent names it.
+        system: The system text.
+        tools: The tools offered.
+        messages: The history, Anthropic-shaped.
+        step: Number of assistant messages this turn has committed.
+        metadata: The turn's metadata.
+        timeout_s: How long the call may take.
+    """
+
+    model: str
+    system: str
+    tools: tuple[ToolSpec, ...]
+    messages: tuple[Message, ...]
+    step: int
+    metadata: Mapping[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReply:
+    """What the model said: Anthropic content blocks, its stop reason, and what it cost."""
+
+    content: tuple[dict[str, Any], ...]
+    stop_reason: str
+    usage: Usage
+
+
+class ModelClient(Protocol):
+    """Calls a model."""
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """One reply.
+
+        Raises:
+            TransientError: Trying again may help; nothing was said yet.
+            ModelError: The provider refused or failed for good.
+            ScriptExhausted: A script has no such step.
+        """
+        ...
+
+
+# --- dispatch, artifacts, events ------------------------------------------------------------------------------------
+
+
+class Dispatcher(Protocol):
+    """Sends work. Nothing here waits for it; a lost message is found by the reconciler."""
+
+    def advance(self, turn_id: str, priority: str) -> None:
+        """Ask some coordinator to look at the turn."""
+        ...
+
+    def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """Run reads side by side, then advance."""
+        ...
+
+    def chain(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """Run calls one after the other, then advance."""
+        ...
+
+
+class BlobStore(Protocol):
+    """Keeps the bytes of artifacts."""
+
+    def put(self, key: str, data: bytes) -> str:
+        """Store ``data`` and return its URL."""
+        ...
+
+    def get(self, url: str) -> bytes:
+        """The bytes.
+
+        Raises:
+            PermanentError: There is nothing at that URL.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A durable event as its commit made it; ``at`` in seconds since the epoch."""
+
+    turn_id: str
+    seq: int
+    type: str
+    at: float
+    data: Mapping[str, Any]
+
+
+class EventSink(Protocol):
+    """Carries committed events to those who watch; may lose them, SQL has them."""
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Publish; never raises."""
+        ...
+
+
+class SoftDeadline(Protocol):
+    """Stops a tool's body when its time is over."""
+
+    def __call__(self, remaining_s: float) -> AbstractContextManager[None]:
+        """Within the context, raise ``DeadlineReached`` in the body after ``remaining_s`` seconds."""
+        ...
+
+
+class DeadlineReached(BaseException):
+    """Raised inside a tool's body when its time is over; not an ``Exception``, so that few tools swallow it."""

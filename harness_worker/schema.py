@@ -1,0 +1,177 @@
+"""The SQL tables, shared with the gateway. SQLAlchemy Core; Alembic makes them (``adapters/sql/migrations``).
+
+Times are seconds since the epoch as double precision, by the database's clock (:func:`db_now`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+metadata = MetaData()
+
+
+class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
+    """The database's clock now, in seconds since the epoch; moves within a transaction."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(db_now, "sqlite")
+def _sqlite_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(db_now, "postgresql")
+def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401
+    return "(extract(epoch from clock_timestamp())::double precision)"
+
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(255), nullable=False),
+    Column("session_id", String(255), nullable=False),
+    Column("agent", String(255), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("stop_reason", String(32)),
+    Column("input", Text, nullable=False),
+    Column("priority", String(32), nullable=False),
+    Column("metadata", JSON, nullable=False),
+    Column("parallel", Boolean),
+    Column("system_prompt_override", Text),
+    Column("skill_context", Text),
+    Column("output_text", Text, nullable=False, server_default=""),
+    Column("error", JSON(none_as_null=True)),
+    Column("budget", JSON, nullable=False),
+    Column("used", JSON, nullable=False),
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("last_seq", Integer, nullable=False, server_default="0"),
+    Column("message_count", Integer, nullable=False, server_default="0"),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("deadline_at", Double, nullable=False),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("owner", String(255)),
+    Column("lease_until", Double),
+    Column("visit_deadline", Double),
+    Column("wake_at", Double),
+    Column("wakes", BigInteger, nullable=False, server_default="0"),
+    Column("looks", Integer, nullable=False, server_default="0"),
+    Column("version", BigInteger, nullable=False, server_default="0"),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Index("turns_due", "wake_at"),
+    Index("turns_listed", "tenant", "created_at", "id"),
+    Index("turns_session", "session_id", "created_at"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("role", String(32), nullable=False),
+    Column("content", JSON, nullable=False),
+    PrimaryKeyConstraint("turn_id", "position"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("tool_use_id", String(255), nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("effect", String(32)),
+    Column("arguments", JSON, nullable=False),
+    Column("wave", Integer, nullable=False),
+    Column("retry_safe", Boolean, nullable=False),
+    Column("timeout_s", Double, nullable=False),
+    Column("queue", String(255), nullable=False),
+    Column("idempotency_key", String(255), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("lease_until", Double),
+    Column("runner", String(255)),
+    Column("deadline_at", Double),
+    Column("outcome", JSON(none_as_null=True)),
+    Column("collected", Boolean, nullable=False),
+    Column("worker", String(255)),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    PrimaryKeyConstraint("turn_id", "step", "position"),
+)
+
+turn_events = Table(
+    "turn_events",
+    metadata,
+    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("type", String(64), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("data", JSON, nullable=False),
+    PrimaryKeyConstraint("turn_id", "seq"),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(255), nullable=False),
+    Column("session_id", String(255), nullable=False),
+    Column("turn_id", String(64), nullable=False),
+    Column("call_id", String(64), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Index("artifacts_expiry", "expires_at"),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("app", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("tools", JSON, nullable=False),
+    Column("budget", JSON, nullable=False),
+    Column("parallel", Boolean, nullable=False),
+    Column("published_at", Double, nullable=False),
+)
+"""The catalogue that workers publish and the gateway validates against. ``budget`` is complete: the agent's caps."""
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant", String(255), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("turn_id", String(64), nullable=False),
+    Column("status_code", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    PrimaryKeyConstraint("tenant", "key"),
+)
+"""Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256."""
