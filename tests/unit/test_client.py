@@ -1,0 +1,75 @@
+"""The gateway client, against transports that answer as the contract says; no network."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+
+
+def _client(answer: httpx.Response, seen: list[httpx.Request] | None = None) -> GatewayClient:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if seen is not None:
+            seen.append(request)
+        return answer
+
+    return GatewayClient("http://gateway/", "key-1", transport=httpx.MockTransport(handle))
+
+
+def test_client_create_turn_sends_headers_and_body() -> None:
+    """A turn is posted with its key, its idempotency key and how long the gateway may wait."""
+    seen: list[httpx.Request] = []
+    with _client(httpx.Response(202, json={"id": "t1"}), seen) as client:
+        turn = client.create_turn({"agent": "a", "input": "hi"}, wait_s=20, idempotency_key="k")
+    assert turn == {"id": "t1"}
+    assert seen[0].url == "http://gateway/v1/turns"
+    assert json.loads(seen[0].content) == {"agent": "a", "input": "hi"}
+    expected = {"prefer": "wait=20", "idempotency-key": "k", "authorization": "Bearer key-1"}
+    assert {name: seen[0].headers[name] for name in expected} == expected
+
+
+def test_client_new_events_follows_pages() -> None:
+    """Events are read to the end, however many pages they take."""
+    pages = {"0": {"data": [{"seq": 1}], "next": 1}, "1": {"data": [{"seq": 2}], "next": None}}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=pages[request.url.params["after"]])
+
+    client = GatewayClient("http://gateway", transport=httpx.MockTransport(handle))
+    assert [event["seq"] for event in client.new_events("t1")] == [1, 2]
+
+
+def test_client_refusal_carries_the_problem() -> None:
+    """A problem document becomes an error with its status, code, detail and the places it names."""
+    errors = [{"loc": ["input"], "msg": "must be a string"}]
+    problem = {"status": 422, "code": "invalid_request", "detail": "bad body", "title": "Invalid", "errors": errors}
+    with pytest.raises(RequestRefused) as refused:
+        _client(httpx.Response(422, json=problem)).create_turn({})
+    assert (refused.value.status, refused.value.code) == (422, "invalid_request")
+    assert "bad body\n  input: must be a string" in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [200, 502])
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"[[]]"])
+def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> None:
+    """An answer that is not the gateway's says so instead of failing to parse."""
+    request = httpx.Request("GET", "http://gateway/v1/agents")
+    with pytest.raises(RequestRefused, match="is it the gateway"):
+        _client(httpx.Response(status, content=body, request=request)).agents()
+
+
+def test_client_no_connection_says_how_to_start() -> None:
+    """When nothing listens, the message names the address and the command that starts a stack."""
+    with GatewayClient("http://127.0.0.1:9") as client, pytest.raises(StackUnreachable) as broken:
+        client.ready()
+    assert "http://127.0.0.1:9" in str(broken.value)
+    assert "harness up --app" in str(broken.value)
+
+
+def test_client_ready_is_false_while_the_gateway_says_no() -> None:
+    """A 503 of /readyz is an answer, not an error."""
+    problem = {"status": 503, "code": "not_ready", "title": "Not ready", "detail": "no broker"}
+    assert _client(httpx.Response(503, json=problem)).ready() is False
