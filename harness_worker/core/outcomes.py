@@ -85,6 +85,8 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (ToolExecutionResult, ToolTimeout, ToolFailure, ToolDenied, ToolArtifactReference)
 }
 
+_DERIVED = frozenset({"kind", "content", "is_error"})
+
 
 def content_of(outcome: ToolOutcome) -> str:
     """What the model reads of an outcome."""
@@ -119,8 +121,13 @@ def elapsed_ms_of(outcome: ToolOutcome) -> float:
 
 
 def to_record(outcome: ToolOutcome) -> dict[str, Any]:
-    """An outcome as a JSON object; ``kind`` is its class name."""
-    return {"kind": type(outcome).__name__, **asdict(outcome)}
+    """An outcome as a JSON object.
+
+    ``kind`` is its class name; ``content`` and ``is_error`` are what the model is told, so that a reader of the
+    record need not know the five classes.
+    """
+    told = {"content": content_of(outcome), "is_error": is_error(outcome)}
+    return {"kind": type(outcome).__name__, **asdict(outcome), **told}
 
 
 def from_record(record: dict[str, Any]) -> ToolOutcome:
@@ -129,8 +136,8 @@ def from_record(record: dict[str, Any]) -> ToolOutcome:
     Raises:
         KeyError: The record's kind is none of the five.
     """
-    fields = dict(record)
-    kind = _KINDS[fields.pop("kind")]
+    fields = {name: value for name, value in record.items() if name not in _DERIVED}
+    kind = _KINDS[record["kind"]]
     if kind is ToolDenied:
         fields["reason"] = DenialReason(fields["reason"])
     return kind(**fields)
