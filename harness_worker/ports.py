@@ -9,12 +9,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.outcomes import ToolOutcome
-from harness_worker.core.records import Call, EventDraft, Message, Turn
+from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec, ToolSpec
+
+__all__ = [
+    "Admission",
+    "Admitted",
+    "Artifact",
+    "BlobStore",
+    "Clock",
+    "DeadlineReached",
+    "Decision",
+    "Dispatcher",
+    "Event",
+    "EventSink",
+    "Gate",
+    "GatePass",
+    "ModelClient",
+    "ModelReply",
+    "ModelRequest",
+    "ReadState",
+    "RunningCall",
+    "SettledRead",
+    "Snapshot",
+    "SoftDeadline",
+    "TurnStore",
+]
 
 T = TypeVar("T")
 
@@ -35,55 +60,6 @@ class Clock(Protocol):
 
 
 # --- the store ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A turn and the calls of its latest step, read under the turn's lock.
-
-    Args:
-        now: The database's clock, seconds since the epoch.
-        turn: The turn.
-        calls: Its calls that are not collected yet, and all of the latest step, by position.
-    """
-
-    now: float
-    turn: Turn
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[T]):
-    """What a pure rule makes of a snapshot.
-
-    Args:
-        result: What the caller learns.
-        turn: The turn as it shall be; ``None`` leaves it.
-        calls: Calls as they shall be, old ones changed or new ones.
-        messages: Messages to append.
-        events: Durable events to append, in order.
-    """
-
-    result: T
-    turn: Turn | None = None
-    calls: tuple[Call, ...] = ()
-    messages: tuple[Message, ...] = ()
-    events: tuple[EventDraft, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """Metadata of an oversized output stored aside."""
-
-    id: str
-    tenant: str
-    session_id: str
-    turn_id: str
-    call_id: str
-    url: str
-    size_bytes: int
-    summary: str
-    ttl_s: float
 
 
 class TurnStore(Protocol):
@@ -131,10 +107,6 @@ class TurnStore(Protocol):
         """Replace what ``app`` published before."""
         ...
 
-    def add_artifact(self, artifact: Artifact) -> None:
-        """Record an artifact's metadata."""
-        ...
-
 
 # --- the gate -------------------------------------------------------------------------------------------------------
 
@@ -164,38 +136,6 @@ class GatePass:
     attempt: int
     remaining_ms: int
     ticket: str = ""
-
-
-class ReadState(StrEnum):
-    """What the gate knows of a read whose outcome it does not hold."""
-
-    EXPIRED = "expired"
-    CLOSED = "closed"
-    GONE = "gone"
-    UNADMITTED = "unadmitted"
-    LOST = "lost"
-    LIVE = "live"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledRead:
-    """One read as ``settle`` found it: an accepted completion, or a state.
-
-    Args:
-        call_id: Which call.
-        state: ``None`` if there is a completion.
-        completion: What ``complete`` recorded, JSON.
-        started_at: When the attempt was admitted, seconds since the epoch by the gate's clock.
-        finished_at: When it completed, likewise.
-        worker: The runner that was admitted.
-    """
-
-    call_id: str
-    state: ReadState | None
-    completion: str | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
-    worker: str | None = None
 
 
 class Admission(StrEnum):

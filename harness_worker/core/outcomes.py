@@ -68,13 +68,14 @@ class ToolDenied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolArtifactReference:
-    """The output was too long for the context and is stored aside."""
+    """The output was too long for the context and is stored aside at ``url``."""
 
     call_id: str
     tool_name: str
     artifact_id: str
     summary: str
-    size_chars: int
+    url: str
+    size_bytes: int
     elapsed_ms: float
     was_coerced: bool = False
 

@@ -1,0 +1,61 @@
+"""What a pure rule is given and what it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from harness_worker.core.records import Call, EventDraft, Message, Turn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Metadata of an oversized output stored aside."""
+
+    id: str
+    tenant: str
+    session_id: str
+    turn_id: str
+    call_id: str
+    url: str
+    size_bytes: int
+    summary: str
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A turn and the calls of its latest step, read under the turn's lock.
+
+    Args:
+        now: The database's clock, seconds since the epoch.
+        turn: The turn.
+        calls: Its calls that are not collected yet, and all of the latest step, by position.
+    """
+
+    now: float
+    turn: Turn
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[T]):
+    """What a pure rule makes of a snapshot.
+
+    Args:
+        result: What the caller learns.
+        turn: The turn as it shall be; ``None`` leaves it.
+        calls: Calls as they shall be, old ones changed or new ones.
+        messages: Messages to append.
+        events: Durable events to append, in order.
+        artifacts: Metadata rows to add.
+    """
+
+    result: T
+    turn: Turn | None = None
+    calls: tuple[Call, ...] = ()
+    messages: tuple[Message, ...] = ()
+    events: tuple[EventDraft, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
