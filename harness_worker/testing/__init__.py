@@ -1,0 +1,3 @@
+"""What tests need: real servers from wheels, and waiting with a deadline."""
+
+from __future__ import annotations

@@ -1,0 +1,56 @@
+"""The servers that tests run against: given ones, or real ones started from wheels.
+
+Every service is a context manager that leaves neither process nor directory behind; a killed test process takes its
+servers along.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from harness_worker.adapters.embedded.parent_death import guarded
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.adapters.embedded.valkey import answers, find_server, server_command, server_url
+from harness_worker.testing.postgres import PostgresServer, postgres_service
+from harness_worker.testing.processes import running_server
+from harness_worker.testing.temporary import server_directory
+
+REDIS_URL_VARIABLE = "HARNESS_TEST_REDIS_URL"
+DATABASE_URL_VARIABLE = "HARNESS_TEST_DATABASE_URL"
+
+
+@contextmanager
+def valkey_service() -> Generator[str]:
+    """A Valkey of its own on a free port, without persistence; yields its URL."""
+    with server_directory("valkey") as directory:
+        port = free_port()
+        command = server_command(find_server(bundled_first=True), port=port, directory=directory, durable=False)
+        url = server_url(port)
+        log = directory / "valkey.log"
+        with running_server(guarded(command), log=log, is_ready=lambda: answers(url), stop=signal.SIGKILL):
+            yield url
+
+
+@contextmanager
+def given_or_own_valkey() -> Generator[str]:
+    """The Redis of ``HARNESS_TEST_REDIS_URL``, else one of its own."""
+    given = os.environ.get(REDIS_URL_VARIABLE)  # noqa: TID251 - what the tests run against is theirs to choose
+    if given:
+        yield given
+        return
+    with valkey_service() as url:
+        yield url
+
+
+@contextmanager
+def given_or_own_postgres() -> Generator[PostgresServer]:
+    """The Postgres of ``HARNESS_TEST_DATABASE_URL``, whose user may make databases, else one of its own."""
+    given = os.environ.get(DATABASE_URL_VARIABLE)  # noqa: TID251 - what the tests run against is theirs to choose
+    if given:
+        yield PostgresServer(url=given)
+        return
+    with postgres_service() as server:
+        yield server

@@ -1,0 +1,77 @@
+"""The servers that the other tests run against."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+from sqlalchemy import create_engine, inspect
+
+from harness_worker.adapters.embedded.valkey import answers
+from harness_worker.schema import metadata
+from harness_worker.testing import postgres
+from harness_worker.testing.postgres import postgres_service
+from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
+
+
+def test_valkey_is_a_real_server(valkey_url: str) -> None:
+    """Scripts run in it: it is no imitation."""
+    with Redis.from_url(valkey_url) as client:  # pyright: ignore[reportUnknownMemberType]
+        assert client.eval("return redis.call('TIME')", 0)
+
+
+def test_database_is_migrated_and_fresh(database_url: str) -> None:
+    """Each test finds every table, empty."""
+    engine = create_engine(database_url)
+    assert set(metadata.tables) <= set(inspect(engine).get_table_names())
+    engine.dispose()
+
+
+def test_valkey_service_leaves_nothing_behind() -> None:
+    """After the context the server is gone."""
+    with valkey_service() as url:
+        assert answers(url)
+    assert not answers(url)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_postgres_runs_without_user_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root without user namespaces runs Postgres as another user."""
+    monkeypatch.setattr(postgres, "_may_unshare", lambda: False)
+    with postgres_service() as server:
+        server.drop_database(server.create_database())
+
+
+_HOLDS_SERVERS = """
+import signal
+from harness_worker.testing.postgres import postgres_service
+from harness_worker.testing.services import valkey_service
+with valkey_service() as valkey, postgres_service() as postgres:
+    print(valkey, flush=True)
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_services_end_with_their_process(sig: signal.Signals) -> None:
+    """However a test process ends, no server outlives it."""
+    command = [sys.executable, "-c", _HOLDS_SERVERS]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert holder.stdout is not None
+    url = holder.stdout.readline().strip()
+    children = psutil.Process(holder.pid).children(recursive=True)
+    assert len(children) >= 2
+    holder.send_signal(sig)
+    holder.wait()
+    holder.stdout.close()
+    wait_until(lambda: not any(child.is_running() for child in children), "every server to end")
+    assert not answers(url)
+    if sig is not signal.SIGKILL:
+        assert not list(Path("/tmp").glob(f"harness-testing-{holder.pid}-*"))  # noqa: S108
