@@ -1,0 +1,140 @@
+"""Engines for the two databases, with the timeouts that the leases need (design §4)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from harness_worker.errors import ConfigError
+
+POSTGRES_DRIVER: Final = "postgresql+psycopg"
+_POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
+_READ_ONLY: Final = "harness_read_only"
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long an engine's connections wait, in seconds.
+
+    Args:
+        connect_s: For a new connection (Postgres; libpq knows nothing below 2).
+        statement_s: For one statement, its waits for locks included. Longer than ``idle_s``, so that who waits for
+            a row outlives a stopped process that holds it.
+        idle_s: A transaction that is idle for longer is ended by Postgres; below the lease of a turn.
+        checkout_s: For a free connection of the pool.
+    """
+
+    connect_s: int = 3
+    statement_s: float = 10.0
+    idle_s: float = 5.0
+    checkout_s: float = 10.0
+
+
+WORK: Final = Timeouts()
+BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, checkout_s=1.0)
+"""For heartbeats: give up soon, the next beat follows."""
+
+
+def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10) -> Engine:
+    """An engine for ``sqlite:///FILE`` or ``postgresql://…``; connects to nothing yet.
+
+    On SQLite every transaction takes the write lock at once, except those of :func:`reading`: a transaction that
+    starts as a reader and then writes fails when another wrote meanwhile.
+
+    Raises:
+        ConfigError: The URL is of another kind, or none.
+    """
+    parsed = parse_url(url)
+    if parsed.drivername == "sqlite":
+        return _sqlite_engine(parsed, timeouts, pool_size)
+    return _postgres_engine(parsed, timeouts, pool_size)
+
+
+def parse_url(url: str) -> URL:
+    """The URL with the driver the harness uses.
+
+    Raises:
+        ConfigError: It is not a URL of SQLite or Postgres; the message shows no password.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
+    if parsed.drivername in _POSTGRES_NAMES:
+        return parsed.set(drivername=POSTGRES_DRIVER)
+    if parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:"):
+        return parsed
+    shown = parsed.render_as_string(hide_password=True)
+    raise ConfigError(f"HARNESS_DATABASE_URL={shown}: use sqlite:///FILE or postgresql://…")
+
+
+def reading(engine: Engine) -> Engine:
+    """A view of ``engine`` for transactions that only read: no write lock, no round trips for BEGIN and COMMIT."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(**{_READ_ONLY: True})
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def dispose_inherited(engine: Engine) -> None:
+    """Forget the connections a forked child got from its parent, without closing the parent's sockets."""
+    engine.dispose(close=False)
+
+
+def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
+    wait_s = timeouts.statement_s / 2 if timeouts is not BEAT else timeouts.statement_s
+    engine = create_engine(
+        url,
+        connect_args={"timeout": wait_s, "check_same_thread": False},
+        json_serializer=_encode,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=timeouts.checkout_s,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
+    connection.isolation_level = None  # The driver shall start no transactions of its own.
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    only_reads = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+
+def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
+    return create_engine(
+        url,
+        connect_args=_postgres_arguments(url, timeouts),
+        isolation_level="READ COMMITTED",
+        json_serializer=_encode,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=timeouts.checkout_s,
+        pool_use_lifo=True,
+        use_native_hstore=False,
+    )
+
+
+def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:
+    options = {
+        "statement_timeout": round(timeouts.statement_s * 1000),
+        "idle_in_transaction_session_timeout": round(timeouts.idle_s * 1000),
+        "jit": "off",
+    }
+    ours = " ".join(f"-c {name}={value}" for name, value in options.items())
+    given = url.query.get("options", "")
+    theirs = given if isinstance(given, str) else " ".join(given)
+    arguments: dict[str, Any] = {"options": f"{ours} {theirs}".strip()}  # What the URL says comes last and wins.
+    if "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = timeouts.connect_s
+    return arguments

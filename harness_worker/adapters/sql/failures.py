@@ -1,0 +1,68 @@
+"""What a database's errors mean: try again now, try again later, mend something, or a bug."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import URL
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from harness_worker.errors import ConfigError, InvariantError, TransientError
+
+_AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03"})
+"""Postgres: serialization failure, deadlock, lock not available."""
+
+_AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
+_MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same transaction, nothing of which was committed, is likely to succeed if repeated at once.
+
+    A dead connection counts: the pool has then dropped all of its age, so the next one is fresh.
+    """
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return error.connection_invalidated or state in _AGAIN_STATES or _says(error, _AGAIN_WORDS)
+
+
+@contextmanager
+def translated(url: URL) -> Generator[None]:
+    """Turn the errors of SQLAlchemy into the harness's; passwords are masked.
+
+    Raises:
+        TransientError: The database did not answer, or not in time.
+        ConfigError: The database was never migrated, or by an older version.
+        InvariantError: It refused what the harness asked.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise _meaning(error, url.render_as_string(hide_password=True)) from error
+
+
+def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError | InvariantError:
+    said = _first_line(error)
+    if isinstance(error, DBAPIError) and _says(error, _MISSING_WORDS):
+        return ConfigError(f"the database {where} has not the tables of this version: run `harness migrate` ({said})")
+    if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):
+        return TransientError(f"the database {where} did not answer: {said}")
+    return InvariantError(f"the database {where} refused a statement: {said}")
+
+
+def _is_lost(error: SQLAlchemyError) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _says(error: DBAPIError, words: tuple[str, ...]) -> bool:
+    text = f"{type(error.orig).__name__}: {error.orig}"
+    return any(word in text for word in words)
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

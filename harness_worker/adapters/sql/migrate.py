@@ -1,0 +1,115 @@
+"""Brings a database to the tables of this version (Alembic, run from the package itself)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+
+from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url
+from harness_worker.adapters.sql.failures import translated
+from harness_worker.errors import ConfigError, InvariantError
+
+_SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
+_LOCK: Final = 0x6861726E657373  # "harness": the advisory lock of whoever migrates
+_PATIENT: Final = Timeouts(statement_s=600.0, idle_s=600.0)
+
+
+def head() -> str:
+    """The revision of this version's tables."""
+    revision = _scripts().get_current_head()
+    if revision is None:
+        raise InvariantError("the package has no migrations")
+    return revision
+
+
+def current(url: str) -> str | None:
+    """The revision of the database's tables; ``None`` if it was never migrated.
+
+    Raises:
+        TransientError: The database did not answer.
+        ConfigError: The URL is not one.
+    """
+    with _connected(url) as connection:
+        return _revision(connection)
+
+
+def upgrade(url: str) -> tuple[str | None, str]:
+    """Bring the database to :func:`head`, in one transaction; processes that do so at once wait for each other.
+
+    Returns:
+        The revision it had and the one it has.
+
+    Raises:
+        TransientError: The database did not answer.
+        ConfigError: It is newer than this version, or the URL is not one.
+    """
+    _make_room(url)
+    with _connected(url) as connection:
+        _wait_for_others(connection)
+        before = _revision(connection)
+        _check_known(before, connection.engine)
+        command.upgrade(_config(connection), "head")
+        connection.commit()
+    return before, head()
+
+
+def _check_known(revision: str | None, engine: Engine) -> None:
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is None or revision in known:
+        return
+    where = engine.url.render_as_string(hide_password=True)
+    raise ConfigError(
+        f"the database {where} is at revision {revision}, newer than this version of the harness, which knows "
+        f"{head()} at most: install the newer version, or use another database"
+    )
+
+
+def _make_room(url: str) -> None:
+    parsed = parse_url(url)
+    if parsed.drivername != "sqlite" or parsed.database is None:
+        return
+    directory = Path(parsed.database).parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"HARNESS_DATABASE_URL={url}: cannot make {directory}: {error.strerror}") from error
+
+
+@contextmanager
+def _connected(url: str) -> Generator[Connection]:
+    engine = make_engine(url, timeouts=_PATIENT, pool_size=1)
+    try:
+        with translated(engine.url), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _wait_for_others(connection: Connection) -> None:
+    # SQLite's BEGIN IMMEDIATE, which any statement here starts with, is such a lock.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", _SCRIPTS.replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())

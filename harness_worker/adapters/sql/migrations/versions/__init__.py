@@ -1,0 +1,3 @@
+"""One module a revision."""
+
+from __future__ import annotations

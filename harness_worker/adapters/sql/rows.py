@@ -1,0 +1,104 @@
+"""Rows to values and values to columns, one function each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from enum import Enum
+from typing import Any, Final, cast
+
+from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
+from harness_worker.core.decisions import Artifact
+from harness_worker.core.effects import Effect
+from harness_worker.core.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolTimeout,
+    from_record,
+    to_record,
+)
+from harness_worker.core.records import Call, CallStatus, Message, Turn
+from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.wire import StopReason, TurnStatus
+
+TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
+CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""What Postgres' text cannot hold: U+0000 and lone surrogates."""
+
+
+def turn_of(row: Sequence[Any]) -> Turn:
+    """A turn from its columns in the order of ``TURN_FIELDS``."""
+    values = dict(zip(TURN_FIELDS, row, strict=True))
+    values["status"] = TurnStatus(values["status"])
+    values["budget"] = BudgetLimits(**values["budget"])
+    values["used"] = Usage(**values["used"])
+    if values["stop_reason"] is not None:
+        values["stop_reason"] = StopReason(values["stop_reason"])
+    return Turn(**values)
+
+
+def call_of(row: Sequence[Any]) -> Call:
+    """A call from its columns in the order of ``CALL_FIELDS``."""
+    values = dict(zip(CALL_FIELDS, row, strict=True))
+    values["status"] = CallStatus(values["status"])
+    if values["effect"] is not None:
+        values["effect"] = Effect(values["effect"])
+    if values["outcome"] is not None:
+        values["outcome"] = from_record(values["outcome"])
+    return Call(**values)
+
+
+def message_of(row: Sequence[Any]) -> Message:
+    """A message from (position, role, content)."""
+    position, role, content = row
+    return Message(position=position, role=role, content=content)
+
+
+def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
+    """The columns of a published agent; its budget is complete, for the gateway knows no defaults."""
+    return {
+        "name": agent.name,
+        "app": app,
+        "model": agent.model,
+        "tools": [_tool_record(tool) for tool in agent.tools],
+        "budget": asdict(agent_limits(agent.budget)),
+        "parallel": agent.parallel,
+    }
+
+
+def columns_of(value: Turn | Call | Artifact) -> dict[str, Any]:
+    """All columns of a turn or a call; an artifact's fields."""
+    return {field.name: _column(getattr(value, field.name)) for field in fields(value)}
+
+
+def changed_columns(old: Turn | Call, new: Turn | Call) -> dict[str, Any]:
+    """The columns in which ``new`` differs from ``old``."""
+    names = TURN_FIELDS if isinstance(new, Turn) else CALL_FIELDS
+    pairs = ((name, getattr(old, name), getattr(new, name)) for name in names)
+    return {name: _column(after) for name, before, after in pairs if before != after}
+
+
+def _tool_record(tool: ToolSpec) -> dict[str, Any]:
+    effect = None if tool.effect is None else tool.effect.value
+    return {"name": tool.name, "description": tool.description, "effect": effect, "schema": dict(tool.schema)}
+
+
+def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
+    match value:
+        case Enum():
+            return value.value
+        case str():
+            return _UNSTORABLE.sub("\ufffd", value)
+        case BudgetLimits() | Usage():
+            return asdict(value)
+        case ToolExecutionResult() | ToolTimeout() | ToolFailure() | ToolDenied() | ToolArtifactReference():
+            return to_record(value)
+        case Mapping():
+            return dict(cast("Mapping[str, Any]", value))
+        case _:
+            return value

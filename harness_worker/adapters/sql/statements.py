@@ -1,0 +1,188 @@
+"""The statements of the store, built once: SQLAlchemy compiles each once and caches it by identity of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Insert,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
+from harness_worker.core.records import CallStatus
+from harness_worker.schema import agents, artifacts, db_now, messages, tool_calls, turn_events, turns
+from harness_worker.wire import FINAL_STATUSES
+
+AnySelect: TypeAlias = Select[*tuple[Any, ...]]
+
+_TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
+_CALL_COLUMNS: Final = tuple(tool_calls.c[name] for name in CALL_FIELDS)
+_CALLS_IN_ORDER: Final = (
+    select(*_CALL_COLUMNS)
+    .where(tool_calls.c.turn_id == bindparam("turn_id"))
+    .order_by(tool_calls.c.step, tool_calls.c.position)
+)
+
+NOW: Final = select(db_now())
+ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
+ALL_CALLS: Final = _CALLS_IN_ORDER
+HISTORY: Final = (
+    select(messages.c.position, messages.c.role, messages.c.content)
+    .where(messages.c.turn_id == bindparam("turn_id"))
+    .order_by(messages.c.position)
+)
+
+CHANGE_TURN: Final = update(turns).where(turns.c.id == bindparam("this_turn"))
+CHANGE_CALL: Final = update(tool_calls).where(
+    tool_calls.c.turn_id == bindparam("this_turn"),
+    tool_calls.c.step == bindparam("this_step"),
+    tool_calls.c.position == bindparam("this_position"),
+)
+ADD_CALL: Final = insert(tool_calls)
+ADD_MESSAGE: Final = insert(messages)
+ADD_EVENT: Final = insert(turn_events)
+FORGET_AGENTS: Final[Delete] = delete(agents).where(
+    agents.c.app == bindparam("this_app"), agents.c.name.not_in(bindparam("kept", expanding=True))
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    """The statements that read differently on the two databases.
+
+    Args:
+        lock_turn: The turn's columns and then the database's time, read once the turn's row is locked.
+        lock_calls: The calls of a snapshot, locked in order.
+        add_turn: Does nothing if there is a turn of that id.
+        add_artifact: Likewise.
+        put_agent: Insert or replace.
+        beat_turn: Prolongs a visit's lease, unless its row is locked.
+        beat_calls: Prolongs the leases of running writes whose rows are not locked.
+        lose_call: Ends the lease of a running write.
+        due: Whether any turn is overdue, without a lock.
+        lock_due: Overdue turns that nobody has locked, oldest first, locked.
+    """
+
+    lock_turn: AnySelect
+    lock_calls: AnySelect
+    add_turn: Insert
+    add_artifact: Insert
+    put_agent: Insert
+    beat_turn: Update
+    beat_calls: Update
+    lose_call: Update
+    due: AnySelect
+    lock_due: AnySelect
+    push_due: Update
+
+
+def statements_for(dialect: str) -> Statements:
+    """The statements for ``sqlite`` or ``postgresql``.
+
+    SQLite has no row locks and needs none: its write transactions run one at a time.
+    """
+    due = select(turns.c.id, turns.c.priority).where(_is_due()).order_by(turns.c.wake_at, turns.c.id)
+    due = due.limit(bindparam("most"))
+    return Statements(
+        lock_turn=_lock_turn(),
+        lock_calls=_locked(_snapshot_calls(), skip=False),
+        add_turn=_insert(dialect, turns).on_conflict_do_nothing(index_elements=["id"]),
+        add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
+        put_agent=_put_agent(dialect),
+        beat_turn=_beat_turn(dialect),
+        beat_calls=_beat_calls(),
+        lose_call=update(tool_calls).where(_is_run()).values(lease_until=db_now()),
+        due=due,
+        lock_due=_locked(due, skip=True),
+        push_due=update(turns)
+        .where(turns.c.id.in_(bindparam("ids", expanding=True)))
+        .values(wake_at=db_now() + bindparam("backoff_s")),
+    )
+
+
+def _locked(statement: AnySelect, *, skip: bool) -> AnySelect:
+    # FOR NO KEY UPDATE; SQLite's compiler leaves it out.
+    return statement.with_for_update(key_share=True, skip_locked=skip)
+
+
+def _lock_turn() -> AnySelect:
+    # The clock is read outside the locking part: beside it, it would be read before the wait for the lock.
+    locked = _locked(ONE_TURN, skip=False).cte("locked")
+    return select(*(locked.c[name] for name in TURN_FIELDS), db_now())
+
+
+def _snapshot_calls() -> AnySelect:
+    latest = select(turns.c.step - 1).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
+    return _CALLS_IN_ORDER.where(or_(tool_calls.c.collected.is_(False), tool_calls.c.step == latest))
+
+
+def _insert(dialect: str, table: Any) -> Any:  # noqa: ANN401 - either dialect's Insert, or its table
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
+def _put_agent(dialect: str) -> Insert:
+    statement = _insert(dialect, agents).values(published_at=db_now())
+    replaced = ("app", "model", "tools", "budget", "parallel", "published_at")
+    put: Insert = statement.on_conflict_do_update(
+        index_elements=["name"], set_={name: statement.excluded[name] for name in replaced}
+    )
+    return put
+
+
+def _beat_turn(dialect: str) -> Update:
+    held = _locked(
+        select(turns.c.id).where(
+            turns.c.id == bindparam("turn_id"),
+            turns.c.owner == bindparam("by"),
+            turns.c.fence == bindparam("with_fence"),
+            turns.c.status.not_in(_final()),
+        ),
+        skip=True,
+    )
+    least = func.least if dialect == "postgresql" else func.min
+    until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
+    return update(turns).where(turns.c.id.in_(held)).values(lease_until=until)
+
+
+def _beat_calls() -> Update:
+    key = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
+    wanted = tuple_(*key, tool_calls.c.attempt, tool_calls.c.runner).in_(bindparam("runs", expanding=True))
+    free = _locked(select(*key).where(wanted, tool_calls.c.status == CallStatus.RUNNING.value), skip=True)
+    return update(tool_calls).where(tuple_(*key).in_(free)).values(lease_until=db_now() + bindparam("ttl_s"))
+
+
+def _is_run() -> ColumnElement[bool]:
+    return and_(
+        tool_calls.c.turn_id == bindparam("this_turn"),
+        tool_calls.c.step == bindparam("this_step"),
+        tool_calls.c.position == bindparam("this_position"),
+        tool_calls.c.attempt == bindparam("this_attempt"),
+        tool_calls.c.runner == bindparam("this_runner"),
+        tool_calls.c.status == CallStatus.RUNNING.value,
+    )
+
+
+def _is_due() -> ColumnElement[bool]:
+    # As a subquery the clock is read once, and Postgres can use the index on wake_at.
+    now = select(db_now()).scalar_subquery()
+    unheld = or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < now)
+    return and_(turns.c.wake_at <= now, turns.c.status.not_in(_final()), unheld)
+
+
+def _final() -> list[str]:
+    return sorted(status.value for status in FINAL_STATUSES)

@@ -1,0 +1,57 @@
+"""Runs one write transaction: repeats what failed before its commit, never what failed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from harness_worker.adapters.sql.failures import is_passing, translated
+from harness_worker.errors import TransientError
+
+T = TypeVar("T")
+
+ATTEMPTS = 5
+LONGEST_S = 6.0
+
+
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run ``work`` in a transaction and commit it.
+
+    ``work`` is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
+    connection. What it raises itself rolls back and comes out.
+
+    Raises:
+        TransientError: The database did not answer. If that happened during the commit, it may have been made:
+            who repeats the work must find out from what it reads.
+    """
+    with translated(engine.url):
+        try:
+            return _once(engine, work)
+        except SQLAlchemyError as error:
+            if not is_passing(error):
+                raise
+        return _patiently()(_once, engine, work)
+
+
+def _patiently() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception(is_passing),
+        stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(LONGEST_S),
+        wait=wait_random_exponential(multiplier=0.01, max=0.3),
+        reraise=True,
+    )
+
+
+def _once(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection, connection.begin() as transaction:
+        value = work(connection)
+        try:
+            transaction.commit()
+        except SQLAlchemyError as error:
+            shown = engine.url.render_as_string(hide_password=True)
+            raise TransientError(f"the database {shown} was lost during a commit, which may have been made") from error
+        return value

@@ -1,0 +1,106 @@
+"""Migrations on real databases of both kinds."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.adapters.sql.migrate import current, head, upgrade
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.schema import metadata
+from harness_worker.testing.postgres import PostgresServer
+
+
+@pytest.fixture
+def empty_sqlite_url(tmp_path: Path) -> str:
+    """A SQLite file in a directory that does not exist yet."""
+    return f"sqlite:///{tmp_path}/new 100%/harness.db"
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A Postgres database without tables."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request: pytest.FixtureRequest) -> str:
+    """A database without tables, once of each kind."""
+    url: str = request.getfixturevalue(f"empty_{request.param}_url")
+    return url
+
+
+def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
+    """The first upgrade comes from nothing; the second changes nothing."""
+    assert upgrade(empty_url) == (None, head())
+    assert current(empty_url) == head()
+    assert upgrade(empty_url) == (head(), head())
+
+
+def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
+    """What the revisions make is what ``schema.py`` says, to the types and defaults."""
+    upgrade(empty_url)
+    engine = make_engine(empty_url)
+    with engine.connect() as connection:
+        defaults = connection.dialect.name == "postgresql"  # Alembic misreads an empty default of SQLite.
+        options = {"compare_type": True, "compare_server_default": defaults}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_upgrade_by_several_processes_at_once_happens_once(empty_url: str):
+    """Whoever comes second waits, and finds it done."""
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        came_from = [before for before, _ in pool.map(upgrade, [empty_url] * 3)]
+    assert sorted(came_from, key=str) == sorted([None, head(), head()], key=str)
+
+
+def test_upgrade_refuses_a_newer_database(empty_url: str):
+    """A database of a version to come is left alone, and the message says so."""
+    upgrade(empty_url)
+    engine = make_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigError, match="revision 9999, newer than this version"):
+        upgrade(empty_url)
+    engine.dispose()
+
+
+def test_upgrade_that_fails_leaves_nothing_behind(empty_url: str):
+    """All of an upgrade is one transaction: a table in the way, and none of the others is made."""
+    if empty_url.startswith("sqlite"):
+        Path(empty_url.removeprefix("sqlite:///")).parent.mkdir()
+    engine = make_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE agents (name text)"))
+    with pytest.raises(Exception, match="agents"):
+        upgrade(empty_url)
+    assert inspect(engine).get_table_names() == ["agents"]
+    engine.dispose()
+
+
+def test_upgrade_of_an_unreachable_database_is_transient_and_hides_the_password():
+    """Nobody listens: worth trying again, and the message is safe to show."""
+    with pytest.raises(TransientError) as raised:
+        upgrade("postgresql://someone:s3cret@127.0.0.1:1/none")
+    assert "s3cret" not in str(raised.value)
+    assert "someone:***@127.0.0.1:1/none" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://u:s3cret@h/d", "nonsense", "sqlite://", "sqlite:///:memory:"])
+def test_upgrade_of_another_kind_of_database_is_a_config_error(url: str):
+    """The message names the variable and what is allowed, and no password."""
+    with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*sqlite:///FILE or postgresql://") as raised:
+        upgrade(url)
+    assert "s3cret" not in str(raised.value)
