@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
     redis_url: str | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
     broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
 
     grace_s: Seconds = 20.0
