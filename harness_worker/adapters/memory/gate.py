@@ -1,0 +1,144 @@
+"""The gate in this process's memory, for turns driven without Redis. Held to the Lua scripts by one contract suite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Lock
+
+from harness_worker.adapters.memory.gate_state import Entry, TurnGate
+from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
+
+LEAST_TTL_MS = 3_600_000
+MARGIN_MS = 600_000
+
+
+class MemoryGate:
+    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads.
+
+    Args:
+        lease_ttl_s: A read without a beat for longer is lost.
+        clock: Seconds since the epoch; the only clock.
+    """
+
+    def __init__(self, *, lease_ttl_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._ttl_ms = int(lease_ttl_s * 1000)
+        self._clock = clock
+        self._lock = Lock()
+        self._turns: dict[str, TurnGate] = {}
+
+    def raise_fence(self, turn_id: str, fence: int) -> bool:
+        """See :meth:`harness_worker.ports.Gate.raise_fence`."""
+        with self._lock:
+            self._forget()
+            gate = self._turns.setdefault(turn_id, TurnGate(fence=fence))
+            return self._kept(gate).raised(fence)
+
+    def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
+        """See :meth:`harness_worker.ports.Gate.open`."""
+        with self._lock:
+            gate = self._of(turn_id)
+            if gate is None or not gate.leads(fence) or not gate.is_open:
+                return False
+            for one in passes:
+                gate.register(one, self._now_ms)
+            self._kept(gate)
+            return True
+
+    def close(self, turn_id: str, fence: int) -> None:
+        """See :meth:`harness_worker.ports.Gate.close`."""
+        with self._lock:
+            gate = self._of(turn_id)
+            if gate is not None and gate.leads(fence):
+                gate.is_open = False
+
+    def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
+        """See :meth:`harness_worker.ports.Gate.settle`."""
+        with self._lock:
+            gate = self._of(turn_id)
+            if gate is None or not gate.leads(fence):
+                return [SettledRead(call_id=call_id, state=ReadState.GONE) for call_id, _ in reads]
+            return [self._settled(gate, call_id, attempt, close=close) for call_id, attempt in reads]
+
+    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+        """See :meth:`harness_worker.ports.Gate.admit`."""
+        with self._lock:
+            gate = self._of(turn_id)
+            entry = gate.entry(call_id, attempt) if gate and gate.is_open else None
+            if gate is None or entry is None:
+                return Admitted(answer=Admission.CLOSED)
+            now_ms = self._now_ms
+            refusal = entry.refusal(now_ms, self._ttl_ms)
+            if refusal is not None:
+                return Admitted(answer=refusal)
+            entry = gate.calls[call_id] = entry.admitted(runner, self._clock(), now_ms, cap_ms)
+            return Admitted(answer=Admission.OK, remaining_ms=max(0, entry.deadline_ms - now_ms), ticket=entry.ticket)
+
+    def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
+        """See :meth:`harness_worker.ports.Gate.admits_write`."""
+        with self._lock:
+            gate = self._of(turn_id)
+            if gate is None:
+                return True
+            known = gate.calls.get(call_id)
+            return gate.is_open and (known is None or known.attempt <= attempt)
+
+    def complete(self, run: RunningCall, completion: str) -> bool:
+        """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
+        with self._lock:
+            gate, entry = self._run(run)
+            if gate is None or entry is None:
+                return False
+            if entry.completion is not None:
+                return entry.completion == completion
+            if not gate.is_open or entry.closed or self._now_ms > entry.deadline_ms:
+                return False
+            gate.calls[run.call_id] = replace(entry, completion=completion, finished_at=self._clock())
+            return True
+
+    def beat(self, runs: Sequence[RunningCall]) -> None:
+        """See :meth:`harness_worker.ports.Gate.beat`."""
+        with self._lock:
+            for run in runs:
+                gate, entry = self._run(run)
+                if gate is not None and entry is not None and not entry.is_lost:
+                    gate.calls[run.call_id] = replace(entry, beat_ms=self._now_ms)
+
+    def lose(self, run: RunningCall) -> None:
+        """See :meth:`harness_worker.ports.Gate.lose`."""
+        with self._lock:
+            gate, entry = self._run(run)
+            if gate is not None and entry is not None:
+                gate.calls[run.call_id] = replace(entry, is_lost=True)
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _of(self, turn_id: str) -> TurnGate | None:
+        gate = self._turns.get(turn_id)
+        return gate and self._kept(gate)
+
+    def _run(self, run: RunningCall) -> tuple[TurnGate | None, Entry | None]:
+        gate = self._of(run.turn_id)
+        entry = gate.entry(run.call_id, run.attempt) if gate else None
+        return gate, entry if entry and entry.runner == run.runner else None
+
+    def _settled(self, gate: TurnGate, call_id: str, attempt: int, *, close: bool) -> SettledRead:
+        entry = gate.entry(call_id, attempt)
+        if entry is None:
+            return SettledRead(call_id=call_id, state=ReadState.GONE)
+        state = entry.state(self._now_ms, self._ttl_ms)
+        if state is not None and (close or state in (ReadState.EXPIRED, ReadState.LOST)):
+            gate.calls[call_id] = replace(entry, closed=True)
+        return entry.as_settled(call_id, state)
+
+    def _kept(self, gate: TurnGate) -> TurnGate:
+        gate.forget_at_ms = max(gate.last_deadline_ms + MARGIN_MS, self._now_ms + LEAST_TTL_MS)
+        return gate
+
+    def _forget(self) -> None:
+        now_ms = self._now_ms
+        for turn_id in [turn_id for turn_id, gate in self._turns.items() if gate.forget_at_ms < now_ms]:
+            del self._turns[turn_id]

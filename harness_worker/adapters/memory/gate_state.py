@@ -1,0 +1,102 @@
+"""What the gate in memory knows of one turn and of each of its calls. Times in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from harness_worker.ports import Admission, GatePass, ReadState, SettledRead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The current attempt of one call. ``beat_ms`` is ``None`` until it is admitted."""
+
+    attempt: int
+    deadline_ms: int
+    ticket: str
+    beat_ms: int | None = None
+    is_lost: bool = False
+    runner: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    completion: str | None = None
+    closed: bool = False
+
+    def is_stale(self, now_ms: int, ttl_ms: int) -> bool:
+        """Whether its process is known or presumed to be dead."""
+        return self.is_lost or (self.beat_ms is not None and now_ms - self.beat_ms > ttl_ms)
+
+    def refusal(self, now_ms: int, ttl_ms: int) -> Admission | None:
+        """Why it may not start; ``None`` if it may."""
+        if self.closed:
+            return Admission.CLOSED
+        if self.completion is not None:
+            return Admission.DONE
+        if now_ms > self.deadline_ms:
+            return Admission.CLOSED
+        if self.beat_ms is not None:
+            return Admission.LOST if self.is_stale(now_ms, ttl_ms) else Admission.DUPLICATE
+        return None
+
+    def admitted(self, runner: str, at: float, now_ms: int, cap_ms: int) -> Entry:
+        """The entry as ``runner`` starts it; its own cap counts from now."""
+        deadline_ms = min(self.deadline_ms, now_ms + cap_ms)
+        return replace(self, runner=runner, started_at=at, beat_ms=now_ms, deadline_ms=deadline_ms)
+
+    def state(self, now_ms: int, ttl_ms: int) -> ReadState | None:
+        """Where it stands; ``None`` if it is completed."""
+        if self.completion is not None:
+            return None
+        if now_ms > self.deadline_ms:
+            return ReadState.EXPIRED
+        if self.closed:
+            return ReadState.CLOSED
+        if self.beat_ms is None:
+            return ReadState.UNADMITTED
+        return ReadState.LOST if self.is_stale(now_ms, ttl_ms) else ReadState.LIVE
+
+    def as_settled(self, call_id: str, state: ReadState | None) -> SettledRead:
+        """The entry as ``settle`` reports it."""
+        return SettledRead(
+            call_id=call_id,
+            state=state,
+            completion=self.completion,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            worker=self.runner,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnGate:
+    """One turn's gate: the highest fence let in, whether it is open, and its calls."""
+
+    fence: int
+    is_open: bool = True
+    last_deadline_ms: int = 0
+    forget_at_ms: int = 0
+    calls: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def raised(self, fence: int) -> bool:
+        """Let ``fence`` in unless a higher one leads; a new one reopens the gate."""
+        self.is_open = self.is_open or fence > self.fence
+        return self.leads(fence)
+
+    def leads(self, fence: int) -> bool:
+        """Whether no higher fence is known; a higher one is remembered."""
+        self.fence = max(self.fence, fence)
+        return self.fence == fence
+
+    def entry(self, call_id: str, attempt: int) -> Entry | None:
+        """The call's entry if that attempt is its current one."""
+        known = self.calls.get(call_id)
+        return known if known is not None and known.attempt == attempt else None
+
+    def register(self, one: GatePass, now_ms: int) -> None:
+        """Take a new call or a higher attempt; an attempt that is known stays as it is."""
+        known = self.calls.get(one.call_id)
+        if known is not None and known.attempt >= one.attempt:
+            return
+        deadline_ms = now_ms + one.remaining_ms
+        self.calls[one.call_id] = Entry(attempt=one.attempt, deadline_ms=deadline_ms, ticket=one.ticket)
+        self.last_deadline_ms = max(self.last_deadline_ms, deadline_ms)

@@ -1,0 +1,112 @@
+"""One Redis for a process: connections made when first needed, dropped in a forked child, errors in our own words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    OutOfMemoryError,
+    ReadOnlyError,
+    TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
+)
+from redis.retry import Retry
+
+from harness_worker.errors import ConfigError, TransientError
+
+SOCKET_TIMEOUT_S = 2.0
+HEALTH_CHECK_S = 15
+MAX_CONNECTIONS = 1_000
+
+
+class RedisClient:
+    """Lazily made connections to one Redis (or Valkey) that a fork cannot share by accident.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``; nothing is opened before the first use.
+        socket_timeout_s: How long one round trip, or one connection attempt, may take.
+    """
+
+    def __init__(self, url: str, *, socket_timeout_s: float = SOCKET_TIMEOUT_S) -> None:
+        self._url = url
+        self._timeout_s = socket_timeout_s
+        self._mine: tuple[int, Redis] | None = None
+
+    @property
+    def live(self) -> Redis:
+        """This process's client.
+
+        Raises:
+            ConfigError: The URL is not one of a Redis.
+        """
+        mine = self._mine
+        if mine is None or mine[0] != os.getpid():
+            # No lock: a lock held by another thread while forking would stay shut in the child for ever. Two threads
+            # may each make a client here; the loser's is collected.
+            mine = self._mine = (os.getpid(), self._make())
+        return mine[1]
+
+    def command(self, *parts: str | int) -> Any:  # noqa: ANN401 - whatever Redis replies
+        """Send one command and return its reply.
+
+        Raises:
+            TransientError: Redis did not answer.
+        """
+        with own_errors():
+            return self.live.execute_command(*parts)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+    def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
+        """Send several commands in one round trip; an error that is one command's own stands in the place of its reply.
+
+        Raises:
+            TransientError: Redis did not answer.
+        """
+        with own_errors(), self.live.pipeline(transaction=False) as pipe:  # pyright: ignore[reportUnknownMemberType]
+            for parts in commands:
+                pipe.execute_command(*parts)  # pyright: ignore[reportUnknownMemberType]
+            return pipe.execute(raise_on_error=False)
+
+    def disconnect(self) -> None:
+        """Drop every connection; call it in a freshly forked child and at the end. The next use connects anew."""
+        mine, self._mine = self._mine, None
+        if mine is not None:
+            mine[1].connection_pool.disconnect()
+
+    def _make(self) -> Redis:
+        try:
+            return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped
+                self._url,
+                decode_responses=True,
+                encoding_errors="surrogatepass",
+                health_check_interval=HEALTH_CHECK_S,
+                max_connections=MAX_CONNECTIONS,
+                protocol=2,
+                retry=Retry(NoBackoff(), 0),
+                socket_connect_timeout=self._timeout_s,
+                socket_keepalive=True,
+                socket_timeout=self._timeout_s,
+            )
+        except ValueError as invalid:
+            raise ConfigError(f"HARNESS_REDIS_URL: {invalid}") from None
+
+
+@contextmanager
+def own_errors() -> Generator[None]:
+    """Within the context, a Redis that does not answer is a ``TransientError``.
+
+    Raises:
+        TransientError: No connection, no reply in time, still loading, out of memory, or a replica.
+        ConfigError: Redis refused the user or the password.
+    """
+    try:
+        yield
+    except AuthenticationError as refused:
+        raise ConfigError(f"HARNESS_REDIS_URL: redis refused the credentials: {refused}") from refused
+    except (ConnectionError, TimeoutError, OutOfMemoryError, ReadOnlyError) as silent:
+        raise TransientError(f"redis did not answer: {silent}") from silent

@@ -1,0 +1,74 @@
+"""The signatures of the gate's Lua scripts: what each takes and what it replies.
+
+``key`` is the turn's hash. Deadlines enter as remaining milliseconds and become Redis TIME, the only clock, inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness_worker.adapters.redis._lua import lua
+from harness_worker.ports import GatePass, RunningCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAttempt:
+    """A read as ``settle`` asks for it."""
+
+    call_id: str
+    attempt: int
+
+
+@lua("raise")
+def raise_fence(key: str, fence: int) -> int:
+    """1 if ``fence`` leads, 0 if a higher one does."""
+    ...
+
+
+@lua("open")
+def open_gate(key: str, fence: int, passes: Sequence[GatePass]) -> int:
+    """1 if every pass is registered, 0 if none is."""
+    ...
+
+
+@lua("close")
+def close_gate(key: str, fence: int) -> int:
+    """Always 1."""
+    ...
+
+
+@lua("settle")
+def settle(key: str, fence: int, lease_ttl_ms: int, close: bool, reads: Sequence[ReadAttempt]) -> list[list[str]]:
+    """For each read: state (empty: completed), completion, started, finished, runner; empty where there is none."""
+    ...
+
+
+@lua("admit")
+def admit(key: str, call_id: str, attempt: int, cap_ms: int, lease_ttl_ms: int, runner: str) -> tuple[str, int, str]:
+    """The answer, the remaining milliseconds, and the ticket."""
+    ...
+
+
+@lua("admits_write")
+def admits_write(key: str, call_id: str, attempt: int) -> int:
+    """1 if the write may start, else 0."""
+    ...
+
+
+@lua("complete")
+def complete(key: str, call_id: str, attempt: int, runner: str, completion: str) -> int:
+    """1 if this completion is the read's, else 0."""
+    ...
+
+
+@lua("beat")
+def beat(key: str, runs: Sequence[RunningCall]) -> int:
+    """Always 1."""
+    ...
+
+
+@lua("lose")
+def lose(key: str, call_id: str, attempt: int, runner: str) -> int:
+    """Always 1."""
+    ...

@@ -1,0 +1,50 @@
+-- Shared by every script of the gate. One hash a turn, `key`:
+--   fence      the highest fence let in              open     1 or 0
+--   until      the latest deadline given, ms         e:CALL   the call's current attempt, JSON (see below)
+--   t:CALL     what a read needs to run              c:CALL   the completion that was accepted
+-- An entry is {attempt, deadline, beat, runner, started, finished, closed}: deadline and beat in ms of Redis TIME, the
+-- only clock; started and finished as text, seconds to the microsecond; no beat: never admitted; beat 0: known lost.
+local MARGIN_MS, LEAST_TTL_MS = 600000, 3600000
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local stamp = string.format('%s.%06d', clock[1], tonumber(clock[2]))
+
+local head = redis.call('HMGET', key, 'fence', 'open', 'until')
+local gate = {fence = tonumber(head[1]), open = head[2] == '1', last = tonumber(head[3]) or 0}
+
+-- Every operation leaves through here: no key outlives its use.
+local function answer(reply)
+  redis.call('PEXPIREAT', key, math.max(gate.last + MARGIN_MS, now + LEAST_TTL_MS))
+  return reply
+end
+
+-- Whether `fence` may lead: the gate is there and knows no higher one. A higher one is remembered.
+local function leads(fence)
+  if not gate.fence or gate.fence > fence then return false end
+  if fence > gate.fence then redis.call('HSET', key, 'fence', fence) end
+  return true
+end
+
+local function entry_of(call_id)
+  local text = redis.call('HGET', key, 'e:' .. call_id)
+  return text and cjson.decode(text) or nil
+end
+
+local function save(call_id, entry)
+  redis.call('HSET', key, 'e:' .. call_id, cjson.encode(entry))
+end
+
+local function completion_of(call_id)
+  return redis.call('HGET', key, 'c:' .. call_id)
+end
+
+-- The entry if it belongs to this very run, else nil.
+local function run_of(call_id, attempt, runner)
+  local entry = entry_of(call_id)
+  return entry and entry.attempt == attempt and entry.runner == runner and entry or nil
+end
+
+local function stale(entry, lease_ttl_ms)
+  return entry.beat == 0 or now - entry.beat > lease_ttl_ms
+end

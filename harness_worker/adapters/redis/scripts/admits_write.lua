@@ -1,0 +1,5 @@
+-- SQL decides over writes, so a gate that a flush took refuses none.
+if not gate.fence then return 1 end
+local entry = entry_of(call_id)
+local superseded = entry and entry.attempt > attempt
+return answer(gate.open and not superseded and 1 or 0)

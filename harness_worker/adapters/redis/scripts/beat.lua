@@ -1,0 +1,8 @@
+for _, run in ipairs(runs) do
+  local entry = run_of(run.call_id, run.attempt, run.runner)
+  if entry and entry.beat > 0 then   -- a late beat does not bring back a process known to be dead
+    entry.beat = now
+    save(run.call_id, entry)
+  end
+end
+return answer(1)

@@ -1,0 +1,15 @@
+-- A gate that a flush took is not made anew here: only raise creates, so that no stopped coordinator can start a read
+-- after the turn's end.
+if not leads(fence) or not gate.open then return answer(0) end
+for _, pass in ipairs(passes) do
+  local known = entry_of(pass.call_id)
+  if not known or known.attempt < pass.attempt then
+    local deadline = now + pass.remaining_ms
+    save(pass.call_id, {attempt = pass.attempt, deadline = deadline})
+    redis.call('HSET', key, 't:' .. pass.call_id, pass.ticket)
+    redis.call('HDEL', key, 'c:' .. pass.call_id)
+    gate.last = math.max(gate.last, deadline)
+  end
+end
+redis.call('HSET', key, 'until', gate.last)
+return answer(1)

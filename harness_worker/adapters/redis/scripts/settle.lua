@@ -1,0 +1,26 @@
+-- Look and mark in one step: between them a late completion could slip in and be told that it was accepted.
+local led = leads(fence)
+
+local function state_of(read, entry)
+  if now > entry.deadline then return 'expired', true end
+  if entry.closed then return 'closed', true end
+  if not entry.beat then return 'unadmitted', close end
+  if stale(entry, lease_ttl_ms) then return 'lost', true end
+  return 'live', close
+end
+
+local function settled(read)
+  local entry = led and entry_of(read.call_id)
+  if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', ''} end
+  local state, completion, shut = '', completion_of(read.call_id), false
+  if not completion then state, shut = state_of(read, entry) end
+  if shut and not entry.closed then
+    entry.closed = true
+    save(read.call_id, entry)
+  end
+  return {state, completion or '', entry.started or '', entry.finished or '', entry.runner or ''}
+end
+
+local replies = {}
+for _, read in ipairs(reads) do replies[#replies + 1] = settled(read) end
+return answer(replies)

@@ -1,0 +1,33 @@
+"""Finds Redis keys that would stay for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from harness_worker.adapters.redis.client import RedisClient
+
+FOREVER = -1
+SCAN_COUNT = 1_000
+
+
+def keys_without_ttl(client: RedisClient, *, pattern: str = "*", allowed: Collection[str] = ()) -> list[str]:
+    """The keys that match ``pattern`` and never expire, sorted.
+
+    Args:
+        client: The Redis to look at.
+        pattern: A glob as in ``SCAN MATCH``.
+        allowed: Keys that may stay.
+    """
+    keys = sorted(matching_keys(client, pattern).difference(allowed))
+    lifetimes = client.batch([("PTTL", key) for key in keys])
+    return [key for key, ttl in zip(keys, lifetimes, strict=True) if ttl == FOREVER]
+
+
+def matching_keys(client: RedisClient, pattern: str) -> set[str]:
+    """Every key that matches the glob ``pattern``."""
+    cursor, found = client.command("SCAN", 0, "MATCH", pattern, "COUNT", SCAN_COUNT)
+    keys = set[str](found)
+    while cursor:
+        cursor, found = client.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        keys.update(found)
+    return keys

@@ -1,0 +1,88 @@
+"""What the gate's tests share: both gates, watched for keys that would stay for ever, and short ways to say things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from uuid_utils.compat import uuid7
+
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.ports import Admission, Gate, GatePass, ReadState, RunningCall, SettledRead
+from harness_worker.testing.keys import keys_without_ttl
+
+MINUTE_MS = 60_000
+RUNNER = "host/1"
+READ = "0.0"
+
+
+class _WatchedGate:
+    """A gate that, after every operation, has no key without a TTL."""
+
+    def __init__(self, gate: Gate, client: RedisClient) -> None:
+        self._gate = gate
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = getattr(self._gate, name)
+
+        @wraps(operation)
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operation
+            reply = operation(*args, **kwargs)
+            assert keys_without_ttl(self._client, pattern="harness:{*") == []
+            return reply
+
+        return watched
+
+
+def watched(gate: Gate, client: RedisClient) -> Gate:
+    """``gate``, failing the test when an operation leaves a key without a TTL."""
+    return cast("Gate", _WatchedGate(gate, client))
+
+
+def new_turn_id() -> str:
+    """A turn nobody has used."""
+    return str(uuid7())
+
+
+def a_pass(call_id: str = READ, attempt: int = 1, remaining_ms: int = MINUTE_MS, ticket: str = "{}") -> GatePass:
+    """A call about to be dispatched, with a minute to go."""
+    return GatePass(call_id=call_id, attempt=attempt, remaining_ms=remaining_ms, ticket=ticket)
+
+
+def a_run(turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> RunningCall:
+    """A read that runs in ``runner``."""
+    return RunningCall(turn_id=turn_id, call_id=call_id, attempt=attempt, runner=runner)
+
+
+def opened(gate: Gate, *passes: GatePass, fence: int = 1) -> str:
+    """A new turn whose gate is open for ``passes``, by default for one read."""
+    turn_id = new_turn_id()
+    assert gate.raise_fence(turn_id, fence)
+    assert gate.open(turn_id, fence, passes or (a_pass(),))
+    return turn_id
+
+
+def admit(gate: Gate, turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> Admission:
+    """Ask to start a read that may run for a minute."""
+    return gate.admit(turn_id, call_id, attempt, MINUTE_MS, runner).answer
+
+
+def running(gate: Gate, *passes: GatePass) -> str:
+    """A new turn whose passes are all admitted for :data:`RUNNER`."""
+    turn_id = opened(gate, *passes)
+    for one in passes or (a_pass(),):
+        assert admit(gate, turn_id, one.call_id, one.attempt) is Admission.OK
+    return turn_id
+
+
+def settle(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> SettledRead:
+    """What the gate says of the one read."""
+    [read] = gate.settle(turn_id, fence, [(READ, attempt)], close=close)
+    return read
+
+
+def state(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> ReadState | None:
+    """The state of the one read; ``None`` if it is completed."""
+    return settle(gate, turn_id, fence, attempt, close=close).state

@@ -1,0 +1,473 @@
+"""The contract of ``ports.Gate``: what both gates, in memory and on Valkey, must do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.ports import Admission, Gate, ReadState
+from harness_worker.testing.waiting import wait_until
+from tests.contract.gate_kit import (
+    MINUTE_MS,
+    READ,
+    RUNNER,
+    a_pass,
+    a_run,
+    admit,
+    new_turn_id,
+    opened,
+    running,
+    settle,
+    state,
+    watched,
+)
+
+GateFactory = Callable[[float], Gate]
+LONG_TTL_S = 60.0
+SHORT_TTL_S = 0.3
+
+
+@pytest.fixture(params=["memory", "valkey"])
+def make_gate(request: pytest.FixtureRequest) -> Iterator[GateFactory]:
+    """Makes a gate with a given lease TTL in seconds."""
+    if request.param == "memory":
+        yield lambda ttl_s: MemoryGate(lease_ttl_s=ttl_s)
+        return
+    client = RedisClient(request.getfixturevalue("valkey_url"))
+    yield lambda ttl_s: watched(RedisGate(client, lease_ttl_s=ttl_s), client)
+    client.disconnect()
+
+
+@pytest.fixture
+def gate(make_gate: GateFactory) -> Gate:
+    """A gate whose reads stay alive without beats."""
+    return make_gate(LONG_TTL_S)
+
+
+@pytest.fixture
+def hasty_gate(make_gate: GateFactory) -> Gate:
+    """A gate whose reads are lost when they do not beat for a moment."""
+    return make_gate(SHORT_TTL_S)
+
+
+# --- fences ---------------------------------------------------------------------------------------------------------
+
+
+def test_raise_lets_only_the_highest_fence_in(gate: Gate) -> None:
+    """A fence is let in when no higher one has been; the same one may come twice."""
+    turn_id = new_turn_id()
+    assert [gate.raise_fence(turn_id, fence) for fence in (2, 2, 1, 3, 2)] == [True, True, False, True, False]
+
+
+def test_raise_by_a_higher_fence_reopens(gate: Gate) -> None:
+    """A visit that finds the gate closed by an earlier one can dispatch again; the same fence cannot reopen."""
+    turn_id = opened(gate)
+    gate.close(turn_id, 1)
+    assert gate.raise_fence(turn_id, 1)
+    assert not gate.open(turn_id, 1, [a_pass("0.1")])
+    assert gate.raise_fence(turn_id, 2)
+    assert gate.open(turn_id, 2, [a_pass("0.1")])
+    assert admit(gate, turn_id, "0.1") is Admission.OK
+
+
+def test_raise_reopening_leaves_closed_calls_closed(gate: Gate) -> None:
+    """Reopening is for new attempts: one that was given up stays given up."""
+    turn_id = running(gate)
+    state(gate, turn_id, close=True)
+    gate.close(turn_id, 1)
+    gate.raise_fence(turn_id, 2)
+    assert state(gate, turn_id, fence=2) is ReadState.CLOSED
+    assert not gate.complete(a_run(turn_id), "late")
+
+
+def test_open_without_gate_is_refused(gate: Gate) -> None:
+    """Only raise makes a gate: a coordinator stopped since its claim must not start a read after a flush."""
+    turn_id = new_turn_id()
+    assert not gate.open(turn_id, 1, [a_pass()])
+    assert admit(gate, turn_id) is Admission.CLOSED
+
+
+def test_open_by_a_lower_fence_changes_nothing(gate: Gate) -> None:
+    """A zombie coordinator registers nothing."""
+    turn_id = opened(gate, fence=2)
+    assert not gate.open(turn_id, 1, [a_pass("0.1")])
+    assert admit(gate, turn_id, "0.1") is Admission.CLOSED
+
+
+def test_open_of_a_closed_gate_is_refused(gate: Gate) -> None:
+    """Nothing is dispatched through a closed gate."""
+    turn_id = opened(gate)
+    gate.close(turn_id, 1)
+    assert not gate.open(turn_id, 1, [a_pass("0.1")])
+
+
+def test_close_by_a_lower_fence_changes_nothing(gate: Gate) -> None:
+    """A zombie coordinator closes nothing."""
+    turn_id = opened(gate, fence=2)
+    gate.close(turn_id, 1)
+    assert admit(gate, turn_id) is Admission.OK
+
+
+def test_settle_by_a_lower_fence_learns_and_changes_nothing(gate: Gate) -> None:
+    """A zombie coordinator settles nothing, not even by closing."""
+    turn_id = opened(gate, fence=2)
+    assert admit(gate, turn_id) is Admission.OK
+    assert state(gate, turn_id, fence=1, close=True) is ReadState.GONE
+    assert state(gate, turn_id, fence=2) is ReadState.LIVE
+
+
+def test_a_higher_fence_is_remembered_by_whatever_brings_it(gate: Gate) -> None:
+    """After a flush a zombie may have made the gate anew; who closes it with a higher fence shuts it out for good."""
+    turn_id = opened(gate, fence=1)
+    gate.close(turn_id, 5)
+    assert not gate.raise_fence(turn_id, 4)
+    assert admit(gate, turn_id) is Admission.CLOSED
+
+
+# --- admitting ------------------------------------------------------------------------------------------------------
+
+
+def test_admit_gives_the_ticket_and_the_shorter_time(gate: Gate) -> None:
+    """A read may run for its own cap or the rest of the turn, whichever is shorter, and learns what to run."""
+    turn_id = opened(gate, a_pass("0.0", ticket='{"tool": "é"}'), a_pass("0.1", remaining_ms=10_000))
+    capped = gate.admit(turn_id, "0.0", 1, 5_000, RUNNER)
+    assert (capped.answer, capped.ticket) == (Admission.OK, '{"tool": "é"}')
+    assert 4_000 < capped.remaining_ms <= 5_000
+    assert 5_000 < gate.admit(turn_id, "0.1", 1, MINUTE_MS, RUNNER).remaining_ms <= 10_000
+
+
+@pytest.mark.parametrize(("call_id", "attempt"), [("0.9", 1), (READ, 2), (READ, 0)])
+def test_admit_of_what_was_not_opened_is_closed(gate: Gate, call_id: str, attempt: int) -> None:
+    """An unknown call, a superseded attempt and one that is not yet registered do not start."""
+    assert admit(gate, opened(gate), call_id, attempt) is Admission.CLOSED
+
+
+def test_admit_is_granted_once(gate: Gate) -> None:
+    """A message delivered twice starts one run, even in the same process."""
+    turn_id = running(gate)
+    assert admit(gate, turn_id, runner="host/2") is Admission.DUPLICATE
+    assert admit(gate, turn_id) is Admission.DUPLICATE
+
+
+def test_admit_is_granted_to_one_of_many_at_once(gate: Gate) -> None:
+    """Admission is atomic."""
+    turn_id = opened(gate)
+    barrier = Barrier(8)
+
+    def race(number: int) -> Admission:
+        barrier.wait()
+        return admit(gate, turn_id, runner=f"host/{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(race, range(8)))
+    assert sorted(answers) == [*[Admission.DUPLICATE] * 7, Admission.OK]
+
+
+def test_admit_of_a_completed_read_is_done(gate: Gate) -> None:
+    """A redelivered message of a read that has completed has nothing to do."""
+    turn_id = running(gate)
+    gate.complete(a_run(turn_id), "x")
+    assert admit(gate, turn_id) is Admission.DONE
+
+
+def test_admit_of_a_lost_run_says_so(gate: Gate) -> None:
+    """A redelivered message learns that the run before it has died; it does not take its place."""
+    turn_id = running(gate)
+    gate.lose(a_run(turn_id))
+    assert admit(gate, turn_id, runner="host/2") is Admission.LOST
+
+
+def test_admit_of_a_silent_run_says_lost(hasty_gate: Gate) -> None:
+    """A run that has not beaten for the lease's time is presumed dead."""
+    turn_id = running(hasty_gate)
+    wait_until(lambda: admit(hasty_gate, turn_id, runner="host/2") is Admission.LOST, "the silent run to be lost")
+
+
+def test_admit_past_the_deadline_is_closed(gate: Gate) -> None:
+    """Nothing starts when the turn's time is over."""
+    assert admit(gate, opened(gate, a_pass(remaining_ms=-1))) is Admission.CLOSED
+
+
+def test_admit_through_a_closed_gate_is_closed(gate: Gate) -> None:
+    """Nothing starts after the end."""
+    turn_id = opened(gate)
+    gate.close(turn_id, 1)
+    assert admit(gate, turn_id) is Admission.CLOSED
+
+
+@pytest.mark.parametrize(("attempt", "admitted"), [(1, False), (2, True), (3, True)])
+def test_admits_write_refuses_a_superseded_attempt(gate: Gate, attempt: int, admitted: bool) -> None:
+    """A write starts unless the gate knows a higher attempt of it."""
+    turn_id = opened(gate, a_pass(attempt=2))
+    assert gate.admits_write(turn_id, READ, attempt) is admitted
+
+
+def test_admits_write_only_minds_a_gate_that_is_there(gate: Gate) -> None:
+    """SQL decides over writes: a flushed gate refuses none, a closed one all."""
+    assert gate.admits_write(new_turn_id(), READ, 1)
+    turn_id = opened(gate)
+    assert gate.admits_write(turn_id, "0.9", 1)
+    gate.close(turn_id, 1)
+    assert not gate.admits_write(turn_id, READ, 1)
+
+
+# --- attempts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_higher_attempt_supersedes(gate: Gate) -> None:
+    """When a read is run again the earlier run can no longer complete, and is known no more."""
+    turn_id = running(gate)
+    gate.open(turn_id, 1, [a_pass(attempt=2, ticket="again")])
+    assert not gate.complete(a_run(turn_id), "late")
+    assert state(gate, turn_id, attempt=1) is ReadState.GONE
+    assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
+    assert gate.admit(turn_id, READ, 2, MINUTE_MS, RUNNER).ticket == "again"
+
+
+def test_a_higher_attempt_starts_without_a_completion(gate: Gate) -> None:
+    """What an earlier attempt said is not the later one's."""
+    turn_id = running(gate)
+    gate.complete(a_run(turn_id), "old")
+    gate.open(turn_id, 1, [a_pass(attempt=2)])
+    assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
+    assert admit(gate, turn_id, attempt=2) is Admission.OK
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_opening_a_known_attempt_again_leaves_it_alone(gate: Gate, attempt: int) -> None:
+    """Sending a call again never disturbs the run that a first message has started."""
+    turn_id = running(gate, a_pass(attempt=2))
+    assert gate.open(turn_id, 1, [a_pass(attempt=attempt, remaining_ms=-1)])
+    assert state(gate, turn_id, attempt=2) is ReadState.LIVE
+    assert gate.complete(a_run(turn_id, attempt=2), "x")
+
+
+# --- completing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("completion", ["", "{}", '{"é": "\\u0000 \\"]"}', "\ud800", "x" * 1_000_000])
+def test_a_completion_is_settled_as_it_was_given(gate: Gate, completion: str) -> None:
+    """Settling gives the completion verbatim, who ran it, and when, in seconds since the epoch to the microsecond."""
+    before = time.time()
+    turn_id = running(gate)
+    assert gate.complete(a_run(turn_id), completion)
+    read = settle(gate, turn_id)
+    assert (read.call_id, read.state, read.completion, read.worker) == (READ, None, completion, RUNNER)
+    assert read.started_at is not None
+    assert read.finished_at is not None
+    assert before - 1e-3 <= read.started_at < read.finished_at <= time.time() + 1e-3
+
+
+def test_a_completion_outlives_the_gate(gate: Gate) -> None:
+    """What was accepted before the end is in the result, although the gate is closed."""
+    turn_id = running(gate)
+    gate.complete(a_run(turn_id), "x")
+    gate.close(turn_id, 1)
+    assert settle(gate, turn_id, close=True).completion == "x"
+    assert settle(gate, turn_id).completion == "x"
+
+
+def test_complete_may_be_said_again(gate: Gate) -> None:
+    """A run that did not hear the answer asks again; it cannot change what it said, even after the end."""
+    turn_id = running(gate)
+    assert gate.complete(a_run(turn_id), "x")
+    gate.close(turn_id, 1)
+    assert gate.complete(a_run(turn_id), "x")
+    assert not gate.complete(a_run(turn_id), "y")
+    assert settle(gate, turn_id).completion == "x"
+
+
+def test_complete_by_another_run_is_refused(gate: Gate) -> None:
+    """Only the run that was admitted completes: no other process, no other attempt, and nobody before admission."""
+    turn_id = opened(gate)
+    assert not gate.complete(a_run(turn_id), "x")
+    admit(gate, turn_id)
+    assert not gate.complete(a_run(turn_id, runner="host/2"), "x")
+    assert not gate.complete(a_run(turn_id, attempt=2), "x")
+    assert not gate.complete(a_run(turn_id, "0.9"), "x")
+    assert not gate.complete(a_run(new_turn_id()), "x")
+    assert state(gate, turn_id) is ReadState.LIVE
+
+
+def test_complete_through_a_closed_gate_is_refused(gate: Gate) -> None:
+    """Nothing is accepted after the end."""
+    turn_id = running(gate)
+    gate.close(turn_id, 1)
+    assert not gate.complete(a_run(turn_id), "x")
+
+
+def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
+    """A read's own cap counts from its admission and is a deadline like the turn's."""
+    turn_id = opened(gate)
+    assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
+    wait_until(lambda: state(gate, turn_id) is ReadState.EXPIRED, "the read's own cap to pass")
+    assert not gate.complete(a_run(turn_id), "x")
+
+
+def test_complete_past_the_deadline_is_refused_before_anyone_settles(gate: Gate) -> None:
+    """The deadline itself closes: what comes later is late, whoever looked."""
+    turn_id = opened(gate)
+    assert gate.admit(turn_id, READ, 1, -1, RUNNER).answer is Admission.OK
+    assert not gate.complete(a_run(turn_id), "x")
+
+
+# --- settling -------------------------------------------------------------------------------------------------------
+
+
+def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
+    """One question, one atomic answer for every read."""
+    turn_id = running(gate, a_pass("0.0"), a_pass("0.1"), a_pass("0.2"))
+    gate.open(turn_id, 1, [a_pass("0.3"), a_pass("0.4", remaining_ms=-1)])
+    gate.complete(a_run(turn_id, "0.1"), "x")
+    gate.lose(a_run(turn_id, "0.2"))
+    asked = [("0.9", 1), ("0.4", 1), ("0.3", 1), ("0.2", 1), ("0.1", 1), ("0.0", 1), ("0.0", 2)]
+    found = [(read.call_id, read.state) for read in gate.settle(turn_id, 1, asked, close=False)]
+    states = [
+        ReadState.GONE, ReadState.EXPIRED, ReadState.UNADMITTED, ReadState.LOST, None, ReadState.LIVE, ReadState.GONE
+    ]  # fmt: skip
+    assert found == [(call_id, found_state) for (call_id, _), found_state in zip(asked, states, strict=True)]
+
+
+def test_settle_without_gate_says_gone(gate: Gate) -> None:
+    """After a flush nothing is known, and settling makes nothing anew."""
+    turn_id = new_turn_id()
+    assert state(gate, turn_id, close=True) is ReadState.GONE
+    assert not gate.open(turn_id, 1, [a_pass()])
+
+
+def test_settle_of_nothing_is_nothing(gate: Gate) -> None:
+    """A turn without reads may be settled."""
+    assert gate.settle(opened(gate), 1, [], close=True) == []
+
+
+def test_settle_closes_what_it_reports_as_lost(gate: Gate) -> None:
+    """A run reported as lost is not accepted afterwards: its call may be run again."""
+    turn_id = running(gate)
+    gate.lose(a_run(turn_id))
+    assert state(gate, turn_id) is ReadState.LOST
+    assert not gate.complete(a_run(turn_id), "late")
+    assert state(gate, turn_id) is ReadState.CLOSED
+
+
+def test_settle_leaves_live_and_unadmitted_reads_open(gate: Gate) -> None:
+    """Looking disturbs nobody who is in time."""
+    turn_id = running(gate, a_pass(READ))
+    gate.open(turn_id, 1, [a_pass("0.1")])
+    gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=False)
+    assert gate.complete(a_run(turn_id), "x")
+    assert admit(gate, turn_id, "0.1") is Admission.OK
+
+
+def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
+    """The end of a turn: what is not completed now never will be."""
+    turn_id = running(gate, a_pass(READ))
+    gate.open(turn_id, 1, [a_pass("0.1")])
+    found = gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=True)
+    assert [read.state for read in found] == [ReadState.LIVE, ReadState.UNADMITTED]
+    assert not gate.complete(a_run(turn_id), "late")
+    assert admit(gate, turn_id, "0.1") is Admission.CLOSED
+    found = gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=False)
+    assert [read.state for read in found] == [ReadState.CLOSED, ReadState.CLOSED]
+
+
+def test_settle_says_expired_of_a_closed_read_past_its_deadline(gate: Gate) -> None:
+    """Closed early means run again, past the deadline means timeout: the deadline wins."""
+    turn_id = opened(gate)
+    gate.admit(turn_id, READ, 1, 20, RUNNER)
+    gate.lose(a_run(turn_id))
+    state(gate, turn_id, close=True)
+    wait_until(lambda: state(gate, turn_id) is ReadState.EXPIRED, "the closed read's deadline to pass")
+
+
+def test_settle_and_complete_agree_whoever_is_first(gate: Gate) -> None:
+    """A completion that was told True is in the settlement; one that came after it was told False."""
+    barrier = Barrier(2)
+
+    def finish(turn_id: str) -> bool:
+        barrier.wait()
+        return gate.complete(a_run(turn_id), "x")
+
+    def give_up(turn_id: str) -> bool:
+        barrier.wait()
+        return settle(gate, turn_id, close=True).completion == "x"
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(50):
+            turn_id = running(gate)
+            accepted, seen = pool.submit(finish, turn_id), pool.submit(give_up, turn_id)
+            assert accepted.result() == seen.result()
+
+
+# --- signs of life --------------------------------------------------------------------------------------------------
+
+
+def test_beats_keep_a_run_alive_and_silence_loses_it(hasty_gate: Gate) -> None:
+    """Of two runs, in turns of their own, the one that beats lives when the silent one is lost."""
+    beating, silent = running(hasty_gate), running(hasty_gate)
+
+    def silent_is_lost() -> bool:
+        hasty_gate.beat([a_run(beating), a_run(new_turn_id())])
+        assert state(hasty_gate, beating) is ReadState.LIVE
+        return state(hasty_gate, silent) is ReadState.LOST
+
+    wait_until(silent_is_lost, "the silent run to be lost")
+
+
+def test_beats_of_several_turns_go_together(hasty_gate: Gate) -> None:
+    """A worker beats for all it runs at once, whatever turns they belong to."""
+    turns = [running(hasty_gate, a_pass("0.0"), a_pass("0.1")) for _ in range(3)]
+    silent = running(hasty_gate)
+    runs = [a_run(turn_id, call_id) for turn_id in turns for call_id in ("0.0", "0.1")]
+
+    def silent_is_lost() -> bool:
+        hasty_gate.beat(runs)
+        return state(hasty_gate, silent) is ReadState.LOST
+
+    wait_until(silent_is_lost, "the silent run to be lost")
+    hasty_gate.beat(runs)
+    assert [hasty_gate.complete(run, "x") for run in runs] == [True] * 6
+    hasty_gate.beat([])
+
+
+@pytest.mark.parametrize("impostor", [{"runner": "host/2"}, {"attempt": 2}, {"call_id": "0.9"}])
+def test_beats_of_another_run_do_not_count(hasty_gate: Gate, impostor: dict[str, str]) -> None:
+    """Only the run that was admitted keeps itself alive."""
+    turn_id = running(hasty_gate)
+
+    def lost() -> bool:
+        hasty_gate.beat([a_run(turn_id, **impostor)])  # pyright: ignore[reportArgumentType]
+        return state(hasty_gate, turn_id) is ReadState.LOST
+
+    wait_until(lost, "the run that does not beat to be lost")
+
+
+def test_a_beat_does_not_bring_back_the_dead(gate: Gate) -> None:
+    """A beat that was under way when its process died does not undo that."""
+    turn_id = running(gate)
+    gate.lose(a_run(turn_id))
+    gate.beat([a_run(turn_id)])
+    assert state(gate, turn_id) is ReadState.LOST
+
+
+@pytest.mark.parametrize("other", [{"runner": "host/2"}, {"attempt": 2}, {"call_id": "0.9"}])
+def test_lose_only_touches_its_own_run(gate: Gate, other: dict[str, str]) -> None:
+    """Another process's death is not this run's."""
+    turn_id = running(gate)
+    gate.lose(a_run(turn_id, **other))  # pyright: ignore[reportArgumentType]
+    gate.lose(a_run(new_turn_id()))
+    assert state(gate, turn_id) is ReadState.LIVE
+
+
+def test_lose_leaves_a_completion_alone(gate: Gate) -> None:
+    """A process may die when its read has completed."""
+    turn_id = running(gate)
+    gate.complete(a_run(turn_id), "x")
+    gate.lose(a_run(turn_id))
+    assert settle(gate, turn_id).completion == "x"
