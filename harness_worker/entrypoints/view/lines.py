@@ -1,0 +1,139 @@
+"""One line of progress as styled text that fits a width; no escape codes unless a terminal asks for them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine
+
+LABEL: Final = 8
+ELAPSED: Final = 9
+GAP: Final = "   "
+MAX_WIDTH: Final = 100
+DETAIL_LINES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The signs for how a call ended, and their styles."""
+
+    ok: str
+    bad: str
+    denied: str
+    running: str
+
+
+UNICODE_MARKS: Final = Marks(ok="✓", bad="✗", denied="⊘", running="…")
+ASCII_MARKS: Final = Marks(ok="ok", bad="FAILED", denied="DENIED", running="..")
+
+
+def marks_for(encoding: str) -> Marks:
+    """Signs that the output's encoding can carry."""
+    return UNICODE_MARKS if encoding.lower().startswith("utf") else ASCII_MARKS
+
+
+def duration(seconds: float) -> str:
+    """A time for people: ``8 ms``, ``1.52 s``, ``2 min 5 s``."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def draw(line: Line, *, width: int, marks: Marks, details: Mapping[str, str] | None = None) -> Text:
+    """A line of progress.
+
+    Args:
+        line: What to draw.
+        width: Columns there are; more than 100 are not used.
+        marks: The signs.
+        details: What each failed call told the model, by call id.
+    """
+    width = min(width, MAX_WIDTH)
+    if isinstance(line, ModelLine):
+        return _rows("model", [_spoken(line, width)], line.elapsed_s, width)
+    rows = list(_packed([_cell(cell, marks) for cell in line.calls], width - LABEL - ELAPSED))
+    drawn = _rows("wave", rows, line.elapsed_s, width)
+    for cell in line.calls:
+        if cell.is_error and details and cell.call_id in details:
+            drawn.append_text(_detail(cell, details[cell.call_id], width))
+    return drawn
+
+
+def _spoken(line: ModelLine, width: int) -> Text:
+    if line.elapsed_s is None:
+        return Text("is thinking", style="dim")
+    said = "answers" if line.is_answer else line.text or "asks for tools"
+    return Text(textwrap.shorten(said, width - LABEL - ELAPSED, placeholder=" …"), style="italic")
+
+
+def _cell(cell: CallCell, marks: Marks) -> Text:
+    tool = cell.tool or cell.call_id
+    if cell.outcome is None:
+        return Text(f"{marks.running} {tool}", style="yellow")
+    if cell.outcome == "ToolDenied":
+        return Text(f"{marks.denied} {tool} denied", style="magenta")
+    took = duration(cell.elapsed_ms / 1000)
+    if cell.outcome == "ToolTimeout":
+        return Text(f"{marks.bad} {tool} timeout after {took}", style="red")
+    mark, style = (marks.bad, "red") if cell.is_error else (marks.ok, "green")
+    return Text.assemble((mark, style), f" {tool} ", (took, "dim"))
+
+
+def _packed(cells: Sequence[Text], width: int) -> Iterator[Text]:
+    row = Text()
+    for cell in cells:
+        if row and row.cell_len + len(GAP) + cell.cell_len > width:
+            yield row
+            row = Text()
+        row = Text.assemble(row, GAP, cell) if row else cell
+    yield row
+
+
+def _rows(label: str, rows: Sequence[Text], elapsed_s: float | None, width: int) -> Text:
+    took = "" if elapsed_s is None else duration(elapsed_s)
+    drawn = Text(no_wrap=True, overflow="ignore")
+    for index, row in enumerate(rows):
+        is_last = index == len(rows) - 1
+        drawn.append(f"{'' if index else label:<{LABEL}}", style="bold")
+        drawn.append_text(row)
+        if is_last and took:
+            drawn.append(" " * max(1, width - LABEL - row.cell_len - len(took)) + took, style="dim")
+        if not is_last:
+            drawn.append("\n")
+    return drawn
+
+
+def _detail(cell: CallCell, content: str, width: int) -> Text:
+    indent = " " * (LABEL + 2)
+    told = textwrap.wrap(f"{cell.tool}: {content}", width - len(indent), max_lines=DETAIL_LINES, placeholder=" …")
+    return Text("".join(f"\n{indent}{row}" for row in told), style="dim")
+
+
+def totals(turn: Mapping[str, Any], elapsed_s: float) -> str:
+    """What a finished turn came to, in one line."""
+    usage = turn["usage"]
+    tokens = sum(usage[f"{kind}_tokens"] for kind in ("input", "output", "cache_read", "cache_write"))
+    counts = (
+        counted(usage["steps"], "step"),
+        counted(len(turn["calls"]), "call"),
+        counted(waves_of(turn), "wave"),
+        counted(tokens, "token"),
+        f"${usage['dollars']:.4f}",
+    )
+    why = "" if turn["status"] == "completed" else f" ({turn['stop_reason']})"
+    return f"{turn['status']}{why} in {duration(elapsed_s)}: {', '.join(counts)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 step``, ``4,120 tokens``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def waves_of(turn: Mapping[str, Any]) -> int:
+    """How many waves a turn's calls made."""
+    return len({(call["step"], call["wave"]) for call in turn["calls"]})

@@ -1,0 +1,148 @@
+"""A turn's events folded into what a person wants to see: what the model said, and waves of calls side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+Event: TypeAlias = Mapping[str, Any]
+Place: TypeAlias = tuple[str, int, int]
+
+TERMINAL_TYPES: Final = frozenset({"turn.completed", "turn.incomplete", "turn.failed", "turn.cancelled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLine:
+    """One model call.
+
+    Args:
+        step: Which, from 0.
+        text: What it said beside asking for tools.
+        is_answer: Whether it asked for nothing more.
+        elapsed_s: Wall time since the line before it; ``None`` while it is thinking.
+    """
+
+    step: int
+    text: str = ""
+    is_answer: bool = False
+    elapsed_s: float | None = None
+
+    @property
+    def place(self) -> Place:
+        """What tells this line from every other of its turn."""
+        return ("model", self.step, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCell:
+    """One call in its wave. ``outcome`` is the outcome's class name, ``None`` while the call runs."""
+
+    call_id: str
+    tool: str = ""
+    outcome: str | None = None
+    is_error: bool = False
+    elapsed_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveLine:
+    """Calls that run together; ``elapsed_s`` is wall time since the line before it, ``None`` while they run."""
+
+    step: int
+    wave: int
+    calls: tuple[CallCell, ...]
+    elapsed_s: float | None = None
+
+    @property
+    def place(self) -> Place:
+        """What tells this line from every other of its turn."""
+        return ("wave", self.step, self.wave)
+
+
+Line: TypeAlias = ModelLine | WaveLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Everything seen of a turn so far. The lines' elapsed times add up to the turn's.
+
+    Args:
+        lines: In order; those still open have no elapsed time.
+        since: When the last line closed, or the turn was queued; seconds since the epoch.
+        end: The terminal event's type, once seen.
+    """
+
+    lines: tuple[Line, ...] = ()
+    since: float | None = None
+    end: str | None = None
+
+
+def fold(progress: Progress, event: Event) -> Progress:
+    """The progress after one more event; unknown types change nothing."""
+    at = datetime.fromisoformat(event["at"]).timestamp()
+    if progress.since is None:  # the first event: the turn was queued
+        progress = replace(progress, since=at)
+    if event["type"] in TERMINAL_TYPES:
+        return replace(progress, end=event["type"])
+    change = _CHANGES.get(event["type"])
+    return progress if change is None else change(progress, event["data"], at)
+
+
+def with_tools(progress: Progress, tools: Mapping[str, str]) -> Progress:
+    """The progress with the names of running calls' tools, by call id, filled in."""
+    return replace(progress, lines=tuple(_named(line, tools) for line in progress.lines))
+
+
+def _start_model(progress: Progress, data: Event, _at: float) -> Progress:
+    return replace(progress, lines=(*progress.lines, ModelLine(step=data["step"])))
+
+
+def _close_model(progress: Progress, data: Event, at: float) -> Progress:
+    is_answer = data.get("stop_reason") != "tool_use"
+    return _close(progress, ModelLine(step=data["step"], text=data.get("text") or "", is_answer=is_answer), at)
+
+
+def _start_wave(progress: Progress, data: Event, _at: float) -> Progress:
+    cells = tuple(CallCell(call_id=call_id) for call_id in data["calls"])
+    return replace(progress, lines=(*progress.lines, WaveLine(step=data["step"], wave=data["wave"], calls=cells)))
+
+
+def _end_call(progress: Progress, data: Event, _at: float) -> Progress:
+    return replace(progress, lines=tuple(_with_outcome(line, data) for line in progress.lines))
+
+
+def _close_wave(progress: Progress, data: Event, at: float) -> Progress:
+    place = ("wave", data["step"], data["wave"])
+    wave = next((line for line in progress.lines if line.place == place), None)
+    return progress if wave is None else _close(progress, wave, at)
+
+
+def _close(progress: Progress, closed: Line, at: float) -> Progress:
+    closed = replace(closed, elapsed_s=at - (progress.since if progress.since is not None else at))
+    others = tuple(line for line in progress.lines if line.place != closed.place)
+    return replace(progress, lines=(*others, closed), since=at)
+
+
+def _with_outcome(line: Line, data: Event) -> Line:
+    if isinstance(line, ModelLine):
+        return line
+    ended = CallCell(**{name: data[name] for name in ("call_id", "tool", "outcome", "is_error", "elapsed_ms")})
+    return replace(line, calls=tuple(ended if cell.call_id == ended.call_id else cell for cell in line.calls))
+
+
+def _named(line: Line, tools: Mapping[str, str]) -> Line:
+    if isinstance(line, ModelLine):
+        return line
+    cells = (replace(cell, tool=cell.tool or tools.get(cell.call_id, "")) for cell in line.calls)
+    return replace(line, calls=tuple(cells))
+
+
+_CHANGES: Final[Mapping[str, Callable[[Progress, Event, float], Progress]]] = {
+    "step.started": _start_model,
+    "model.completed": _close_model,
+    "wave.started": _start_wave,
+    "tool.completed": _end_call,
+    "wave.completed": _close_wave,
+}

@@ -1,0 +1,100 @@
+"""Where progress is drawn: a terminal, in which the open line moves, or a pipe, which gets each line once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.padding import Padding
+from rich.text import Text
+
+from harness_worker.entrypoints.view.lines import draw, marks_for
+from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
+
+QUIET_S: Final = 5.0
+"""How long a pipe hears nothing before it is told what is being waited for."""
+
+
+class Screen:
+    """Draws one turn. A context manager: the moving line is gone after it.
+
+    Args:
+        console: Where to draw.
+        monotonic: Seconds since some point in the past.
+        indent: Columns left free on the left.
+    """
+
+    def __init__(self, console: Console, monotonic: Callable[[], float], *, indent: int = 2) -> None:
+        self._console = console
+        self._monotonic = monotonic
+        self._indent = indent
+        self._marks = marks_for(console.encoding)
+        moves = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, transient=True, refresh_per_second=8) if moves else None
+        self._drawn: set[Place] = set()
+        self._last_drawn = monotonic()
+        self._opened: tuple[Place, float] | None = None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: Progress, calls: Sequence[Mapping[str, Any]]) -> None:
+        """Draw what has closed since the last time, and what is open now.
+
+        Args:
+            progress: All that was seen of the turn.
+            calls: The turn's calls as the gateway last told them.
+        """
+        told = {call["call_id"]: call["content"] for call in calls if call["is_error"]}
+        lines = with_tools(progress, {call["call_id"]: call["tool"] for call in calls}).lines
+        for line in lines:
+            if line.elapsed_s is not None and line.place not in self._drawn:
+                self._drawn.add(line.place)
+                self._print(self._text(line, told))
+        self._show_open([line for line in lines if line.elapsed_s is None])
+
+    def _show_open(self, lines: list[Line]) -> None:
+        line = lines[-1] if lines else None
+        now = self._monotonic()
+        if line is None:
+            self._opened = None
+        elif self._opened is None or self._opened[0] != line.place:
+            self._opened = (line.place, now)
+        waited_s = now - self._opened[1] if self._opened else 0.0
+        if self._live is not None:
+            self._live.update(self._padded(self._moving(line, waited_s)))
+        elif line is not None and now - self._last_drawn >= QUIET_S:
+            self._print(Text(f"waiting {_what(line)} ({waited_s:.0f} s)", style="dim"))
+
+    def _moving(self, line: Line | None, waited_s: float) -> Text:
+        if line is None:
+            return Text("waiting for a worker", style="dim")
+        return Text.assemble(self._text(line, {}), (f"   {waited_s:.1f} s", "dim"))
+
+    def _text(self, line: Line, details: Mapping[str, str]) -> Text:
+        return draw(line, width=self._console.width - self._indent, marks=self._marks, details=details)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(self._padded(text))
+        self._last_drawn = self._monotonic()
+
+    def _padded(self, text: Text) -> Padding:
+        return Padding(text, (0, 0, 0, self._indent), expand=False)
+
+
+def _what(line: Line) -> str:
+    if isinstance(line, ModelLine):
+        return "for the model"
+    running: list[CallCell] = [cell for cell in line.calls if cell.outcome is None]
+    return "for " + ", ".join(cell.tool or cell.call_id for cell in running or line.calls)

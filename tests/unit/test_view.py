@@ -1,0 +1,168 @@
+"""How a turn's events become lines on a terminal or in a pipe."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, duration, marks_for, totals
+from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
+from harness_worker.entrypoints.view.screen import QUIET_S, Screen
+
+Events = list[dict[str, Any]]
+
+
+def _event(kind: str, at_s: float, **data: object) -> dict[str, Any]:
+    return {"seq": 1, "type": kind, "turn_id": "t", "at": f"2026-01-01T00:00:{at_s:09.6f}Z", "data": data}
+
+
+def _completed(
+    call_id: str, tool: str, *, outcome: str = "ToolExecutionResult", is_error: bool = False
+) -> dict[str, Any]:
+    return {"call_id": call_id, "tool": tool, "outcome": outcome, "is_error": is_error, "elapsed_ms": 12.0}
+
+
+def _turn_events() -> Events:
+    return [
+        _event("turn.queued", 0.0),
+        _event("step.started", 0.1, step=0),
+        _event("model.completed", 1.0, step=0, text="Let me see.", stop_reason="tool_use"),
+        _event("wave.started", 1.0, step=0, wave=0, calls=["0.0", "0.1"]),
+        _event("tool.completed", 2.5, **_completed("0.0", "get_order")),
+        _event("tool.completed", 2.5, **_completed("0.1", "track", outcome="ToolFailure", is_error=True)),
+        _event("wave.completed", 2.5, step=0, wave=0, calls=["0.0", "0.1"]),
+        _event("model.completed", 3.0, step=1, text="Here.", stop_reason="end_turn"),
+        _event("turn.completed", 3.0),
+    ]
+
+
+def _folded(events: Events) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress = fold(progress, event)
+    return progress
+
+
+class _HandClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def _shown(events: Events, calls: Sequence[dict[str, Any]] = (), width: int = 80) -> str:
+    out = io.StringIO()
+    with Screen(Console(file=out, width=width), _HandClock()) as screen:
+        for end in range(1, len(events) + 1):
+            screen.show(_folded(events[:end]), calls)
+    return out.getvalue()
+
+
+def test_progress_elapsed_times_add_up_to_the_turns() -> None:
+    """Each line's time runs from the line before it, so that a reader can add them."""
+    progress = _folded(_turn_events())
+    assert [line.elapsed_s for line in progress.lines] == pytest.approx([1.0, 1.5, 0.5])
+    assert progress.end == "turn.completed"
+
+
+def test_progress_unknown_events_change_nothing() -> None:
+    """A newer gateway's events do not break an older command."""
+    before = _folded(_turn_events()[:3])
+    assert fold(before, _event("memory.recalled", 1.2)) == before
+
+
+def test_screen_in_a_pipe_prints_each_line_once_without_escapes() -> None:
+    """A pipe gets a line a model call and a line a wave, calls side by side, and no control characters."""
+    told = _shown(_turn_events(), [{"call_id": "0.1", "tool": "track", "is_error": True, "content": "no such parcel"}])
+    assert [row.split()[0] for row in told.splitlines()] == ["model", "wave", "track:", "model"]
+    wave = told.splitlines()[1]
+    assert "✓ get_order 12 ms   ✗ track 12 ms" in wave
+    assert wave.endswith("1.50 s")
+    assert "track: no such parcel" in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_screen_wraps_waves_to_the_width(width: int) -> None:
+    """However many calls a wave has, no row is wider than the terminal."""
+    ids = [f"0.{number}" for number in range(9)]
+    events = [
+        _event("turn.queued", 0.0),
+        _event("wave.started", 0.0, step=0, wave=0, calls=ids),
+        *(_event("tool.completed", 1.0, **_completed(each, "search_products")) for each in ids),
+        _event("wave.completed", 1.0, step=0, wave=0, calls=ids),
+    ]
+    rows = _shown(events, width=width).splitlines()
+    assert max(map(len, rows)) <= width
+    assert sum(row.count("search_products") for row in rows) == len(ids)
+
+
+def test_screen_in_a_pipe_says_what_it_waits_for() -> None:
+    """A pipe that has heard nothing for a while is told which tools are still running."""
+    out, clock = io.StringIO(), _HandClock()
+    progress = _folded(_turn_events()[:4])
+    calls = [{"call_id": f"0.{n}", "tool": tool, "is_error": False, "content": ""} for n, tool in enumerate("ab")]
+    with Screen(Console(file=out, width=80), clock) as screen:
+        screen.show(progress, calls)
+        assert "waiting" not in out.getvalue()
+        clock.now_s += QUIET_S
+        screen.show(progress, calls)
+    assert "waiting for a, b (5 s)" in out.getvalue()
+
+
+def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
+    """A terminal shows the open line as it runs, and keeps only closed ones."""
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    with Screen(console, _HandClock()) as screen:
+        screen.show(_folded(_turn_events()[:2]), [])
+        screen.show(_folded(_turn_events()), [])
+    assert "model   answers" in out.getvalue()
+
+
+def test_lines_name_every_outcome() -> None:
+    """Denied, timed out and failed calls can be told apart without colours."""
+    cells = tuple(
+        CallCell(call_id=f"0.{n}", tool=kind, outcome=kind, is_error=True, elapsed_ms=1500)
+        for n, kind in enumerate(["ToolDenied", "ToolTimeout", "ToolFailure"])
+    )
+    wave = WaveLine(step=0, wave=0, calls=cells, elapsed_s=2.0)
+    drawn = draw(wave, width=100, marks=ASCII_MARKS).plain
+    for told in ("DENIED ToolDenied denied", "FAILED ToolTimeout timeout after 1.50 s", "FAILED ToolFailure 1.50 s"):
+        assert told in drawn
+
+
+def test_lines_shorten_what_the_model_says() -> None:
+    """A long text beside tool calls does not wrap; the answer itself is printed elsewhere."""
+    line = ModelLine(step=0, text="word " * 80, elapsed_s=1.0)
+    assert len(draw(line, width=80, marks=UNICODE_MARKS).plain) <= 80
+
+
+def test_marks_follow_the_encoding() -> None:
+    """An output that cannot carry the signs gets words."""
+    assert marks_for("utf-8") is UNICODE_MARKS
+    assert marks_for("ascii") is ASCII_MARKS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0 ms"), (0.0123, "12 ms"), (0.9996, "1.00 s"), (61.0, "61.00 s"), (125, "2 min 5 s")]
+)
+def test_duration_reads_like_a_clock(seconds: float, text: str) -> None:
+    """Milliseconds below a second, then seconds, then minutes."""
+    assert duration(seconds) == text
+
+
+def test_totals_count_steps_calls_waves_tokens_and_dollars() -> None:
+    """One line says what a turn came to, and why it stopped if it did not complete."""
+    usage: dict[str, Any] = dict.fromkeys(
+        ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), 1_000
+    )
+    usage |= {"steps": 2, "tool_calls": 3, "dollars": 0.0123}
+    calls = [{"step": 0, "wave": 0}, {"step": 0, "wave": 0}, {"step": 1, "wave": 0}]
+    turn = {"status": "incomplete", "stop_reason": "deadline", "usage": usage, "calls": calls}
+    assert totals(turn, 3.6) == "incomplete (deadline) in 3.60 s: 2 steps, 3 calls, 2 waves, 4,000 tokens, $0.0123"
