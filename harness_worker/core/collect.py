@@ -1,0 +1,55 @@
+"""The commit with which a visit collects what ran since the last one (design §5, ``advance``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness_worker.core.collect_reads import ReadReport, collect_reads
+from harness_worker.core.collect_writes import collect_writes
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.lifecycle import decide, merge
+from harness_worker.core.progress import Dispatch, Next, Zombie, go_on, stop_turn
+from harness_worker.core.records import Call
+from harness_worker.core.timing import Timing
+from harness_worker.core.visits import Visit, holds, look_in, nudged, release, stop_cause
+
+
+def collect(snapshot: Snapshot, *, visit: Visit, reports: Mapping[str, ReadReport], timing: Timing) -> Decision[Next]:
+    """Take what ended, run again what was lost, wait for what lives; with nothing open, go on.
+
+    Args:
+        snapshot: The turn and its calls, under the lock.
+        visit: The hold on the turn.
+        reports: What the gate knows of the open reads, by call id.
+        timing: The protocol's times.
+    """
+    if not holds(visit, snapshot):
+        return Decision(result=Zombie())
+    turn, now = snapshot.turn, snapshot.now
+    cause = visit.stop or (None if _is_open(snapshot.calls) else stop_cause(turn, now))
+    if cause is not None:
+        return stop_turn(snapshot, turn, snapshot.calls, cause, reports)
+    reads = collect_reads(snapshot.calls, reports, now=now, attempt_cap=timing.attempt_cap)
+    calls = merge(snapshot.calls, reads.changed)
+    writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)
+    calls = merge(calls, writes.changed)
+    if not _is_open(calls):
+        return go_on(snapshot, visit, turn, calls, timing)
+    return _wait(snapshot, visit, calls, resend=reads.resend + writes.resend, timing=timing)
+
+
+def _is_open(calls: Sequence[Call]) -> bool:
+    return any(call.is_open for call in calls)
+
+
+def _wait(
+    snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], *, resend: tuple[Call, ...], timing: Timing
+) -> Decision[Next]:
+    wake_at = look_in(snapshot.turn, calls, now=snapshot.now, timing=timing)
+    waiting = replace(snapshot.turn, looks=snapshot.turn.looks + 1)
+    released = release(visit, waiting, wake_at=wake_at, now=snapshot.now)
+    known = {call.call_id: call for call in snapshot.calls}
+    changed = tuple(call for call in calls if known.get(call.call_id) is not call)
+    result = Dispatch(turn=released, calls=resend, knock=nudged(visit, snapshot.turn))
+    return decide(snapshot, result, turn=released, calls=changed)

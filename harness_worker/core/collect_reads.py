@@ -1,0 +1,88 @@
+"""What a visit makes of the reads it sent, by what the gate knows of each (design §5, ``reads:``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness_worker.core.doubt import timed_out, worker_lost
+from harness_worker.core.lifecycle import end_call
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.reads import ReadState
+from harness_worker.core.records import Call, CallStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """One read as the gate knows it.
+
+    Args:
+        state: ``None`` if it completed.
+        outcome: How it completed.
+        started_at: When its attempt was admitted, seconds since the epoch, by the gate's clock.
+        finished_at: When it completed, likewise.
+        worker: The process that was admitted.
+    """
+
+    state: ReadState | None
+    outcome: ToolOutcome | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    worker: str | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the attempt was ever admitted."""
+        return self.started_at is not None or self.state in (ReadState.LIVE, ReadState.LOST)
+
+
+GONE = ReadReport(state=ReadState.GONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """Calls that changed, and those among the open ones that must be sent again."""
+
+    changed: tuple[Call, ...] = ()
+    resend: tuple[Call, ...] = ()
+
+
+def collect_reads(
+    calls: Sequence[Call], reports: Mapping[str, ReadReport], *, now: float, attempt_cap: int
+) -> Collected:
+    """Judge every open read."""
+    changed: list[Call] = []
+    resend: list[Call] = []
+    for call in calls:
+        if not (call.is_read and call.is_open):
+            continue
+        judged, again = _judge(call, reports.get(call.call_id, GONE), now=now, attempt_cap=attempt_cap)
+        if judged is not call:
+            changed.append(judged)
+        if again:
+            resend.append(judged)
+    return Collected(changed=tuple(changed), resend=tuple(resend))
+
+
+def taken(call: Call, report: ReadReport, *, now: float) -> Call:
+    """The read with the outcome that the gate accepted."""
+    outcome = report.outcome
+    if outcome is None:
+        return call
+    seen = replace(call, worker=report.worker, started_at=report.started_at, finished_at=report.finished_at)
+    return end_call(seen, outcome, now=now)
+
+
+def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> tuple[Call, bool]:
+    if report.outcome is not None:
+        return taken(call, report, now=now), False
+    if report.state is ReadState.LIVE:
+        return call, False
+    if report.state is ReadState.UNADMITTED:
+        return call, True
+    if report.state is ReadState.EXPIRED:
+        seen = replace(call, worker=report.worker, started_at=report.started_at)
+        return end_call(seen, timed_out(call), now=now), False
+    if call.attempt >= attempt_cap:
+        return end_call(call, worker_lost(call), now=now), False
+    return replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING), True

@@ -1,0 +1,59 @@
+"""What a visit makes of the sequential calls it sent; SQL alone knows them (design §5, ``writes:``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness_worker.core.collect_reads import Collected
+from harness_worker.core.doubt import end_with_doubt, not_run, unknown, worker_lost
+from harness_worker.core.lifecycle import merge
+from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.timing import Timing
+
+
+def collect_writes(calls: Sequence[Call], *, turn_deadline_at: float, now: float, timing: Timing) -> Collected:
+    """Judge every open sequential call, in program order, and say which chain must be sent again."""
+    current = tuple(calls)
+    changed: dict[str, Call] = {}
+    for position in range(len(current)):
+        call = current[position]
+        if call.is_read or not call.is_open:
+            continue
+        after = _judge(call, current, turn_deadline_at=turn_deadline_at, now=now, timing=timing)
+        changed.update({each.call_id: each for each in after})
+        current = merge(current, after)
+    open_now = tuple(call for call in current if not call.is_read and call.is_open)
+    first_waits = bool(open_now) and open_now[0].status is CallStatus.PENDING
+    return Collected(changed=tuple(changed.values()), resend=open_now if first_waits else ())
+
+
+def lost_write(call: Call, plan: Sequence[Call], *, now: float, timing: Timing) -> tuple[Call, ...]:
+    """A running write whose process is gone: run again where that is promised to be safe, else in doubt."""
+    if not call.retry_safe:
+        return end_with_doubt(call, unknown(call, "its process was lost"), plan, now=now)
+    if call.attempt >= timing.attempt_cap:
+        return end_with_doubt(call, worker_lost(call), plan, now=now)
+    return (replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING, lease_until=None, runner=None),)
+
+
+def _judge(
+    call: Call, plan: Sequence[Call], *, turn_deadline_at: float, now: float, timing: Timing
+) -> tuple[Call, ...]:
+    deadline_at = call.deadline_at if call.deadline_at is not None else turn_deadline_at
+    if call.status is CallStatus.PENDING:
+        return _judge_pending(call, plan, over=now > deadline_at, now=now)
+    if now > deadline_at + timing.hard_s + timing.grace_s:
+        return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
+    if call.lease_until is not None and call.lease_until <= now:
+        lost = lost_write(call, plan, now=now, timing=timing)
+        return tuple(replace(c, deadline_at=turn_deadline_at) if c.status is CallStatus.PENDING else c for c in lost)
+    return ()
+
+
+def _judge_pending(call: Call, plan: Sequence[Call], *, over: bool, now: float) -> tuple[Call, ...]:
+    if not over:
+        return ()
+    if call.attempt > 1:
+        return end_with_doubt(call, unknown(call, "was lost before it could run again"), plan, now=now)
+    return end_with_doubt(call, not_run(call, "its time ended before it could start"), plan, now=now)

@@ -1,0 +1,64 @@
+"""What is said of calls whose end nobody saw, and of those that therefore never start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness_worker.core.lifecycle import end_call
+from harness_worker.core.outcomes import (
+    OUTCOME_UNKNOWN,
+    DenialReason,
+    ToolDenied,
+    ToolFailure,
+    ToolOutcome,
+    ToolTimeout,
+)
+from harness_worker.core.records import Call, CallStatus
+
+WORKER_LOST = "worker_lost"
+
+
+def unknown(call: Call, why: str) -> ToolFailure:
+    """A call that started and whose effect may or may not have happened."""
+    error = f"{OUTCOME_UNKNOWN}: {call.tool} started and {why}; its effect may or may not have happened"
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, retryable=True)
+
+
+def worker_lost(call: Call) -> ToolFailure:
+    """A call whose process died every time it was run."""
+    doubt = "" if call.is_read else "; its effect may or may not have happened"
+    error = f"{WORKER_LOST}: the process running {call.tool} was lost {call.attempt} times{doubt}"
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, retryable=True)
+
+
+def timed_out(call: Call) -> ToolTimeout:
+    """A read whose time ended first."""
+    return ToolTimeout(
+        call_id=call.call_id, tool_name=call.tool, deadline_s=call.timeout_s, elapsed_ms=call.timeout_s * 1_000
+    )
+
+
+def cancelled_read(call: Call) -> ToolFailure:
+    """A read that was running when its turn was cancelled."""
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error="cancelled", retryable=True)
+
+
+def not_run(call: Call, why: str) -> ToolDenied:
+    """A call that never started and never will."""
+    return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.NOT_RUN, details=why)
+
+
+def is_doubt(call: Call) -> bool:
+    """Whether the call is a write that ended without anybody knowing how."""
+    outcome = call.outcome
+    if call.is_read or not isinstance(outcome, ToolFailure):
+        return False
+    return outcome.error.startswith((OUTCOME_UNKNOWN + ":", WORKER_LOST + ":"))
+
+
+def end_with_doubt(call: Call, outcome: ToolOutcome, plan: Iterable[Call], *, now: float) -> tuple[Call, ...]:
+    """The call ended as ``outcome``, and every later call of its message that has not run as ``not_run``."""
+    why = f"{call.tool} ({call.call_id}) ended in doubt"
+    waiting = (CallStatus.PLANNED, CallStatus.PENDING)
+    rest = [c for c in plan if c.step == call.step and c.position > call.position and c.status in waiting]
+    return (end_call(call, outcome, now=now), *(end_call(c, c.outcome or not_run(c, why), now=now) for c in rest))

@@ -1,0 +1,119 @@
+"""How a turn ends: its one terminal event, its last text, and a result for every call it ever asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness_worker.core.collect_reads import GONE, ReadReport, taken
+from harness_worker.core.doubt import cancelled_read, not_run, timed_out, unknown
+from harness_worker.core.lifecycle import end_call
+from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.visits import StopCause
+from harness_worker.wire import StopReason, TurnStatus
+
+NO_ANSWER_TEXT = "I could not produce a response."
+FALLBACK_TEXTS: Mapping[StopReason, str] = {
+    StopReason.MAX_STEPS: "I stopped before I could finish: the number of steps for this request is used up.",
+    StopReason.DEADLINE: "I stopped before I could finish: the time for this request is over.",
+    StopReason.BUDGET: "I stopped before I could finish: the budget for this request is used up.",
+}
+
+
+def end_turn(
+    turn: Turn,
+    status: TurnStatus,
+    reason: StopReason,
+    *,
+    now: float,
+    error: Mapping[str, str] | None = None,
+) -> Turn:
+    """The turn, over: nobody holds it and nobody need look at it again.
+
+    An incomplete turn's text is the fallback that tells why; every other keeps what was said.
+    """
+    return replace(
+        turn,
+        status=status,
+        stop_reason=reason,
+        output_text=FALLBACK_TEXTS.get(reason, turn.output_text),
+        error=error,
+        owner=None,
+        lease_until=None,
+        visit_deadline=None,
+        wake_at=None,
+        version=turn.version + 1,
+        finished_at=now,
+    )
+
+
+def terminal_event(turn: Turn) -> EventDraft:
+    """The last event of an ended turn."""
+    data: dict[str, Any] = {
+        "status": turn.status.value,
+        "stop_reason": turn.stop_reason.value if turn.stop_reason is not None else None,
+        "output_text": turn.output_text,
+        "error": dict(turn.error) if turn.error is not None else None,
+    }
+    return EventDraft(type=f"turn.{turn.status.value}", data=data)
+
+
+def step_completed(step: int) -> EventDraft:
+    """The event that closes a step."""
+    return EventDraft(type="step.completed", data={"step": step})
+
+
+def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
+    """One user message with exactly one result for each call that has none yet, in the model's order; none if none."""
+    due = sorted((call for call in calls if not call.collected), key=lambda call: (call.step, call.position))
+    if not due:
+        return ()
+    return (Message(role="user", content=[_result_block(call) for call in due]),)
+
+
+def collected(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """The calls with their result messages standing."""
+    return tuple(replace(call, collected=True) for call in calls if not call.collected)
+
+
+def stop_calls(
+    calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport], *, now: float
+) -> tuple[Call, ...]:
+    """Every call with an outcome, though some were cut short: what a stop makes of each (contracts, "Calls")."""
+    return tuple(_stopped(call, cause, reports.get(call.call_id, GONE), now=now) for call in calls)
+
+
+def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
+    if call.status is CallStatus.ENDED:
+        return call
+    if call.outcome is not None:
+        return end_call(call, call.outcome, now=now)
+    if call.is_read:
+        return _stopped_read(call, cause, report, now=now)
+    if call.status is CallStatus.RUNNING or call.attempt > 1:
+        return end_call(call, unknown(call, _why(cause)), now=now)
+    return end_call(call, not_run(call, _why(cause)), now=now)
+
+
+def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
+    if report.outcome is not None:
+        return taken(call, report, now=now)
+    if call.status is CallStatus.PLANNED or not (report.has_started or call.attempt > 1):
+        return end_call(call, not_run(call, _why(cause)), now=now)
+    cut: ToolOutcome = cancelled_read(call) if cause is StopCause.CANCELLED else timed_out(call)
+    return end_call(replace(call, worker=report.worker, started_at=report.started_at), cut, now=now)
+
+
+def _why(cause: StopCause) -> str:
+    return "the turn was cancelled" if cause is StopCause.CANCELLED else "the turn's time ended"
+
+
+def _result_block(call: Call) -> dict[str, Any]:
+    outcome = call.outcome
+    content = content_of(outcome) if outcome is not None else ""
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": content}
+    if outcome is not None and is_error(outcome):
+        block["is_error"] = True
+    return block

@@ -1,0 +1,122 @@
+"""What a change of calls means to those who watch: the events that follow from rows before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from harness_worker.core.decisions import Artifact, Decision, Snapshot, T
+from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome, elapsed_ms_of, is_error
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+
+ARTIFACT_TTL_S = 3_600.0
+
+
+def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
+    """The call with its one outcome. A call that ended already keeps what it has."""
+    if call.status is CallStatus.ENDED:
+        return call
+    finished_at = call.finished_at if call.finished_at is not None else now
+    return replace(call, status=CallStatus.ENDED, outcome=outcome, lease_until=None, finished_at=finished_at)
+
+
+def merge(calls: Sequence[Call], changed: Iterable[Call]) -> tuple[Call, ...]:
+    """``calls`` with each changed one in its place and new ones behind."""
+    latest = {call.call_id: call for call in changed}
+    kept = tuple(latest.pop(call.call_id, call) for call in calls)
+    return kept + tuple(latest.values())
+
+
+def decide(
+    before: Snapshot,
+    result: T,
+    *,
+    turn: Turn | None = None,
+    calls: Iterable[Call] = (),
+    first: tuple[EventDraft, ...] = (),
+    last: tuple[EventDraft, ...] = (),
+) -> Decision[T]:
+    """A decision with the events and artifacts that follow from its calls.
+
+    Args:
+        before: What was there.
+        result: What the caller learns.
+        turn: The turn as it shall be.
+        calls: The calls as they shall be.
+        first: Events that come before those of the calls.
+        last: Events that come after them.
+    """
+    changed = tuple(calls)
+    return Decision(
+        result=result,
+        turn=turn,
+        calls=changed,
+        events=first + call_events(before.calls, changed) + last,
+        artifacts=tuple(_artifacts(before, changed)),
+    )
+
+
+def call_events(before: Sequence[Call], changed: Sequence[Call]) -> tuple[EventDraft, ...]:
+    """``wave.started``, ``tool.completed`` and ``wave.completed`` that follow from a change, in program order."""
+    known = {call.call_id: call for call in before}
+    after = sorted(merge(before, changed), key=lambda call: (call.step, call.position))
+    drafts: list[EventDraft] = []
+    for _, members in groupby(after, key=lambda call: (call.step, call.wave)):
+        drafts += _wave_events(tuple(members), known)
+    return tuple(drafts)
+
+
+def _wave_events(wave: tuple[Call, ...], known: dict[str, Call]) -> list[EventDraft]:
+    was = [known[call.call_id] for call in wave if call.call_id in known]
+    drafts: list[EventDraft] = []
+    if any(map(_started, wave)) and not any(map(_started, was)):
+        drafts.append(_wave_event("wave.started", wave))
+    ended_before = {call.call_id for call in was if call.status is CallStatus.ENDED}
+    ended = [call for call in wave if call.status is CallStatus.ENDED]
+    drafts += [_completed(call) for call in ended if call.call_id not in ended_before]
+    if len(ended) == len(wave) and len(ended_before) < len(wave):
+        drafts.append(_wave_event("wave.completed", wave))
+    return drafts
+
+
+def _started(call: Call) -> bool:
+    """Whether a wave that holds this call has begun: a read when sent, another call when it runs."""
+    if call.is_read:
+        return call.status is not CallStatus.PLANNED
+    return call.status in (CallStatus.RUNNING, CallStatus.ENDED) or call.started_at is not None
+
+
+def _wave_event(kind: str, wave: tuple[Call, ...]) -> EventDraft:
+    data = {"step": wave[0].step, "wave": wave[0].wave, "calls": [call.call_id for call in wave]}
+    return EventDraft(type=kind, data=data)
+
+
+def _completed(call: Call) -> EventDraft:
+    outcome = call.outcome
+    data = {
+        "call_id": call.call_id,
+        "tool": call.tool,
+        "outcome": type(outcome).__name__,
+        "is_error": outcome is not None and is_error(outcome),
+        "elapsed_ms": elapsed_ms_of(outcome) if outcome is not None else 0.0,
+    }
+    return EventDraft(type="tool.completed", data=data)
+
+
+def _artifacts(before: Snapshot, changed: Sequence[Call]) -> Iterable[Artifact]:
+    stored = {call.call_id for call in before.calls if call.status is CallStatus.ENDED}
+    for call in changed:
+        outcome = call.outcome
+        if isinstance(outcome, ToolArtifactReference) and call.call_id not in stored:
+            yield Artifact(
+                id=outcome.artifact_id,
+                tenant=before.turn.tenant,
+                session_id=before.turn.session_id,
+                turn_id=before.turn.id,
+                call_id=call.call_id,
+                url=outcome.url,
+                size_bytes=outcome.size_bytes,
+                summary=outcome.summary,
+                ttl_s=ARTIFACT_TTL_S,
+            )

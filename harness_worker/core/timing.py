@@ -1,0 +1,26 @@
+"""The times of the protocol (design §5, "Defaults")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """All in seconds but ``attempt_cap``.
+
+    Args:
+        lease_ttl_s: How long a visit or a running call is believed alive without a heartbeat.
+        visit_s: How long one visit may last, whatever its heartbeat says.
+        look_s: The first look-in while tools run; grows with each that finds nothing.
+        hard_s: How long after its soft limit a tool's process is killed.
+        grace_s: How long after that its outcome may still be on its way.
+        attempt_cap: How often a call may be run before it counts as lost for good.
+    """
+
+    lease_ttl_s: float = 6.0
+    visit_s: float = 70.0
+    look_s: float = 2.0
+    hard_s: float = 1.5
+    grace_s: float = 2.0
+    attempt_cap: int = 3

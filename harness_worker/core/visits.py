@@ -1,0 +1,116 @@
+"""Who drives a turn: claiming it, holding it, releasing it (design §5, ``advance`` and ``release``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.core.timing import Timing
+from harness_worker.wire import TurnStatus
+
+
+class StopCause(StrEnum):
+    """Why a turn must end now, whatever its calls do."""
+
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One coordinator's hold on a turn.
+
+    Args:
+        turn: The turn as claimed.
+        calls: Its calls as claimed.
+        owner: Who holds it, unique to the visit.
+        fence: The epoch of this hold; every commit is conditional on it.
+        seen: ``wakes`` as claimed: more at release means somebody knocked.
+        now: The database's clock when claimed.
+    """
+
+    turn: Turn
+    calls: tuple[Call, ...]
+    owner: str
+    fence: int
+    seen: int
+    now: float
+
+    @property
+    def stop(self) -> StopCause | None:
+        """Whether the turn must end now."""
+        return stop_cause(self.turn, self.now)
+
+
+def stop_cause(turn: Turn, now: float) -> StopCause | None:
+    """Whether the turn must end now: cancelled, or past its deadline."""
+    if turn.cancel_requested:
+        return StopCause.CANCELLED
+    return StopCause.DEADLINE if now > turn.deadline_at else None
+
+
+def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | None]:
+    """Take the turn, or leave word (``wakes``) with the one who holds it."""
+    turn, now = snapshot.turn, snapshot.now
+    if turn.status.is_final:
+        return Decision(result=None)
+    if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
+        return Decision(result=None, turn=replace(turn, wakes=turn.wakes + 1))
+    held = replace(
+        turn,
+        status=TurnStatus.RUNNING,
+        started_at=turn.started_at if turn.started_at is not None else now,
+        fence=turn.fence + 1,
+        owner=owner,
+        lease_until=now + timing.lease_ttl_s,
+        visit_deadline=now + timing.visit_s,
+        wake_at=now,
+    )
+    visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)
+    return Decision(result=visit, turn=held, events=_claim_events(turn))
+
+
+def _claim_events(turn: Turn) -> tuple[EventDraft, ...]:
+    if turn.started_at is None:
+        started = EventDraft(type="turn.started", data={"agent": turn.agent})
+        return (started, EventDraft(type="step.started", data={"step": 0}))
+    if turn.owner is not None:
+        return (EventDraft(type="turn.redelivered", data={"step": turn.step}),)
+    return ()
+
+
+def holds(visit: Visit, snapshot: Snapshot) -> bool:
+    """Whether the visit may still commit: a higher fence, its own release or an end makes it a zombie."""
+    turn = snapshot.turn
+    return turn.fence == visit.fence and turn.owner == visit.owner and not turn.status.is_final
+
+
+def nudged(visit: Visit, turn: Turn) -> bool:
+    """Whether somebody knocked while the turn was held."""
+    return turn.wakes != visit.seen
+
+
+def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:
+    """The turn with nobody driving it. A knock during the visit wins over ``wake_at``."""
+    return replace(
+        turn,
+        owner=None,
+        lease_until=None,
+        visit_deadline=None,
+        version=turn.version + 1,
+        wake_at=now if nudged(visit, turn) else wake_at,
+    )
+
+
+def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing) -> float:
+    """When somebody must look at a turn whose calls run and say nothing.
+
+    Soon, then half as often; never later than a running call's lease or a deadline with its grace.
+    """
+    growing = now + timing.look_s * (2 if turn.looks > 0 else 1)
+    grace_s = timing.hard_s + timing.grace_s
+    ends = [call.deadline_at + grace_s for call in calls if call.is_open and call.deadline_at is not None]
+    leases = [call.lease_until for call in calls if call.status is CallStatus.RUNNING and call.lease_until is not None]
+    return max(now, min([growing, turn.deadline_at, *ends, *leases]))

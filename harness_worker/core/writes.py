@@ -1,0 +1,155 @@
+"""Starting and ending a sequential call; SQL is its arbiter (design §5, ``write(call, attempt)``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from harness_worker.core.collect_writes import lost_write
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.doubt import end_with_doubt, is_doubt
+from harness_worker.core.lifecycle import decide, end_call
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.core.timing import Timing
+
+
+class Go(StrEnum):
+    """What a tool worker does with a sequential call it was sent."""
+
+    RUN = "run"
+    PASS = "pass"  # noqa: S105 - not a password
+    """It ended well or failed before: let the chain go on."""
+    IGNORE = "ignore"
+    """Leave it, and leave the chain where it is."""
+    WAKE = "wake"
+    """Ignore it, and ask a coordinator to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The answer to a start.
+
+    Args:
+        go: What to do.
+        turn: The turn.
+        call: The call as it is now; its ``attempt`` is the one to run.
+        remaining_s: How long it may run.
+    """
+
+    go: Go
+    turn: Turn
+    call: Call | None = None
+    remaining_s: float = 0.0
+
+
+def start_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, timing: Timing) -> Decision[Started]:
+    """Claim a sequential call for one process, or say why not."""
+    turn, now = snapshot.turn, snapshot.now
+    call = find(snapshot.calls, call_id)
+    if call is None or turn.status.is_final or turn.cancel_requested or call.status is CallStatus.PLANNED:
+        return _answer(Go.IGNORE, turn)
+    if call.status is CallStatus.ENDED:
+        return _answer(Go.IGNORE if _stops_chain(call) else Go.PASS, turn)
+    if call.attempt != attempt or _is_blocked(call, snapshot.calls):
+        return _answer(Go.IGNORE, turn)
+    if call.deadline_at is not None and now > call.deadline_at:
+        return _wake(snapshot)
+    if call.status is CallStatus.RUNNING:
+        return _start_again(snapshot, call, runner=runner, timing=timing)
+    return _run(snapshot, call, runner=runner, timing=timing)
+
+
+def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
+    """Record how a call ended, if it is still its runner's to say; else it is late and changes nothing."""
+    turn, now = snapshot.turn, snapshot.now
+    call = find(snapshot.calls, call_id)
+    mine = call is not None and call.attempt == attempt and call.runner == runner
+    if call is None or not mine or call.status is not CallStatus.RUNNING or turn.status.is_final:
+        if call is not None and mine and call.outcome == outcome:
+            return Decision(result=Go.WAKE if is_doubt(call) else Go.PASS)
+        return late(snapshot, call_id=call_id, attempt=attempt)
+    ended = end_call(call, outcome, now=now)
+    if is_doubt(ended):
+        calls = end_with_doubt(call, outcome, snapshot.calls, now=now)
+        return decide(snapshot, Go.WAKE, turn=_knocked(turn, now), calls=calls)
+    return decide(snapshot, Go.PASS, calls=(ended,))
+
+
+def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:
+    """A result that came too late: an event while the turn lives, nothing more."""
+    if snapshot.turn.status.is_final:
+        return Decision(result=Go.IGNORE)
+    event = EventDraft(type="tool.late", data={"call_id": call_id, "attempt": attempt})
+    return Decision(result=Go.IGNORE, events=(event,))
+
+
+def hand_back(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[None]:
+    """Undo a start whose body was not entered."""
+    call = find(snapshot.calls, call_id)
+    if call is None or call.status is not CallStatus.RUNNING or (call.attempt, call.runner) != (attempt, runner):
+        return Decision(result=None)
+    back = replace(
+        call, status=CallStatus.PENDING, lease_until=None, runner=None, deadline_at=snapshot.turn.deadline_at
+    )
+    return Decision(result=None, calls=(back,))
+
+
+def find(calls: Iterable[Call], call_id: str) -> Call | None:
+    """The call of that id, if it is there."""
+    return next((call for call in calls if call.call_id == call_id), None)
+
+
+def _answer(go: Go, turn: Turn) -> Decision[Started]:
+    return Decision(result=Started(go=go, turn=turn))
+
+
+def _knocked(turn: Turn, now: float) -> Turn:
+    return replace(turn, wakes=turn.wakes + 1, wake_at=now)
+
+
+def _wake(snapshot: Snapshot, calls: tuple[Call, ...] = ()) -> Decision[Started]:
+    turn = _knocked(snapshot.turn, snapshot.now)
+    return decide(snapshot, Started(go=Go.WAKE, turn=turn), turn=turn, calls=calls)
+
+
+def _stops_chain(call: Call) -> bool:
+    """Whether later calls of the plan must not run: the call ended in doubt, or never ran."""
+    return is_doubt(call) or (call.started_at is None and not call.is_read)
+
+
+def _is_blocked(call: Call, plan: Iterable[Call]) -> bool:
+    """Whether an earlier call of its message is open or in doubt."""
+    earlier = (each for each in plan if each.step == call.step and each.position < call.position)
+    return any(each.status is not CallStatus.ENDED or is_doubt(each) for each in earlier)
+
+
+def _start_again(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing) -> Decision[Started]:
+    """A second message for a running call: its twin is alive, or its process died."""
+    turn, now = snapshot.turn, snapshot.now
+    if call.lease_until is not None and call.lease_until > now:
+        sooner = call.lease_until if turn.wake_at is None else min(turn.wake_at, call.lease_until)
+        changed = None if turn.wake_at == sooner else replace(turn, wake_at=sooner)
+        return Decision(result=Started(go=Go.IGNORE, turn=turn), turn=changed)
+    after = lost_write(call, snapshot.calls, now=now, timing=timing)
+    if after[0].status is CallStatus.ENDED:
+        return _wake(snapshot, after)
+    return _run(snapshot, after[0], runner=runner, timing=timing)
+
+
+def _run(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing) -> Decision[Started]:
+    turn, now = snapshot.turn, snapshot.now
+    deadline_at = min(turn.deadline_at, now + call.timeout_s)
+    running = replace(
+        call,
+        status=CallStatus.RUNNING,
+        deadline_at=deadline_at,
+        lease_until=now + timing.lease_ttl_s,
+        runner=runner,
+        worker=runner,
+        started_at=now,
+        finished_at=None,
+    )
+    started = Started(go=Go.RUN, turn=turn, call=running, remaining_s=deadline_at - now)
+    return decide(snapshot, started, calls=(running,))
