@@ -1,0 +1,181 @@
+"""Random histories: both gates give equal answers, and the promises of design §5 hold over every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.ports import Admission, Admitted, Gate, RunningCall, SettledRead
+from tests.contract.gate_kit import MINUTE_MS, a_pass, a_run, new_turn_id
+
+TTL_S = 600.0
+HOUR_MS = 3_600_000
+OVER_MS = -1_000
+
+fences = st.integers(1, 3)
+attempts = st.integers(1, 3)
+call_ids = st.sampled_from(["0.0", "0.1"])
+runners = st.sampled_from(["host/1", "host/2"])
+times_ms = st.sampled_from([OVER_MS, MINUTE_MS, MINUTE_MS, MINUTE_MS, 3 * HOUR_MS])
+reads = st.lists(st.tuples(call_ids, attempts), max_size=3)
+passes = st.lists(st.builds(a_pass, call_ids, attempts, times_ms, st.sampled_from(["", "t"])), max_size=3)
+runs = st.builds(a_run, st.just("?"), call_ids, attempts, runners)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation on a turn's gate; ``flush`` loses it."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def on(self, gate: Gate, turn_id: str) -> Any:  # noqa: ANN401 - whatever the operation replies
+        """Do it to the gate of ``turn_id``."""
+        operation: Callable[..., Any] = getattr(gate, self.name)
+        if self.name in ("complete", "lose"):
+            run, *rest = self.arguments
+            return operation(replace(run, turn_id=turn_id), *rest)
+        if self.name == "beat":
+            return operation([replace(run, turn_id=turn_id) for run in self.arguments[0]])
+        return operation(turn_id, *self.arguments, **self.keywords)
+
+
+def step(name: str, *arguments: st.SearchStrategy[Any], **keywords: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
+    """A step with random arguments."""
+    return st.builds(Step, st.just(name), st.tuples(*arguments), st.fixed_dictionaries(keywords))
+
+
+steps = st.one_of(
+    step("raise_fence", fences),
+    step("open", fences, passes),
+    step("open", fences, passes),
+    step("close", fences),
+    step("settle", fences, reads, close=st.booleans()),
+    step("admit", call_ids, attempts, times_ms, runners),
+    step("admit", call_ids, attempts, times_ms, runners),
+    step("admits_write", call_ids, attempts),
+    step("complete", runs, st.sampled_from(["x", "y"])),
+    step("complete", runs, st.sampled_from(["x", "y"])),
+    step("beat", st.lists(runs, max_size=2)),
+    step("lose", runs),
+    step("flush"),
+)
+histories = st.lists(steps, min_size=5, max_size=40).map(lambda rest: [Step("raise_fence", (1,)), *rest])
+
+
+@pytest.fixture(scope="module")
+def client(valkey_url: str) -> Iterator[RedisClient]:
+    """The Valkey of the session."""
+    client = RedisClient(valkey_url)
+    yield client
+    client.disconnect()
+
+
+def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation replies
+    """The reply without what two clocks may see differently."""
+    match reply:
+        case Admitted():
+            return replace(reply, remaining_ms=int(reply.remaining_ms > 0))
+        case list():
+            return [comparable(one) for one in reply]  # pyright: ignore[reportUnknownVariableType]
+        case SettledRead():
+            started_at, finished_at = reply.started_at and 1.0, reply.finished_at and 1.0
+            return replace(reply, started_at=started_at, finished_at=finished_at)
+        case _:
+            return reply
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=histories)
+def test_gates_give_equal_answers(client: RedisClient, history: list[Step]) -> None:
+    """The gate in memory is the gate on Valkey, as far as anyone can tell; and every key expires, always."""
+    real: Gate = RedisGate(client, lease_ttl_s=TTL_S)
+    fake: Gate = MemoryGate(lease_ttl_s=TTL_S)
+    turn_id = new_turn_id()
+    key = f"harness:{{{turn_id}}}:gate"
+    for one in history:
+        if one.name == "flush":
+            client.command("DEL", key)
+            fake = MemoryGate(lease_ttl_s=TTL_S)
+            continue
+        assert comparable(one.on(real, turn_id)) == comparable(one.on(fake, turn_id)), one
+        lifetime_ms = client.command("PTTL", key)
+        assert lifetime_ms == -2 or lifetime_ms > HOUR_MS - MINUTE_MS
+    client.command("DEL", key)
+
+
+@dataclass(slots=True)
+class Promises:
+    """Watches a history from outside and fails it when a promise is broken."""
+
+    admitted: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    accepted: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    fence: int = 0
+    is_open: bool = False
+
+    def watch(self, one: Step, reply: Any) -> None:  # noqa: ANN401 - whatever the operation replied
+        """Take notice of a step and its reply."""
+        match one.name:
+            case "raise_fence":
+                fence: int = one.arguments[0]
+                assert reply is (fence >= self.fence)
+                self.is_open = self.is_open or fence > self.fence
+                self.fence = max(fence, self.fence)
+            case "open" | "close" | "settle":
+                self.fence = max(one.arguments[0], self.fence) if self.fence else 0
+                self.is_open = self.is_open and not (one.name == "close" and one.arguments[0] >= self.fence)
+                self._settled(one, reply)
+            case "admit":
+                self._admitted(one, reply)
+            case "complete":
+                self._completed(*one.arguments, accepted=reply)
+            case "flush":
+                self.__init__()
+            case _:
+                pass
+
+    def _admitted(self, one: Step, reply: Admitted) -> None:
+        if reply.answer is Admission.OK:
+            run = (one.arguments[0], one.arguments[1])
+            assert self.is_open, "nothing starts through a closed gate"
+            assert run not in self.admitted, "an attempt is admitted once"
+            self.admitted.add(run)
+
+    def _completed(self, run: RunningCall, completion: str, *, accepted: bool) -> None:
+        if accepted:
+            known = self.accepted.setdefault((run.call_id, run.attempt), completion)
+            assert known == completion, "a completion never changes"
+            assert (run.call_id, run.attempt) in self.admitted, "only what was admitted completes"
+
+    def _settled(self, one: Step, reply: Any) -> None:  # noqa: ANN401 - settle's list, or open's answer
+        if one.name != "settle":
+            return
+        for (call_id, attempt), read in zip(one.arguments[1], reply, strict=True):
+            if read.state is None:
+                assert read.completion == self.accepted[call_id, attempt], "what is settled is what was accepted"
+
+
+@pytest.mark.parametrize("kind", ["memory", "valkey"])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=histories)
+def test_gate_keeps_its_promises(client: RedisClient, kind: str, history: list[Step]) -> None:
+    """At most one run an attempt; a completion never changes; nothing starts or completes through a closed gate."""
+    gate: Gate = MemoryGate(lease_ttl_s=TTL_S) if kind == "memory" else RedisGate(client, lease_ttl_s=TTL_S)
+    turn_id, promises = new_turn_id(), Promises()
+    for one in history:
+        if one.name == "flush":
+            turn_id = new_turn_id()
+            promises.watch(one, None)
+            continue
+        was_open, before = promises.is_open, dict(promises.accepted)
+        promises.watch(one, one.on(gate, turn_id))
+        assert was_open or promises.accepted == before, "nothing new completes through a closed gate"

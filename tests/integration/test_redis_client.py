@@ -1,0 +1,145 @@
+"""The Redis client and the gate when Redis goes away, comes back, forgets, hangs, or the process forks."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from multiprocessing.connection import Connection
+
+import pytest
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import Gate
+from harness_worker.testing.waiting import wait_until
+from tests.contract.gate_kit import a_pass, a_run, new_turn_id, opened, running
+
+forking = multiprocessing.get_context("fork")
+LONG_TTL_S = 60.0
+
+OPERATIONS: dict[str, Callable[[Gate], object]] = {
+    "raise_fence": lambda gate: gate.raise_fence("t", 1),
+    "open": lambda gate: gate.open("t", 1, [a_pass()]),
+    "close": lambda gate: gate.close("t", 1),
+    "settle": lambda gate: gate.settle("t", 1, [("0.0", 1)], close=False),
+    "admit": lambda gate: gate.admit("t", "0.0", 1, 1_000, "host/1"),
+    "admits_write": lambda gate: gate.admits_write("t", "0.0", 1),
+    "complete": lambda gate: gate.complete(a_run("t"), "x"),
+    "beat": lambda gate: gate.beat([a_run("t")]),
+    "lose": lambda gate: gate.lose(a_run("t")),
+}
+
+
+@pytest.fixture
+def client(valkey_url: str) -> Iterator[RedisClient]:
+    """A client of the session's Valkey."""
+    client = RedisClient(valkey_url)
+    yield client
+    client.disconnect()
+
+
+@pytest.fixture
+def gate(client: RedisClient) -> RedisGate:
+    """A gate on it."""
+    return RedisGate(client, lease_ttl_s=LONG_TTL_S)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_gate_without_redis_is_transient(operation: Callable[[Gate], object]) -> None:
+    """When nothing listens, every operation says that trying again may help."""
+    gate = RedisGate(RedisClient(f"redis://127.0.0.1:{free_port()}/0"), lease_ttl_s=LONG_TTL_S)
+    with pytest.raises(TransientError, match="redis did not answer"):
+        operation(gate)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_gate_on_a_hung_redis_is_transient(operation: Callable[[Gate], object]) -> None:
+    """A Redis that takes the connection and never replies costs the timeout, not the worker."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as hung:
+        client = RedisClient(f"redis://127.0.0.1:{hung.getsockname()[1]}/0", socket_timeout_s=0.1)
+        with pytest.raises(TransientError, match="redis did not answer"):
+            operation(RedisGate(client, lease_ttl_s=LONG_TTL_S))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_gate_works_on_a_redis_that_forgot_the_scripts(
+    operation: Callable[[Gate], object], client: RedisClient, gate: RedisGate
+) -> None:
+    """A restarted Redis knows no script; each comes along again by itself."""
+    client.command("SCRIPT FLUSH")
+    operation(gate)
+    client.command("DEL", "harness:{t}:gate")
+
+
+def test_gate_beats_for_many_turns_on_a_redis_that_forgot_the_scripts(client: RedisClient, gate: RedisGate) -> None:
+    """The batch of beats brings its script along too, and no beat is left out."""
+    turns = [running(gate) for _ in range(3)]
+
+    def beats() -> list[int]:
+        entries = [client.command("HGET", f"harness:{{{turn_id}}}:gate", "e:0.0") for turn_id in turns]
+        return [json.loads(entry)["beat"] for entry in entries]
+
+    def all_have_beaten() -> bool:
+        client.command("SCRIPT FLUSH")
+        gate.beat([a_run(turn_id) for turn_id in turns])
+        return all(now > then for now, then in zip(beats(), admitted, strict=True))
+
+    admitted = beats()
+    wait_until(all_have_beaten, "every run to have beaten", interval_s=0.002)
+
+
+def test_client_heals_when_its_connections_are_cut(client: RedisClient, gate: RedisGate, valkey_url: str) -> None:
+    """A connection that Redis has closed is noticed before it is used."""
+    turn_id = opened(gate)
+    other = RedisClient(valkey_url)
+    assert other.command("CLIENT KILL", "ID", client.command("CLIENT ID")) == 1
+    assert gate.raise_fence(turn_id, 1)
+    other.disconnect()
+
+
+def test_client_works_on_after_disconnect(client: RedisClient) -> None:
+    """Dropping the connections is not the end: the next use connects anew."""
+    before = client.command("CLIENT ID")
+    client.disconnect()
+    client.disconnect()
+    assert client.command("CLIENT ID") > before
+
+
+def _in_child(gate: RedisGate, client: RedisClient, report: Connection) -> None:
+    client.disconnect()
+    turn_id = running(gate)
+    report.send((gate.complete(a_run(turn_id), "x"), client.command("CLIENT ID")))
+    report.close()
+
+
+def test_gate_survives_a_fork(client: RedisClient, gate: RedisGate) -> None:
+    """A forked child uses connections of its own, and the parent's go on working."""
+    parent_connection = client.command("CLIENT ID")
+    mine, theirs = forking.Pipe(duplex=False)
+    child = forking.Process(target=_in_child, args=(gate, client, theirs))
+    child.start()
+    assert mine.poll(10)
+    completed, child_connection = mine.recv()
+    child.join(10)
+    assert completed
+    assert child_connection != parent_connection
+    assert client.command("CLIENT ID") == parent_connection
+    assert gate.raise_fence(new_turn_id(), 1)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:1", "redis://127.0.0.1:port/0", "redis://host/0?db=x"])
+def test_client_names_the_setting_of_a_bad_url(url: str) -> None:
+    """A URL that cannot be one of a Redis is a configuration error, not a traceback."""
+    with pytest.raises(ConfigError, match="HARNESS_REDIS_URL"):
+        RedisClient(url).command("PING")
+
+
+def test_client_names_the_setting_when_credentials_are_refused(valkey_url: str) -> None:
+    """Trying again does not help against a wrong password."""
+    with pytest.raises(ConfigError, match="HARNESS_REDIS_URL: redis refused the credentials"):
+        RedisClient(valkey_url.replace("redis://", "redis://nobody:wrong@")).command("PING")
