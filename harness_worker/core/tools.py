@@ -11,6 +11,7 @@ from harness_worker.core.run_context import RunContext
 
 Arguments: TypeAlias = dict[str, Any]
 ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
+LockPolicy: TypeAlias = str | Callable[[Any], str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +40,8 @@ class ToolSpec:
         retry_safe: The same call may be run again with the same ``ctx.idempotency_key`` after a crash.
         timeout_s: The tool's own cap, in seconds, from the moment it is admitted.
         queue: The Celery queue its calls go to.
-        approval: Whether a person has to agree before it runs.
-        lock: Template of a cross-turn resource lock, or ``None``.
+        approval: Whether a person has to agree before it runs; a function is given bound arguments.
+        lock: A cross-turn resource lock: a template, or a function of bound arguments.
         bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
         keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
         invoke: Runs the tool on bound arguments and returns what its function returned.
@@ -55,7 +56,7 @@ class ToolSpec:
     timeout_s: float
     queue: str
     approval: ApprovalPolicy
-    lock: str | None
+    lock: LockPolicy
     bind: Callable[[Arguments], BoundArguments]
     keys: Callable[[Arguments], tuple[str, ...] | None]
     invoke: Callable[[Arguments, RunContext], object]

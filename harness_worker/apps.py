@@ -1,0 +1,74 @@
+"""Loading an application's registry by its import string."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from harness_worker.core.registry import Registry
+from harness_worker.core.tool_options import TIMEOUT_CEILING_S
+from harness_worker.errors import ConfigError
+
+EXAMPLE = "harness_worker.demo.shop:registry"
+
+
+def load_registry(app: str | None, *, max_tool_timeout_s: float | None = None) -> Registry:
+    """Import ``module:registry``; the working directory is importable.
+
+    Args:
+        app: The import string.
+        max_tool_timeout_s: The longest ``timeout_s`` its tools may have, in seconds; 45 if left out.
+
+    Raises:
+        ConfigError: There is no such module or registry, or the module raised; the message says which and why.
+    """
+    module_name, names = _parts(app)
+    module = _imported(f"{app}", module_name, max_tool_timeout_s)
+    return _registry(f"{app}", module, names)
+
+
+def _parts(app: str | None) -> tuple[str, list[str]]:
+    module_name, _, name = (app or "").partition(":")
+    if not app:
+        raise ConfigError(f"no application: set HARNESS_APP=module:registry or give --app, such as --app {EXAMPLE}")
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in (*module_name.split("."), *parts)) or module_name.endswith(".py"):
+        raise ConfigError(f"application {app!r}: write it as module:registry, with dots, such as {EXAMPLE}")
+    return module_name, parts
+
+
+def _imported(app: str, module_name: str, max_tool_timeout_s: float | None) -> ModuleType:
+    _make_importable(str(Path.cwd()))
+    ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s or TIMEOUT_CEILING_S.get())
+    try:
+        return importlib.import_module(module_name)
+    except ConfigError as error:
+        raise ConfigError(f"application {app!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # a module's body is the author's code: it may raise anything
+        raise ConfigError(f"application {app!r}: {type(error).__name__}: {error}") from error
+    finally:
+        TIMEOUT_CEILING_S.reset(ceiling)
+
+
+def _make_importable(directory: str) -> None:
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def _registry(app: str, module: ModuleType, names: list[str]) -> Registry:
+    found: object = module
+    for name in names:
+        if not hasattr(found, name):
+            raise ConfigError(f"application {app!r}: {module.__name__} has no {name!r}; {_hint(module)}")
+        found = getattr(found, name)
+    if not isinstance(found, Registry):
+        raise ConfigError(f"application {app!r} is a {type(found).__name__}, not a Registry; {_hint(module)}")
+    return found
+
+
+def _hint(module: ModuleType) -> str:
+    registries = [name for name, value in vars(module).items() if isinstance(value, Registry)]
+    named = ", ".join(f"{module.__name__}:{name}" for name in registries)
+    return f"there is: {named}" if named else "it makes none: write `registry = Registry()` in it"

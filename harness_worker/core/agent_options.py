@@ -1,0 +1,62 @@
+"""Checks of an agent's declaration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, cast
+
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ConfigError
+
+MAX_NAME_CHARS = 255
+
+_AMOUNTS = {"max_dollars", "timeout_s"}
+"""Limits that may be fractions; the others are counts."""
+
+_LIMITS = tuple(field.name for field in fields(BudgetLimits))
+
+
+def check_agent(spec: AgentSpec) -> None:
+    """Refuse a declaration that cannot work.
+
+    Raises:
+        ConfigError: The first thing wrong with it, and what is allowed.
+    """
+    for problem in _problems(spec):
+        raise ConfigError(f"agent {spec.name!r}: {problem}")
+
+
+def _problems(spec: AgentSpec) -> Iterator[str]:
+    name, model, system, parallel = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.parallel))
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or "\x00" in name:
+        yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
+    if not isinstance(model, str) or not model:
+        yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
+    if not isinstance(system, str):
+        yield f"system must be a string, not {type(system).__name__}"
+    if not isinstance(parallel, bool):
+        yield f"parallel must be True or False, not {parallel!r}"
+    names = [tool.name for tool in spec.tools]
+    yield from (f"tool {tool!r} is listed twice" for tool in sorted({n for n in names if names.count(n) > 1}))
+    yield from _budget_problems(spec.budget)
+
+
+def _budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
+    if not isinstance(budget, dict):
+        yield f"budget must be a dict of limits, not {type(budget).__name__}"
+        return
+    for key, limit in cast("dict[object, object]", budget).items():
+        if key not in _LIMITS:
+            yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
+        elif limit is not None and not _is_limit(str(key), limit):
+            kind = "a number" if key in _AMOUNTS else "a whole number"
+            yield f"budget[{key!r}] must be {kind}, zero or more, not {limit!r}"
+
+
+def _is_limit(key: str, limit: object) -> bool:
+    if isinstance(limit, bool) or not isinstance(limit, int | float if key in _AMOUNTS else int):
+        return False
+    return limit >= 0 and math.isfinite(limit)

@@ -1,0 +1,134 @@
+"""Looking at a tool's function before anything runs: its name, its parameters, and their hints, resolved."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast, get_type_hints
+
+from harness_worker.errors import ConfigError
+
+CTX = "ctx"
+NO_DEFAULT = inspect.Parameter.empty
+
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter the model fills in; ``default`` is ``NO_DEFAULT`` where it must."""
+
+    name: str
+    hint: Any
+    default: Any
+
+
+def underlying(fn: Callable[..., object]) -> Callable[..., Any]:
+    """The plain function behind partials, methods, callable objects and ``functools.wraps``."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn):
+        fn = type(fn).__call__
+    return inspect.unwrap(getattr(fn, "__func__", fn))
+
+
+def name_of(fn: Callable[..., object]) -> str | None:
+    """What the function is called, or ``None`` for an object or a lambda that has no name of its own."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = getattr(fn, "__name__", None)
+    return name if isinstance(name, str) and name != "<lambda>" else None
+
+
+def signature_of(fn: object, label: str) -> inspect.Signature:
+    """The signature of a function that a worker can call: synchronous, and not a class.
+
+    Raises:
+        ConfigError: It is none; the message starts with ``label``.
+    """
+    if not callable(fn) or inspect.isclass(fn):
+        raise ConfigError(f"{label}: {fn!r} is not a function; register a function, a method or a callable object")
+    if _is_async(fn):
+        raise ConfigError(f"{label}: async functions are refused, workers are synchronous; write it with plain `def`")
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{label}: Python cannot tell its parameters; wrap it in a function with hints") from None
+
+
+def parameters_of(
+    fn: Callable[..., object], signature: inspect.Signature, label: str, namespace: Mapping[str, Any]
+) -> tuple[Parameter, ...]:
+    """The parameters a model fills in: all but ``ctx`` and what a partial has fixed.
+
+    Args:
+        fn: The tool's function.
+        signature: Its signature.
+        label: Names the tool in errors.
+        namespace: Where hints given as text are looked up besides the function's module: local classes.
+
+    Raises:
+        ConfigError: A parameter has no hint, or one that cannot be resolved, or is of a kind that has no name.
+    """
+    fixed = _fixed(fn)
+    taken = [p for p in signature.parameters.values() if p.name != CTX and p.name not in fixed]
+    for parameter in signature.parameters.values():
+        _check_kind(parameter, label)
+    scope = {**_closure(underlying(fn)), **namespace}
+    return tuple(Parameter(name=p.name, hint=_hint(fn, p, label, scope), default=p.default) for p in taken)
+
+
+def _fixed(fn: Callable[..., object]) -> Collection[str]:
+    return cast("functools.partial[object]", fn).keywords if isinstance(fn, functools.partial) else ()
+
+
+def _is_async(fn: Callable[..., object]) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called = fn if inspect.isroutine(fn) else type(fn).__call__
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _check_kind(parameter: inspect.Parameter, label: str) -> None:
+    if parameter.kind in _VARIADIC:
+        shown = _VARIADIC[parameter.kind] + parameter.name
+        raise ConfigError(f"{label}: parameter {shown!r} has no schema; name each parameter, or use add_tool")
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise ConfigError(f"{label}: parameter {parameter.name!r} is positional-only; drop the `/` after it")
+
+
+def _hint(fn: Callable[..., object], parameter: inspect.Parameter, label: str, scope: Mapping[str, Any]) -> object:
+    where = f"{label}: parameter {parameter.name!r}"
+    if parameter.annotation is inspect.Parameter.empty:
+        raise ConfigError(f"{where} has no type hint; add one, such as `{parameter.name}: str`")
+    try:
+        return _resolved(parameter.annotation, getattr(underlying(fn), "__globals__", {}), scope)
+    except Exception as error:  # noqa: BLE001 - a hint is the tool author's expression: it may raise anything
+        raise ConfigError(
+            f"{where}: its hint {parameter.annotation!r} cannot be resolved ({error}); "
+            "define the type at module level and import it at run time"
+        ) from None
+
+
+def _resolved(annotation: object, module: dict[str, Any], scope: Mapping[str, Any]) -> object:
+    """One hint by itself: those of ``ctx`` and of the return value may exist for type checkers only."""
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"hint": annotation}
+    return get_type_hints(holder, globalns=module, localns=dict(scope), include_extras=True)["hint"]
+
+
+def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
+    names = getattr(getattr(fn, "__code__", None), "co_freevars", ())
+    cells = getattr(fn, "__closure__", None) or ()
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=False) if _is_filled(cell)}
+
+
+def _is_filled(cell: Any) -> bool:  # noqa: ANN401 - a closure's cell
+    try:
+        return cell.cell_contents is not NO_DEFAULT
+    except ValueError:
+        return False

@@ -1,0 +1,163 @@
+"""What a tool's return value looks like to the model (contracts, "Calls"): pydantic's JSON mode, told strictly.
+
+Stricter than pydantic where a value would arrive as something else or differ between processes: NaN and infinity,
+iterators and cycles are refused, and a set is sorted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CoroutineType
+from typing import Any, NoReturn, TypeAlias, cast
+
+from pydantic_core import to_jsonable_python
+
+from harness_worker.core.canonical import canonical, compact
+from harness_worker.core.text import clean_text
+from harness_worker.errors import UnserialisableResult
+
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+
+MAX_DEPTH = 200
+MAX_INT_BITS = 14_000
+"""Python refuses to print integers of more than 4,300 digits."""
+
+_PATH_CHARS = 200
+
+
+def content_text(value: object) -> str:
+    """What the model reads of ``value``: a string verbatim, anything else as compact JSON.
+
+    Raises:
+        UnserialisableResult: JSON cannot hold it; the message is ``unserialisable result: TYPE at PATH``.
+    """
+    return clean_text(value) if type(value) is str else compact_or_text(to_json(value))
+
+
+def compact_or_text(value: Json) -> str:
+    """A JSON value as content."""
+    return value if isinstance(value, str) else compact(value)
+
+
+def to_json(value: object) -> Json:
+    """``value`` as plain JSON values, its strings cleaned.
+
+    Raises:
+        UnserialisableResult: JSON cannot hold it.
+    """
+    return _Walk().value(value, "$")
+
+
+def _refuse(value: object, path: str) -> NoReturn:
+    shown = path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}…"
+    raise UnserialisableResult(f"unserialisable result: {type(value).__name__} at {shown}") from None
+
+
+class _Walk:
+    """One pass over a value; remembers the containers it is inside of, to see cycles."""
+
+    def __init__(self) -> None:
+        self._inside: set[int] = set()
+
+    def value(self, value: object, path: str) -> Json:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, enum.Enum):
+            return self._within(value, path, lambda: self.value(value.value, path))
+        if isinstance(value, str):
+            return clean_text(str.__str__(value))
+        if isinstance(value, int | float):
+            return _number(value, path)
+        return self._compound(value, path)
+
+    def _compound(self, value: object, path: str) -> Json:
+        whole: Any = value
+        if isinstance(value, Iterator | CoroutineType):
+            _discard(whole)
+            _refuse(whole, path)
+        if isinstance(value, dict):
+            return self._within(whole, path, lambda: self._object(whole, path))
+        if isinstance(value, list | tuple | deque):
+            return self._within(whole, path, lambda: self._array(whole, path))
+        if isinstance(value, set | frozenset):
+            return self._within(whole, path, lambda: _sorted(self._array(whole, path)))
+        if _is_plain_dataclass(value):
+            return self._within(value, path, lambda: self._object(_fields(value), path))
+        return self._within(value, path, lambda: self._leaf(value, path))
+
+    def _within(self, value: object, path: str, walk: Callable[[], Json]) -> Json:
+        if id(value) in self._inside or len(self._inside) >= MAX_DEPTH:
+            _refuse(value, path)
+        self._inside.add(id(value))
+        try:
+            return walk()
+        finally:
+            self._inside.remove(id(value))
+
+    def _array(self, items: Iterable[object], path: str) -> list[Json]:
+        return [self.value(item, f"{path}[{index}]") for index, item in enumerate(items)]
+
+    def _object(self, entries: Mapping[Any, object], path: str) -> dict[str, Json]:
+        named = ((_key(key, path), item) for key, item in entries.items())
+        return {key: self.value(item, _below(path, key)) for key, item in named}
+
+    def _leaf(self, value: object, path: str) -> Json:
+        try:
+            plain = to_jsonable_python(value)
+        except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code
+            self._blame_field(value, path)
+            _refuse(value, path)
+        return self.value(plain, path)
+
+    def _blame_field(self, value: object, path: str) -> None:
+        """Refuse the field of a pydantic model or dataclass that is at fault, if one is."""
+        for name, item in cast("dict[str, object]", getattr(value, "__dict__", {})).items():
+            self.value(item, _below(path, name))
+
+
+def _number(value: float, path: str) -> int | float:
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= MAX_INT_BITS else _refuse(value, path)
+    return float(value) if math.isfinite(value) else _refuse(value, path)
+
+
+def _sorted(items: list[Json]) -> list[Json]:
+    """Sets have another order in each process; the model shall read the same text from all."""
+    try:
+        return sorted(items)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+    except TypeError:
+        return sorted(items, key=canonical)
+
+
+def _is_plain_dataclass(value: object) -> bool:
+    """Pydantic's own dataclasses serialise themselves."""
+    is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_instance and not hasattr(value, "__pydantic_serializer__")
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(cast("Any", value))}
+
+
+def _key(key: object, path: str) -> str:
+    if type(key) is str:
+        return clean_text(key)
+    try:
+        (name,) = to_jsonable_python({key: None})
+    except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code
+        _refuse(key, path)
+    return clean_text(name)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if key.isidentifier() else f"{path}[{compact(key)}]"
+
+
+def _discard(value: object) -> None:
+    """Close a coroutine nobody will run, so that Python does not complain of it later."""
+    if isinstance(value, CoroutineType):
+        cast("CoroutineType[Any, Any, Any]", value).close()

@@ -1,0 +1,211 @@
+"""The registry: tools and agents as their authors declare them, checked when they are declared."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, Unpack, overload
+
+from harness_worker.core.agent_options import check_agent
+from harness_worker.core.callables import name_of
+from harness_worker.core.effects import Effect
+from harness_worker.core.raw_schema import RawFunction, inspect_raw
+from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
+from harness_worker.core.signature import HintedFunction, inspect_function
+from harness_worker.core.tool_options import (
+    TIMEOUT_CEILING_S,
+    TOOL_NAME,
+    ToolKeywords,
+    ToolOptions,
+    tool_options,
+)
+from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
+from harness_worker.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Registry:
+    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, ToolSpec] = {}
+        self._functions: list[tuple[object, str]] = []
+        self._agents: dict[str, AgentSpec] = {}
+        self._ceiling_s = TIMEOUT_CEILING_S.get()
+
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """Every tool by name."""
+        return MappingProxyType(self._tools)
+
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Every agent by name."""
+        return MappingProxyType(self._agents)
+
+    @overload
+    def tool(self, name: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self, name: str | None = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self, name: object = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
+    ) -> Callable[..., object]:
+        """Register a function as a tool; its type hints make the schema, its docstring the description.
+
+        Args:
+            name: What the model calls it; the function's name if left out.
+            description: What the model reads, instead of the docstring.
+            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock``.
+
+        Returns:
+            A decorator that returns the function as it was.
+
+        Raises:
+            ConfigError: Something about it cannot work; the message names the tool and the mend.
+        """
+        namespace = _callers_locals()
+        if callable(name):
+            return self._add_hinted(name, None, None, {}, namespace)
+
+        def register(fn: F) -> F:
+            return self._add_hinted(fn, name, description, dict(options), namespace)
+
+        return register
+
+    def add_tool(
+        self,
+        fn: Callable[..., object],
+        *,
+        name: str,
+        schema: Mapping[str, Any],
+        description: str,
+        **options: Unpack[ToolKeywords],
+    ) -> str:
+        """Register ``fn(args: dict, ctx)`` with a JSON Schema of its own; returns the name.
+
+        The arguments reach ``fn`` exactly as the model gave them: no defaults, no coercion. ``ctx`` may be left out.
+
+        Raises:
+            ConfigError: Something about it cannot work; the message names the tool and the mend.
+        """
+        label = self._label(name)
+        checked = tool_options(options, label, self._ceiling_s)
+        self._add(fn, _spec(name, description, inspect_raw(fn, schema, label), checked))
+        return name
+
+    def agent(  # noqa: PLR0913 - the words of an agent's declaration
+        self,
+        name: str,
+        *,
+        model: str,
+        system: str = "",
+        tools: Iterable[str | Callable[..., object]] = (),
+        budget: Mapping[str, float | int | None] | None = None,
+        parallel: bool = True,
+        hooks: Iterable[object] = (),
+    ) -> AgentSpec:
+        """Declare an agent.
+
+        Args:
+            name: What turns call it.
+            model: A model's name, or ``scripted:FILE``.
+            system: Its system text.
+            tools: Functions registered here, or tools' names.
+            budget: Its limits: default and cap of a turn's; a missing key has the global default.
+            parallel: ``False`` runs every call by itself.
+            hooks: Hook objects.
+
+        Raises:
+            ConfigError: The name is taken, a tool is unknown, or a limit makes no sense.
+        """
+        if name in self._agents:
+            raise ConfigError(f"agent {name!r} is declared twice; give each agent a name of its own")
+        spec = AgentSpec(
+            name=name,
+            model=model,
+            system=system,
+            tools=tuple(self._chosen(name, tool) for tool in tools),
+            budget=budget or {},
+            parallel=parallel,
+            hooks=tuple(hooks),
+        )
+        check_agent(spec)
+        self._agents[name] = spec
+        return spec
+
+    def _add_hinted(
+        self, fn: F, name: object, description: str | None, options: Mapping[str, Any], namespace: Mapping[str, Any]
+    ) -> F:
+        chosen = name_of(fn) if name is None else name
+        label = self._label(chosen)
+        checked = tool_options(options, label, self._ceiling_s)
+        function = inspect_function(fn, label, namespace)
+        self._add(fn, _spec(str(chosen), description or function.description, function, checked))
+        return fn
+
+    def _label(self, name: object) -> str:
+        """How errors call the tool; refuses a name that is taken or malformed."""
+        if not isinstance(name, str) or TOOL_NAME.fullmatch(name) is None:
+            raise ConfigError(f"tool {name!r}: a name is 1 to 64 of A-Z a-z 0-9 _ -; say name='…'")
+        if name in self._tools:
+            raise ConfigError(f"tool {name!r} is registered twice; give one of them another name with name='…'")
+        return f"tool {name!r}"
+
+    def _add(self, fn: Callable[..., object], spec: ToolSpec) -> None:
+        self._tools[spec.name] = spec
+        self._functions.append((fn, spec.name))
+
+    def _chosen(self, agent: str, tool: object) -> ToolSpec:
+        """The one tool an agent's list means by a name or a function."""
+        names = [tool] if isinstance(tool, str) else [name for fn, name in self._functions if fn is tool or fn == tool]
+        if len(names) > 1:
+            raise ConfigError(f"agent {agent!r}: {tool!r} is registered as {', '.join(names)}; list it by name")
+        if not names or names[0] not in self._tools:
+            known = ", ".join(self._tools) or "none"
+            raise ConfigError(f"agent {agent!r}: unknown tool {tool!r}; register it first; there are: {known}")
+        return self._tools[names[0]]
+
+
+def _spec(name: str, description: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
+    return ToolSpec(
+        name=name,
+        description=description,
+        schema=function.schema,
+        effect=options.effect,
+        idempotent=options.idempotent,
+        retry_safe=options.may_run_again,
+        timeout_s=options.timeout_s,
+        queue=options.queue,
+        approval=_of_arguments(options.approval, function),
+        lock=_of_arguments(options.lock, function),
+        bind=function.bind,
+        keys=_keys(name, function, options),
+        invoke=function.invoke,
+    )
+
+
+def _keys(
+    name: str, function: HintedFunction | RawFunction, options: ToolOptions
+) -> Callable[[Arguments], tuple[str, ...] | None]:
+    if options.resource_keys is not None:
+        rule = OfArguments(typed=function.typed, rule=options.resource_keys)
+        return DeclaredKeys(tool_name=name, rule=rule)
+    return functools.partial(default_keys, name) if options.effect is Effect.READ_ONLY else unknown_keys
+
+
+def _of_arguments(rule: Any, function: HintedFunction | RawFunction) -> Any:  # noqa: ANN401 - a constant or a function
+    return OfArguments(typed=function.typed, rule=rule) if callable(rule) else rule
+
+
+def _callers_locals() -> Mapping[str, Any]:
+    """The local names where ``tool`` is called, for hints given as text that mean a local class."""
+    frame = inspect.currentframe()
+    caller = frame.f_back.f_back if frame and frame.f_back else None
+    return dict(caller.f_locals) if caller else {}

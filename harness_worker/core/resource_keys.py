@@ -1,0 +1,72 @@
+"""The resource keys of a call: what it shares, so that calls which share nothing may run together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from harness_worker.core.argument_view import ArgumentsView
+from harness_worker.core.canonical import canonical
+from harness_worker.core.tools import Arguments
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def default_keys(tool_name: str, values: Arguments) -> tuple[str, ...]:
+    """A read's own key: its tool with its arguments."""
+    return (f"{tool_name}:{canonical(values)}",)
+
+
+def unknown_keys(_values: Arguments) -> None:
+    """Keys nobody has told: the call runs alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfArguments(Generic[T]):
+    """An author's function of an :class:`ArgumentsView`, as a function of bound arguments.
+
+    Args:
+        typed: Bound arguments as the tool gets them: models, dates, enums.
+        rule: The author's function.
+    """
+
+    typed: Callable[[Arguments], dict[str, Any]]
+    rule: Callable[[Any], T]
+
+    def __call__(self, values: Arguments) -> T:
+        """What the author's function says; raises what it raises."""
+        return self.rule(ArgumentsView(self.typed(values)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredKeys:
+    """The keys a tool's author computes from the arguments.
+
+    Args:
+        tool_name: For the log.
+        rule: The author's function of bound arguments.
+    """
+
+    tool_name: str
+    rule: Callable[[Arguments], object]
+
+    def __call__(self, values: Arguments) -> tuple[str, ...] | None:
+        """The keys; ``None``, and a line in the log, if the rule raises or returns anything but strings."""
+        try:
+            return _checked(self.rule(values))
+        except Exception as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
+            log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, error)
+            return None
+
+
+def _checked(keys: object) -> tuple[str, ...]:
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+        raise TypeError(f"expected a list of strings, not {keys!r}")
+    listed = tuple(cast("Iterable[object]", keys))
+    if not all(isinstance(key, str) for key in listed):
+        raise TypeError(f"expected a list of strings, not {listed!r}")
+    return cast("tuple[str, ...]", listed)

@@ -1,0 +1,95 @@
+"""What a tool's return or exception becomes (contracts, "Calls"; document 000, "Typed ToolOutcomes").
+
+A tool failing is an outcome, never a raise: both functions here return one for whatever they are given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, cast
+
+from harness_worker.core.content import content_text
+from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.text import clean_text
+from harness_worker.errors import ToolError, UnserialisableResult
+
+MAX_ERROR_CHARS = 2_000
+PATH = "<path>"
+
+_TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):[ \t]*\n?", re.MULTILINE)
+_FRAME = re.compile(r'^[ \t]*File "[^\n]*\n?(?:[ \t]{4,}[^\n]*\n?)*', re.MULTILINE)
+_QUOTED_PATH = re.compile(r"""(?P<quote>['"])(?:file://|~|\.{1,2})?/[^'"\n]*(?P=quote)""")
+_BARE_PATH = re.compile(r"(?<![\w/:.<>~-])(?:file://|~|\.{1,2})?/[\w.+@%~-]+(?:/[\w.+@%~-]*)*")
+_WINDOWS_PATH = re.compile(r"(?<!\w)(?:[A-Za-z]:|\\)\\[^\s'\"<>|*?]+")
+
+
+def outcome_of_return(
+    call_id: str, tool_name: str, value: object, *, elapsed_ms: float, was_coerced: bool = False
+) -> ToolOutcome:
+    """The outcome of a tool that returned.
+
+    Args:
+        call_id: Which call.
+        tool_name: Which tool.
+        value: What its function returned. A dict with a non-null ``error`` is a failure, a string never is.
+        elapsed_ms: How long the body ran.
+        was_coerced: Whether an argument had to be converted.
+    """
+    try:
+        text = content_text(value)
+    except UnserialisableResult as refused:
+        return ToolFailure(call_id=call_id, tool_name=tool_name, error=str(refused), elapsed_ms=elapsed_ms)
+    if isinstance(value, dict) and cast("dict[Any, Any]", value).get("error") is not None:
+        return ToolFailure(call_id=call_id, tool_name=tool_name, error=text, elapsed_ms=elapsed_ms)
+    return ToolExecutionResult(
+        call_id=call_id, tool_name=tool_name, output=text, elapsed_ms=elapsed_ms, was_coerced=was_coerced
+    )
+
+
+def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float) -> ToolFailure:
+    """The outcome of a tool that raised, whatever it raised.
+
+    A :class:`ToolError` speaks for itself, verbatim; anything else becomes ``TypeName: message``, at most 2,000
+    characters, without file paths and stack frames.
+    """
+    if isinstance(error, ToolError):
+        said, retryable = clean_text(_message(error)), error.retryable
+    else:
+        said, retryable = describe(error), True
+    return ToolFailure(call_id=call_id, tool_name=tool_name, error=said, retryable=retryable, elapsed_ms=elapsed_ms)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line or a few, for somebody who may see neither our paths nor our frames."""
+    message = without_paths(_without_frames(_without_file_names(error, _message(error)))).strip()
+    text = clean_text(f"{type(error).__name__}: {message or '(no message)'}")
+    return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 1]}…"
+
+
+def without_paths(message: str) -> str:
+    """``message`` with each absolute, home or dotted file path as ``<path>``; URLs stay."""
+    quoted = _QUOTED_PATH.sub(rf"\g<quote>{PATH}\g<quote>", message)
+    return _BARE_PATH.sub(PATH, _WINDOWS_PATH.sub(PATH, quoted))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - never raises: __str__ is the tool author's code
+        return ""
+
+
+def _without_frames(message: str) -> str:
+    """A message that quotes a traceback, with only what the traceback says at its end."""
+    return _FRAME.sub("", _TRACEBACK.sub("", message))
+
+
+def _without_file_names(error: BaseException, message: str) -> str:
+    """An operating system error names its file, which may be a relative path."""
+    if not isinstance(error, OSError):
+        return message
+    for name in (error.filename, error.filename2):
+        if isinstance(name, str | bytes) and os.sep in os.fsdecode(name):
+            message = message.replace(repr(name), repr(PATH))
+    return message
