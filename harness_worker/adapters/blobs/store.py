@@ -1,0 +1,69 @@
+"""Artifact bytes in any file system fsspec knows: ``file://DIR`` on one host, ``s3://BUCKET`` on many."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
+
+from harness_worker.errors import ConfigError, PermanentError, TransientError
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+
+class FsspecBlobs:
+    """Implements ``ports.BlobStore`` below one URL; reads nothing outside it.
+
+    Args:
+        url: The directory, such as ``file:///var/lib/harness/artifacts``.
+
+    Raises:
+        ConfigError: fsspec does not know the URL's protocol, or its package is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        untyped: Any = core
+        try:
+            self._fs, root = untyped.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"HARNESS_ARTIFACT_URL={url!r}: {error}") from None
+        self._root = str(root).rstrip("/")
+
+    def put(self, key: str, data: bytes) -> str:
+        """Store ``data`` under ``key`` (names of letters, digits, ``_ - .``, separated by ``/``) and return its URL.
+
+        Raises:
+            PermanentError: The key could lead out of the store.
+            TransientError: The file system did not take it.
+        """
+        if _KEY.fullmatch(key) is None:
+            raise PermanentError(f"not a blob key: {key!r}")
+        path = f"{self._root}/{key}"
+        try:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
+        except OSError as error:
+            raise TransientError(f"the artifact store did not take {key!r}: {error.strerror or error}") from error
+        return str(self._fs.unstrip_protocol(path))
+
+    def get(self, url: str) -> bytes:
+        """The bytes at a URL that ``put`` returned.
+
+        Raises:
+            PermanentError: There is nothing at that URL, or it is not of this store.
+            TransientError: The file system did not answer.
+        """
+        try:
+            return bytes(self._fs.cat_file(self._path(url)))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise PermanentError(f"there is no artifact at {url}") from error
+        except OSError as error:
+            raise TransientError(f"the artifact store did not give {url}: {error.strerror or error}") from error
+
+    def _path(self, url: str) -> str:
+        prefix = f"{self._fs.unstrip_protocol(self._root)}/"
+        key = url.removeprefix(prefix)
+        if key == url or _KEY.fullmatch(key) is None:
+            raise PermanentError(f"not an artifact of this store: {url}")
+        return f"{self._root}/{key}"

@@ -1,0 +1,98 @@
+"""A model that plays a script, chosen by ``model="scripted:FILE"``: the same step always gets the same reply."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness_worker.adapters.scripted.lines import STEP, ScriptKey, ScriptLine, ScriptUsage, parse_script
+from harness_worker.core.budget import Usage
+from harness_worker.errors import ModelError, ScriptExhausted, TransientError
+from harness_worker.ports import Clock, ModelReply, ModelRequest
+
+PREFIX: Final = "scripted:"
+DEFAULT_SCRIPT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    stamp: tuple[int, int, int]
+    lines: Mapping[ScriptKey, ScriptLine]
+
+
+class ScriptedModel:
+    """Implements ``ports.ModelClient``. Holds no turn's state; files are read when first used and when they change.
+
+    Args:
+        clock: Waits out a line's ``latency_s``.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loaded: dict[Path, _Loaded] = {}
+        self._lock = threading.Lock()
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """The line of the turn's script (``metadata.script``) for the request's step.
+
+        Raises:
+            ModelError: The file cannot be read, a line of it is malformed, or the line says ``error``.
+            ScriptExhausted: The script has no such step.
+            TransientError: The line's ``latency_s`` is longer than the call may take.
+        """
+        line = self._line(request)
+        self._clock.wait(min(line.latency_s, request.timeout_s))
+        if line.latency_s > request.timeout_s:
+            raise TransientError(f"the model did not answer within {request.timeout_s:g} s")
+        if line.error is not None:
+            raise ModelError(line.error)
+        return _reply(line)
+
+    def _line(self, request: ModelRequest) -> ScriptLine:
+        file = request.model.removeprefix(PREFIX)
+        script = request.metadata.get("script", DEFAULT_SCRIPT)
+        lines = self._lines(file)
+        line = lines.get((STEP, script, request.step))
+        if line is None:
+            steps = sum(kind == STEP and name == script for kind, name, _ in lines)
+            raise ScriptExhausted(f"{file}: script {script!r} has no step {request.step} ({steps} steps)")
+        return line
+
+    def _lines(self, file: str) -> Mapping[ScriptKey, ScriptLine]:
+        path = Path(file).absolute()
+        try:
+            stamp = _stamp(path)
+            with self._lock:
+                loaded = self._loaded.get(path)
+                if loaded is None or loaded.stamp != stamp:
+                    loaded = _Loaded(stamp=stamp, lines=parse_script(file, path.read_bytes()))
+                    self._loaded[path] = loaded
+        except OSError as error:
+            raise ModelError(f"{file}: the script cannot be read: {error.strerror}") from error
+        return loaded.lines
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _reply(line: ScriptLine) -> ModelReply:
+    asks = any(block.type == "tool_use" for block in line.content)
+    return ModelReply(
+        content=tuple(block.model_dump() for block in line.content),
+        stop_reason=line.stop_reason or ("tool_use" if asks else "end_turn"),
+        usage=_usage(line.usage),
+    )
+
+
+def _usage(usage: ScriptUsage) -> Usage:
+    return Usage(
+        input_tokens=usage.input_tokens or 0,
+        output_tokens=usage.output_tokens or 0,
+        cache_read_tokens=usage.cache_read_input_tokens or 0,
+        cache_write_tokens=usage.cache_creation_input_tokens or 0,
+    )

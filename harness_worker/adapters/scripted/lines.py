@@ -1,0 +1,124 @@
+"""A script file: JSONL, one model reply a line (contracts, "Scripted model" and "Script")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError
+from pydantic_core import from_json
+
+from harness_worker.errors import ModelError
+
+STEP: Final = "step"
+"""The kind of a line that is a step of a turn; lines of other kinds serve reflection and compaction."""
+
+ScriptKey: TypeAlias = tuple[str, str, int]
+"""Kind, script, step."""
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+
+class TextBlock(_Block):
+    """What the model says."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ToolUseBlock(_Block):
+    """What the model asks for."""
+
+    type: Literal["tool_use"]
+    id: Annotated[str, Field(min_length=1)]
+    name: str
+    input: dict[str, Any]
+
+
+class OtherBlock(_Block):
+    """Any other block: thinking, citations."""
+
+    type: str
+
+
+def _block_tag(block: Any) -> str:  # noqa: ANN401 - any JSON value
+    kind = block.get("type") if isinstance(block, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return kind if kind in ("text", "tool_use") else "other"
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")] | Annotated[ToolUseBlock, Tag("tool_use")] | Annotated[OtherBlock, Tag("other")],
+    Discriminator(_block_tag),
+]
+
+
+class ScriptUsage(BaseModel):
+    """Tokens by Anthropic's names; the rest of its fields is ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    input_tokens: NonNegativeInt | None = None
+    output_tokens: NonNegativeInt | None = None
+    cache_read_input_tokens: NonNegativeInt | None = None
+    cache_creation_input_tokens: NonNegativeInt | None = None
+
+
+class ScriptLine(BaseModel):
+    """One reply. ``latency_s`` is how long the whole call takes; ``error`` makes it fail with that message."""
+
+    model_config = ConfigDict(frozen=True)
+
+    script: str = "default"
+    step: NonNegativeInt
+    kind: str = STEP
+    content: tuple[Block, ...] = ()
+    stop_reason: str | None = None
+    usage: ScriptUsage = ScriptUsage()
+    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    chunk_chars: Annotated[int, Field(gt=0)] | None = None
+    error: str | None = None
+
+    @property
+    def key(self) -> ScriptKey:
+        """What a turn finds it by."""
+        return self.kind, self.script, self.step
+
+
+def parse_script(file: str, data: bytes) -> Mapping[ScriptKey, ScriptLine]:
+    """Every line of a script file.
+
+    Args:
+        file: Names the file in errors.
+        data: Its bytes; empty lines are skipped.
+
+    Raises:
+        ModelError: A line is no reply, or says again what another said; names file and line.
+    """
+    found: dict[ScriptKey, ScriptLine] = {}
+    for number, text in _numbered(data):
+        line = _line(f"{file}, line {number}", text)
+        if line.key in found:
+            raise ModelError(f"{file}, line {number}: script {line.script!r} has step {line.step} already")
+        found[line.key] = line
+    return found
+
+
+def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
+    return ((number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip())
+
+
+def _line(where: str, text: bytes) -> ScriptLine:
+    try:
+        return ScriptLine.model_validate(from_json(text, allow_inf_nan=False))
+    except ValidationError as invalid:
+        problems = "; ".join(_problem(error) for error in invalid.errors(include_url=False))
+        raise ModelError(f"{where}: {problems}") from None
+    except ValueError as error:
+        raise ModelError(f"{where}: not JSON: {error}") from None
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    place = ".".join(str(step) for step in error["loc"])
+    return f"{place}: {error['msg']}" if place else str(error["msg"])
