@@ -8,14 +8,14 @@ from typing import Any, Final, Self, cast
 
 import httpx
 
-from harness_worker.errors import HarnessError
+from harness_worker.errors import HarnessError, TransientError
 
 TIMEOUT_S: Final = 30.0
 PAGE: Final = 1_000
 JsonObject = dict[str, Any]
 
 
-class StackUnreachable(HarnessError):  # noqa: N818 - reads as what it says
+class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
     """Nothing answers at the gateway's address; the message says how to start a stack."""
 
 

@@ -1,0 +1,3 @@
+"""A small shop whose support agent shows the harness at work: ``harness demo``."""
+
+from __future__ import annotations

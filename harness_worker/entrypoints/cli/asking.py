@@ -1,0 +1,92 @@
+"""Posting one turn and following it to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused
+from harness_worker.entrypoints.view.lines import totals
+from harness_worker.entrypoints.view.screen import Screen
+from harness_worker.entrypoints.view.watch import Watcher
+from harness_worker.errors import ConfigError
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A turn that ended, and how long it took from here, in seconds."""
+
+    turn: JsonObject
+    elapsed_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it ended with an answer."""
+        return self.turn["status"] == "completed"
+
+
+def ask(
+    client: GatewayClient,
+    body: Mapping[str, Any],
+    console: Console,
+    on_event: Callable[[JsonObject], None] | None = None,
+) -> Answered:
+    """Post a turn, draw it on ``console`` until it ends, with a last line of totals. A Ctrl-C cancels the turn.
+
+    Args:
+        client: Where to post it.
+        body: The request; keys that are ``None`` are left out, and a missing ``agent`` is the only one there is.
+        console: Where progress goes.
+        on_event: Told each event once, in order.
+
+    Raises:
+        ConfigError: There is no such agent; the message lists those there are.
+    """
+    clock = SystemClock()
+    started_s = clock.monotonic()
+    turn_id = _create(client, body)["id"]
+    try:
+        with Screen(console, clock.monotonic) as screen:
+            turn = Watcher(client, clock).follow(turn_id, screen, on_event)
+    except KeyboardInterrupt:
+        client.cancel(turn_id)
+        console.print(f"cancelled turn {turn_id}", markup=False)
+        raise
+    answered = Answered(turn=turn, elapsed_s=clock.monotonic() - started_s)
+    _conclude(answered, console)
+    return answered
+
+
+def _conclude(answered: Answered, console: Console) -> None:
+    console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold", markup=False)
+    error = answered.turn["error"]
+    if error:
+        console.print(f"  {error['code']}: {error['message']}", style="red", markup=False)
+
+
+def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:
+    chosen = body if body["agent"] else {**body, "agent": _only_agent(client)}
+    try:
+        return client.create_turn({name: value for name, value in chosen.items() if value is not None})
+    except RequestRefused as refused:
+        if refused.code != "unknown_agent":
+            raise
+        raise ConfigError(f"there is no agent {chosen['agent']}; {_there_are(client)}") from refused
+
+
+def _only_agent(client: GatewayClient) -> str:
+    names = [agent["name"] for agent in client.agents()]
+    if len(names) != 1:
+        raise ConfigError(f"say which agent with --agent; {_there_are(client)}")
+    return names[0]
+
+
+def _there_are(client: GatewayClient) -> str:
+    names = sorted(agent["name"] for agent in client.agents())
+    return f"there are: {', '.join(names)}" if names else "the stack serves none: was it started with --app?"

@@ -1,0 +1,116 @@
+"""``harness demo``: start a stack, let the shop's agent answer three customers, and say where to look next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import load_settings
+from harness_worker.demo.conversations import CONVERSATIONS, Conversation
+from harness_worker.demo.database import reset, shop_file
+from harness_worker.entrypoints.cli.asking import Answered, ask
+from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.view.lines import duration, waves_of
+
+APP: Final = "harness_worker.demo.shop:registry"
+INDENT: Final = 5
+MAX_WIDTH: Final = 100
+
+
+def demo(
+    *,
+    home: Annotated[Path | None, typer.Option(help="Where the demo keeps its data. [default: .harness/demo]")] = None,
+) -> None:
+    """Watch a small shop's support agent answer three customers. Takes some twelve seconds and needs no key."""
+    place = home or load_settings().home / "demo"
+    console = _console()
+    reset(shop_file(place))
+    clock = SystemClock()
+    started_s = clock.monotonic()
+    console.print("A shop's support agent answers three customers. Its model is a recording, its tools are real.")
+    console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
+    with reach(Target(url=None, home=place, app=APP), lambda _words: None) as client:
+        console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
+        answers = [_converse(client, each, console) for each in CONVERSATIONS]
+        console.print("\nStopping the stack …")
+    _conclude(answers, place, console)
+    raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    console.width = min(console.width, MAX_WIDTH)
+    return console
+
+
+def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> Answered:
+    body = {"agent": "support", "input": conversation.question, "metadata": {"script": conversation.script}}
+    console.print()
+    console.print(_quoted("ask", conversation.question, "bold"))
+    answered = ask(client, body, console)
+    console.print(_quoted("told", answered.turn["output_text"] or "(no answer)", "green"))
+    return answered
+
+
+def _quoted(label: str, words: str, style: str) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=INDENT, style="dim")
+    table.add_column(style=style)
+    table.add_row(label, Text(words))
+    return table
+
+
+def _conclude(answers: Sequence[Answered], home: Path, console: Console) -> None:
+    console.print()
+    console.print(_summary(answers))
+    console.print("\nWhere to look next", style="bold")
+    for words, command in _next(answers[0].turn["id"], home):
+        console.print(f"  {words}")
+        console.print(Padding(Text(command, style="cyan", no_wrap=True, overflow="ignore"), (0, 0, 0, 4), expand=False))
+
+
+def _summary(answers: Sequence[Answered]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("turn")
+    for name in ("status", "steps", "waves", "calls", "time", "tokens", "from cache"):
+        table.add_column(name, justify="left" if name == "status" else "right")
+    for conversation, answered in zip(CONVERSATIONS, answers, strict=True):
+        table.add_row(conversation.script, *_figures(answered))
+    return table
+
+
+def _figures(answered: Answered) -> tuple[str, ...]:
+    turn = answered.turn
+    usage = turn["usage"]
+    cached = usage["cache_read_tokens"]
+    tokens = usage["input_tokens"] + usage["output_tokens"] + usage["cache_write_tokens"] + cached
+    counts = (usage["steps"], waves_of(turn), len(turn["calls"]))
+    return (turn["status"], *map(str, counts), duration(answered.elapsed_s), f"{tokens:,}", f"{cached:,}")
+
+
+def _next(turn_id: str, home: Path) -> tuple[tuple[str, str], ...]:
+    harness, place = _short(Path(sys.argv[0])), _short(home)
+    return (
+        ("Keep the same stack running, with these turns in it:", f"{harness} up --home {place} --app {APP}"),
+        ("then look at a turn and at the whole HTTP API:", f"curl http://127.0.0.1:8700/v1/turns/{turn_id}"),
+        ("", "http://127.0.0.1:8700/docs"),
+        ("Ask one question:", f'{harness} run "Wrap order 1055" --app {APP} --metadata script=gift'),
+        ("Write an agent of your own, in thirty lines:", "README.md"),
+        ("How a turn survives any process dying:", "docs/architecture.md"),
+    )
+
+
+def _short(path: Path) -> str:
+    absolute = path.absolute()
+    return shlex.quote(str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute))

@@ -1,0 +1,73 @@
+"""``harness run``: ask one question and watch the turn."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.asking import ask
+from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.errors import ConfigError
+
+JsonObject = dict[str, Any]
+
+
+def run(  # noqa: PLR0913 - one parameter an option
+    question: Annotated[str, typer.Argument(help="What to ask the agent.", show_default=False)],
+    *,
+    agent: Annotated[str | None, typer.Option(help="Which agent; may be left out when there is only one.")] = None,
+    url: Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")] = None,
+    home: Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")] = None,
+    app: Annotated[
+        str | None, typer.Option(help="module:registry to start a stack with, if none runs. [env: HARNESS_APP]")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Go on with this conversation.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE to keep with the turn; may be given again.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event and last the turn as JSON lines.")] = False,
+) -> None:
+    """Ask an agent one question and watch its waves of tool calls.
+
+    The turn goes to the stack at --url, else to the one running in --home, else to one started for it with --app.
+    Progress goes to stderr, the answer to stdout. Exits with 0 if the turn completed, else with 1.
+    """
+    settings = load_settings(home=home, app=app, gateway_url=url)
+    body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
+    console = Console(stderr=True, highlight=False)
+    target = Target(url=settings.gateway_url, home=settings.home, app=settings.app)
+    with reach(target, lambda words: console.print(f"[dim]{words}[/]")) as client:
+        answered = ask(client, body, console, _write_json if as_json else None)
+    if as_json:
+        _write_json(answered.turn)
+    elif answered.turn["output_text"]:
+        _write(answered.turn["output_text"])
+    raise typer.Exit(0 if answered.is_complete else 1)
+
+
+def pairs(given: list[str]) -> dict[str, str]:
+    """``KEY=VALUE`` strings as a mapping.
+
+    Raises:
+        ConfigError: One has no ``=``, or no key.
+    """
+    split = [pair.partition("=") for pair in given]
+    bad = [key + equals + value for key, equals, value in split if not (key and equals)]
+    if bad:
+        raise ConfigError(f"--metadata {bad[0]}: write it as KEY=VALUE, such as --metadata customer=1042")
+    return {key: value for key, _, value in split}
+
+
+def _write_json(document: JsonObject) -> None:
+    _write(json.dumps(document, ensure_ascii=False))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,60 @@
+"""Which stack a command talks to: one that is named, the one that runs in the home, or one started for the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
+from harness_worker.entrypoints.stack import open_stack, running_stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to look for a stack, in this order.
+
+    Args:
+        url: A gateway's address; nothing else is tried if it is given.
+        home: The directory in which a stack may be running.
+        app: ``module:registry`` to start a stack with, if none runs.
+    """
+
+    url: str | None
+    home: Path
+    app: str | None
+
+
+@contextmanager
+def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient]:
+    """A client of the target's stack; one that had to be started is drained at the end.
+
+    Args:
+        target: Where to look.
+        say: Told in words what takes time.
+
+    Raises:
+        StackUnreachable: Nothing runs, and there is no app to start a stack with.
+        ConfigError: The app cannot be served.
+    """
+    running = None if target.url else running_stack(target.home)
+    url = target.url or (running.gateway_url if running else None)
+    if url is not None:
+        with GatewayClient(url) as client:
+            yield client
+        return
+    if target.app is None:
+        raise StackUnreachable(_nothing_runs(target.home))
+    say(f"no stack runs in {target.home}; starting one for this turn …")
+    with open_stack(home=target.home, app=target.app) as started, GatewayClient(started.gateway_url) as client:
+        yield client
+        say("stopping the stack …")
+
+
+def _nothing_runs(home: Path) -> str:
+    return (
+        f"no stack runs in {home}. Start one in another terminal with\n"
+        "  harness up --app package.module:registry\n"
+        "or add --app package.module:registry here to have one for this turn, or name a running one with --url."
+    )
