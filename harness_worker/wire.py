@@ -5,15 +5,19 @@ Shared by the worker and the gateway; knows neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 ADVANCE_TASK: Final = "turn.advance"
 TOOL_TASK_PREFIX: Final = "tool."
 DEFAULT_TOOL_QUEUE: Final = "tools"
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
+
+BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
+"""What every Celery client of a broker must agree on: a queue is one list, for priorities are queues (design §7)."""
 
 ARTIFACT_THRESHOLD_CHARS: Final = 12_000
 
@@ -78,3 +82,40 @@ def rfc3339(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolMessage:
+    """What a tool task is sent: ids, never payloads. Its fields are the task's keyword arguments.
+
+    Args:
+        turn_id: The turn.
+        call_id: The call.
+        attempt: Which attempt of it.
+        read: Whether the gate decides its outcome; else SQL does.
+        tenant: On whose behalf.
+        v: The version of this shape.
+    """
+
+    turn_id: str
+    call_id: str
+    attempt: int
+    read: bool
+    tenant: str
+    v: int = 1
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """As keyword arguments."""
+        return asdict(self)
+
+    @classmethod
+    def from_kwargs(cls, kwargs: Mapping[str, Any]) -> ToolMessage:
+        """The message that :meth:`to_kwargs` made ``kwargs`` of.
+
+        Raises:
+            WireError: They are not those of a tool message.
+        """
+        try:
+            return cls(**kwargs)
+        except TypeError as error:
+            raise WireError(f"not a tool message: {error}") from None

@@ -1,0 +1,91 @@
+"""The gateway: wires one process and makes its ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Final
+
+from fastapi import FastAPI
+from uuid_utils import compat as uuids
+
+from api_gateway.access_log import AccessLog, HeadAsGet
+from api_gateway.config import Settings, load_settings
+from api_gateway.creation import TurnCreator
+from api_gateway.database import create_engine
+from api_gateway.drain import on_stop_signal
+from api_gateway.guard import KeylessGuard
+from api_gateway.live import LiveEvents
+from api_gateway.openapi import install_openapi
+from api_gateway.problems import install_problem_handlers
+from api_gateway.publisher import Publisher
+from api_gateway.routes import agents, events, health, turns
+from api_gateway.services import Services
+from api_gateway.store import Store
+
+TENANT: Final = "default"
+TITLE: Final = "Agent harness"
+VERSION: Final = "1"
+
+
+def create_app_from_env() -> FastAPI:
+    """The application as uvicorn starts it: settings from the environment, logs to stderr.
+
+    Raises:
+        ConfigError: A setting is missing or wrong; the message names its variable.
+    """
+    settings = load_settings()
+    logging.basicConfig(level=settings.log_level, stream=sys.stderr, format="%(message)s")
+    return create_app(settings)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application. It connects to nothing before it is asked something."""
+    app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan)
+    app.state.services = _wire(settings)
+    for routes in (turns, events, agents, health):
+        app.include_router(routes.router)
+    install_problem_handlers(app)
+    install_openapi(app)
+    app.add_middleware(KeylessGuard, keyless=settings.dev_keyless)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(AccessLog)
+    return app
+
+
+def _wire(settings: Settings) -> Services:
+    engine = create_engine(settings.database_url)
+    return Services(
+        settings=settings,
+        engine=engine,
+        store=Store(engine, TENANT),
+        creator=TurnCreator(engine, TENANT, new_id),
+        publisher=Publisher(settings.broker, TENANT, settings.publish_timeout_s),
+        live=LiveEvents(settings.redis_url),
+    )
+
+
+def new_id() -> str:
+    """A fresh id: a UUID of version 7, so that later ids sort later."""
+    return str(uuids.uuid7())
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    services: Services = app.state.services
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(services.engine.dispose)
+        stack.callback(services.publisher.close)
+        stack.push_async_callback(_cancel, asyncio.create_task(services.live.run(), name="live-events"))
+        stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(services.live.stop)))
+        yield
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,107 @@
+"""Request bodies: read up to the limit, parsed strictly, then validated; whatever the content type says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from api_gateway.problems import Problem, field_problems, invalid, invalid_at
+
+DRAIN_FACTOR: Final = 10
+"""How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body(Generic[M]):
+    """A request's body.
+
+    Args:
+        value: The validated body.
+        digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling.
+    """
+
+    value: M
+    digest: str
+
+
+def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
+    """A dependency that reads a request's body as ``model``.
+
+    It raises 413 ``payload_too_large`` and 422 ``invalid_request``.
+    """
+
+    async def read(request: Request) -> Body[M]:
+        parsed = parse_object(await read_limited(request, request.app.state.services.settings.max_body_bytes))
+        try:
+            return Body(value=model.model_validate(parsed), digest=digest(parsed))
+        except ValidationError as error:
+            raise invalid(field_problems(error.errors(), "body")) from None
+
+    return read
+
+
+async def read_limited(request: Request, limit: int) -> bytes:
+    """The body's bytes; more than ``limit`` of them are a 413."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        elif size > DRAIN_FACTOR * limit:
+            break
+    if size > limit:
+        detail = f"the body is larger than {limit} bytes"
+        raise Problem(413, "payload_too_large", detail, headers={"Connection": "close"})
+    return b"".join(chunks)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in ``raw``; numbers with an integral value become integers.
+
+    Raises:
+        Problem: It is not UTF-8, not JSON (NaN is not), holds a number beyond a double's range or a lone
+            surrogate, nests deeper than 200 levels, or is no object.
+    """
+    try:
+        parsed = _normal(from_json(raw, allow_inf_nan=False))
+    except ValueError as error:
+        raise invalid_at(["body"], f"not valid JSON in UTF-8: {_plain(str(error))}") from None
+    if not isinstance(parsed, dict):
+        raise invalid_at(["body"], "must be a JSON object")
+    return cast("dict[str, Any]", parsed)
+
+
+def digest(parsed: object) -> str:
+    """SHA-256 of the canonical form of a parsed body, in hexadecimal."""
+    return hashlib.sha256(json.dumps(parsed, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(message: str) -> str:
+    return message.replace("unexpected end of hex escape", "a lone surrogate, which is no character,")
+
+
+def _normal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, float):
+        return _normal_number(value)
+    if isinstance(value, list):
+        return [_normal(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _normal(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _normal_number(number: float) -> float | int:
+    if not math.isfinite(number):
+        raise ValueError("a number is out of range")
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,61 @@
+"""The gateway's settings, read once from ``HARNESS_*`` environment variables. Only this module reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from harness_worker.errors import ConfigError
+
+PREFIX: Final = "HARNESS_"
+
+
+class Settings(BaseSettings):
+    """Every setting of the gateway package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    database_url: Annotated[str, Field(pattern=r"^(sqlite|postgres(ql)?)(\+\w+)?://")] = Field(
+        description="sqlite:///FILE or postgresql://…; the same database as the workers'"
+    )
+    redis_url: str | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
+    broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    dev_keyless: bool = Field(default=False, description="serve this machine without API keys")
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
+    publish_timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
+
+    @property
+    def broker(self) -> str:
+        """The broker's URL; ``load_settings`` has made sure that there is one."""
+        return self.broker_url or self.redis_url or ""
+
+
+def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's value
+    """The settings of this process.
+
+    Args:
+        **overrides: Values that win over the environment, by field name; ``None`` is ignored.
+
+    Raises:
+        ConfigError: A value is missing or not allowed; the message names its variable and says what is.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        settings = Settings(**given)
+    except ValidationError as invalid:
+        raise ConfigError("\n".join(_complaint(error) for error in invalid.errors())) from None
+    if not settings.broker:
+        raise ConfigError("HARNESS_REDIS_URL is not set: give redis://HOST:PORT/DB (or HARNESS_BROKER_URL)")
+    return settings
+
+
+def _complaint(error: Mapping[str, Any]) -> str:
+    name = PREFIX + str(error["loc"][0]).upper()
+    if error["type"] == "missing":
+        return f"{name} is not set: give {Settings.model_fields[str(error['loc'][0])].description}"
+    return f"{name}={error.get('input')!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

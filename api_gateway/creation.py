@@ -1,0 +1,171 @@
+"""Making a turn: the one transaction behind ``POST /v1/turns``, and its idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.database import WRITES
+from api_gateway.models import Budget, Usage
+from api_gateway.problems import Problem
+from api_gateway.requests import BudgetRequest, TurnRequest
+from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
+from harness_worker.wire import TurnStatus
+
+KEPT_S: Final = 86_400.0
+"""How long an idempotency key is remembered."""
+
+IN_FLIGHT: Final = 0
+"""The status code of a key whose first answer is not given yet."""
+
+IN_FLIGHT_S: Final = 65.0
+"""A first answer takes at most ``Prefer: wait``'s cap; after that its gateway has died and the turn is the answer."""
+
+LARGEST_COUNT: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyClaim:
+    """A request that must make at most one turn.
+
+    Args:
+        key: The client's ``Idempotency-Key``.
+        digest: The body's.
+        answers_later: Whether the answer's status is not known yet, because the request waits for the turn.
+    """
+
+    key: str
+    digest: str
+    answers_later: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """The turn of a request. ``replayed`` is the first answer's status code if an earlier request made it."""
+
+    turn_id: str
+    replayed: int | None = None
+
+
+class TurnCreator:
+    """Makes the turns of one tenant."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str]) -> None:
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._insert_key = postgres_insert if engine.dialect.name == "postgresql" else sqlite_insert
+        self._tenant = tenant
+        self._new_id = new_id
+
+    async def create(self, request: TurnRequest, claim: IdempotencyClaim | None) -> Created:
+        """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
+
+        Raises:
+            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``; nothing is
+                written then, and the key is not used up.
+        """
+        turn_id = self._new_id()
+        async with self._writer.begin() as connection:
+            earlier = await self._claim(connection, claim, turn_id) if claim else None
+            if earlier is not None:
+                return earlier
+            await self._insert(connection, turn_id, request)
+        return Created(turn_id=turn_id)
+
+    async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
+        """Remember the first answer's status code."""
+        change = update(idempotency_keys).where(*self._key(claim)).values(status_code=status_code)
+        async with self._writer.begin() as connection:
+            await connection.execute(change)
+
+    def _key(self, claim: IdempotencyClaim) -> tuple[Any, ...]:
+        return (idempotency_keys.c.tenant == self._tenant, idempotency_keys.c.key == claim.key)
+
+    async def _claim(self, connection: AsyncConnection, claim: IdempotencyClaim, turn_id: str) -> Created | None:
+        expired = idempotency_keys.c.created_at < db_now() - KEPT_S
+        await connection.execute(delete(idempotency_keys).where(*self._key(claim), expired))
+        row = {
+            "tenant": self._tenant,
+            "key": claim.key,
+            "body": claim.digest,
+            "turn_id": turn_id,
+            "status_code": IN_FLIGHT if claim.answers_later else 202,
+            "created_at": db_now(),
+        }
+        # A concurrent request with the same key waits here until the first has committed.
+        taken = await connection.execute(self._insert_key(idempotency_keys).values(row).on_conflict_do_nothing())
+        if taken.rowcount == 1:
+            return None
+        age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
+        found = await connection.execute(select(idempotency_keys, age_s).where(*self._key(claim)))
+        return _earlier(found.one(), claim)
+
+    async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> None:
+        found = await connection.execute(select(agents.c.budget, db_now()).where(agents.c.name == request.agent))
+        agent = found.one_or_none()
+        if agent is None:
+            known = (await connection.execute(select(agents.c.name).order_by(agents.c.name).limit(20))).scalars()
+            raise _unknown_agent(request.agent, list(known))
+        caps, now = agent
+        budget = clamped(caps, request.budget)
+        session_id = request.session_id or self._new_id()
+        await connection.execute(
+            insert(turns).values(
+                id=turn_id,
+                tenant=self._tenant,
+                session_id=session_id,
+                agent=request.agent,
+                status=TurnStatus.QUEUED,
+                input=request.input,
+                priority=request.queue_priority,
+                metadata=request.metadata or {},
+                parallel=request.parallel,
+                system_prompt_override=request.system_prompt_override,
+                skill_context=request.skill_context,
+                budget=budget.model_dump(),
+                used=Usage().model_dump(),
+                last_seq=1,
+                message_count=1,
+                cancel_requested=False,
+                deadline_at=now + budget.timeout_s,
+                wake_at=now,
+                created_at=now,
+            )
+        )
+        message = {"turn_id": turn_id, "position": 0, "role": "user", "content": request.input}
+        await connection.execute(insert(messages).values(message))
+        data = {"agent": request.agent, "session_id": session_id}
+        event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": now, "data": data}
+        await connection.execute(insert(turn_events).values(event))
+
+
+def clamped(caps: Mapping[str, Any], wanted: BudgetRequest | None) -> Budget:
+    """The agent's budget with each wanted limit in place, never above the agent's."""
+    limits = dict(caps)
+    for name, value in (wanted.model_dump(exclude_none=True) if wanted else {}).items():
+        cap = LARGEST_COUNT if limits[name] is None else limits[name]
+        limits[name] = min(value, cap)
+    return Budget.model_validate(limits)
+
+
+def _unknown_agent(name: str, known: list[str]) -> Problem:
+    there = f"; there are: {', '.join(known)}" if known else "; no worker has published any agent yet"
+    return Problem(404, "unknown_agent", f"there is no agent {name[:200]!r}{there}", extra={"agents": known})
+
+
+def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Created:
+    if row.body != claim.digest:
+        raise Problem(
+            422, "idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key for it"
+        )
+    if row.status_code != IN_FLIGHT:
+        return Created(turn_id=row.turn_id, replayed=cast("int", row.status_code))
+    if row.age_s < IN_FLIGHT_S:
+        detail = "the first request with this Idempotency-Key is still being answered; try again soon"
+        raise Problem(409, "idempotency_in_flight", detail, headers={"Retry-After": "1"})
+    return Created(turn_id=row.turn_id, replayed=202)

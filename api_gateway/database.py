@@ -1,0 +1,83 @@
+"""The gateway's connection to SQL: SQLite or Postgres, async."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from harness_worker.errors import ConfigError
+
+WRITES: Final = "harness_writes"
+"""Execution option of connections whose transactions write."""
+
+BUSY_TIMEOUT_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 5
+POOL_SIZE: Final = 10
+
+_to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+
+
+def async_url(database_url: str) -> URL:
+    """``database_url`` with the async driver for its kind of database.
+
+    Raises:
+        ConfigError: It is no URL of SQLite or Postgres.
+    """
+    try:
+        url = make_url(database_url)
+    except ArgumentError:
+        raise ConfigError("HARNESS_DATABASE_URL is not a URL: give sqlite:///FILE or postgresql://…") from None
+    kind = url.drivername.partition("+")[0]
+    if kind == "sqlite":
+        return url.set(drivername="sqlite+aiosqlite")
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise ConfigError(f"HARNESS_DATABASE_URL={kind}://…: give sqlite:///FILE or postgresql://…")
+
+
+def create_engine(database_url: str) -> AsyncEngine:
+    """An engine that connects when first used."""
+    url = async_url(database_url)
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(url)
+    return create_async_engine(
+        url,
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_SIZE,
+        pool_pre_ping=True,
+        pool_timeout=CONNECT_TIMEOUT_S,
+        json_serializer=_to_json,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "harness-gateway"},
+    )
+
+
+def _sqlite(url: URL) -> AsyncEngine:
+    # isolation_level None: the driver leaves BEGIN to us.
+    engine = create_async_engine(
+        url,
+        pool_size=POOL_SIZE,
+        pool_timeout=CONNECT_TIMEOUT_S,
+        json_serializer=_to_json,
+        connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
+    )
+    event.listen(engine.sync_engine, "connect", _use_wal)
+    event.listen(engine.sync_engine, "begin", _begin)
+    return engine
+
+
+def _use_wal(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """Take the write lock at once: a read that turns into a write fails when another writer was faster."""
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

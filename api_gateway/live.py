@@ -1,0 +1,169 @@
+"""Live events: one reader of the workers' Redis stream a process, fanned out to those who wait for a turn.
+
+The stream may lose events and may be down for hours: everybody who waits here also looks into SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from harness_worker.wire import EVENT_STREAM
+
+BLOCK_MS: Final = 5_000
+SOCKET_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 2.0
+BATCH: Final = 500
+QUEUE_SIZE: Final = 256
+BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+Entry = tuple[str, dict[str, str]]
+"""An entry's id in the stream, and its fields."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveEvent:
+    """One entry of the stream.
+
+    Args:
+        turn_id: Whose.
+        seq: Its number if it is durable, else ``None``: a hint, never repeated.
+        type: Such as ``turn.completed``.
+        at: Seconds since the epoch.
+        data: A JSON object, as text.
+    """
+
+    turn_id: str
+    seq: int | None
+    type: str
+    at: float
+    data: str
+
+
+class Feed:
+    """One waiter's events; ``None`` among them says that some were lost, or that the process is stopping."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue(QUEUE_SIZE)
+
+    def offer(self, event: LiveEvent | None) -> None:
+        """Add an event; when the waiter is too slow all are dropped, and it is told to look into SQL."""
+        if self._queue.full():
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            event = None
+        self._queue.put_nowait(event)
+
+    async def next(self, timeout_s: float) -> LiveEvent | None:
+        """The next event, or ``None`` after ``timeout_s`` or a loss: then look into SQL."""
+        try:
+            return await asyncio.wait_for(self._queue.get(), timeout_s)
+        except TimeoutError:
+            return None
+
+
+class LiveEvents:
+    """The process's one reader and its waiters. ``stopping`` tells waiters to give their answer now.
+
+    Args:
+        redis_url: Where workers publish; ``None`` leaves everybody to SQL.
+    """
+
+    def __init__(self, redis_url: str | None) -> None:
+        self._redis_url = redis_url
+        self._feeds: dict[str, set[Feed]] = defaultdict(set)
+        self.stopping = False
+
+    @contextmanager
+    def watch(self, turn_id: str) -> Generator[Feed]:
+        """A feed of the turn's events from now on."""
+        feed = Feed()
+        self._feeds[turn_id].add(feed)
+        try:
+            yield feed
+        finally:
+            self._feeds[turn_id].discard(feed)
+            if not self._feeds[turn_id]:
+                del self._feeds[turn_id]
+
+    def stop(self) -> None:
+        """Let every waiter go."""
+        self.stopping = True
+        self._tell_all()
+
+    async def run(self) -> None:
+        """Read until cancelled, connecting again for ever."""
+        failures = 0
+        while self._redis_url is not None:
+            try:
+                async for batch in _entries(self._redis_url):
+                    failures = 0
+                    self._fan_out(batch)
+            except (RedisError, OSError) as error:
+                log = _log.warning if failures == 0 else _log.debug
+                log("live events are not available, answers come from SQL alone: %s", error)
+                self._tell_all()
+                await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+                failures += 1
+
+    def _fan_out(self, batch: list[Entry]) -> None:
+        for _, fields in batch:
+            for feed in self._feeds.get(fields.get("turn", ""), ()):
+                feed.offer(_event(fields))
+
+    def _tell_all(self) -> None:
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.offer(None)
+
+
+async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
+    client: Any = cast("Any", Redis).from_url(
+        redis_url,
+        decode_responses=True,
+        socket_timeout=SOCKET_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        client_name="harness-gateway",
+    )
+    try:
+        newest = await client.xrevrange(EVENT_STREAM, count=1)
+        last = newest[0][0] if newest else "0-0"
+        while True:
+            reply = await client.xread({EVENT_STREAM: last}, count=BATCH, block=BLOCK_MS)
+            entries = _of_stream(reply)
+            last = entries[-1][0] if entries else last
+            yield entries
+    finally:
+        await client.aclose()
+
+
+def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list, RESP3 a mapping
+    if not reply:
+        return []
+    stream: Any = cast("Any", reply)[EVENT_STREAM][0] if isinstance(reply, dict) else reply[0][1]
+    return stream
+
+
+def _event(fields: Mapping[str, str]) -> LiveEvent | None:
+    """An entry as a value; one that is not of the agreed shape sends the waiter to SQL."""
+    try:
+        seq = fields.get("seq")
+        return LiveEvent(
+            turn_id=fields["turn"],
+            seq=int(seq) if seq else None,
+            type=fields["type"],
+            at=float(fields["at"]),
+            data=fields.get("data", "{}"),
+        )
+    except (KeyError, ValueError):
+        return None

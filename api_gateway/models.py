@@ -1,0 +1,168 @@
+"""What the API answers (contracts, "HTTP")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness_worker.wire import StopReason, TurnStatus
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Usage(_Answer):
+    """What a turn has used so far; cached tokens are not in ``input_tokens``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    dollars: float = 0.0
+    steps: int = 0
+    tool_calls: int = 0
+
+
+class Budget(_Answer):
+    """What a turn may use; ``null`` is no limit. US dollars, seconds."""
+
+    max_steps: int
+    max_tool_calls: int
+    max_reflections: int
+    max_tokens: int | None
+    max_dollars: float
+    timeout_s: float
+
+
+class TurnError(_Answer):
+    """Why a turn failed."""
+
+    code: str
+    message: str
+
+
+class Call(_Answer):
+    """One tool call; ``call_id`` is ``"{step}.{position}"``."""
+
+    call_id: str
+    tool_use_id: str
+    tool: str
+    effect: str | None
+    step: int
+    wave: int
+    position: int
+    arguments: Any
+    outcome: str | None = Field(description="the outcome's class name; null until the call has ended")
+    content: str = Field(description="what the model reads")
+    is_error: bool
+    attempt: int
+    worker: str | None
+    started_at: str | None
+    finished_at: str | None
+
+
+class RequiredAction(_Answer):
+    """A call that waits for a person."""
+
+    call_id: str
+    tool: str
+    arguments: Any
+    expires_at: str
+
+
+class TurnSummary(_Answer):
+    """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
+
+    id: str
+    status: TurnStatus
+    stop_reason: StopReason | None
+    agent: str
+    session_id: str
+    input: str
+    output_text: str
+    usage: Usage
+    budget: Budget
+    required_actions: list[RequiredAction]
+    error: TurnError | None
+    metadata: dict[str, str]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class Turn(TurnSummary):
+    """One user message worked to an answer."""
+
+    calls: list[Call]
+
+
+class Message(_Answer):
+    """One message of the history, Anthropic-shaped."""
+
+    role: str
+    content: Any
+
+
+class TurnWithMessages(Turn):
+    """A turn with its history."""
+
+    messages: list[Message]
+
+
+class TurnPage(_Answer):
+    """Turns, newest first; pass ``next`` as ``after``."""
+
+    data: list[TurnSummary]
+    next: str | None
+
+
+class Event(_Answer):
+    """A durable event; ``seq`` is 1, 2, 3 … without gaps."""
+
+    seq: int
+    type: str
+    turn_id: str
+    at: str
+    data: dict[str, Any]
+
+
+class EventPage(_Answer):
+    """Events in order; pass ``next`` as ``after``."""
+
+    data: list[Event]
+    next: int | None
+
+
+class AgentTool(_Answer):
+    """A tool an agent may use; ``schema`` is the JSON Schema of its arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    description: str
+    effect: str | None
+    arguments_schema: dict[str, Any] = Field(alias="schema")
+
+
+class Agent(_Answer):
+    """An agent that workers have published; ``budget`` is default and cap."""
+
+    name: str
+    model: str
+    tools: list[AgentTool]
+    budget: Budget
+    parallel: bool
+
+
+class AgentList(_Answer):
+    """Every agent, by name."""
+
+    data: list[Agent]
+
+
+class Health(_Answer):
+    """The process answers."""
+
+    status: str = "ok"

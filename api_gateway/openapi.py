@@ -1,0 +1,61 @@
+"""The parts of the OpenAPI document that the routes' signatures do not say: raw bodies and problem answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from api_gateway.problems import MEDIA_TYPE, ProblemDocument
+from api_gateway.requests import InputRequest, TurnRequest
+
+BODIES: Final = (TurnRequest, InputRequest)
+REF: Final = "#/components/schemas/{model}"
+_TITLES: Final = {
+    401: "unauthorized",
+    402: "budget_exhausted",
+    403: "forbidden",
+    404: "not_found, unknown_agent",
+    405: "method_not_allowed",
+    409: "idempotency_in_flight, turn_finished, stale_input",
+    413: "payload_too_large",
+    422: "invalid_request, idempotency_mismatch",
+    500: "internal",
+    503: "not_ready",
+}
+
+
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads its body as ``model``."""
+    schema = {"$ref": REF.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that may answer with these problems, besides those any route of ``/v1`` may."""
+    schema = {"$ref": REF.format(model=ProblemDocument.__name__)}
+    return {
+        status: {"description": _TITLES[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in sorted({401, 403, 422, 500, 503, *statuses})
+    }
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Make ``app.openapi`` tell the whole truth, built once."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _complete(get_openapi(title=app.title, version=app.version, routes=app.routes))
+        return app.openapi_schema
+
+    app.openapi = document  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _complete(document: dict[str, Any]) -> dict[str, Any]:
+    models: list[tuple[type[BaseModel], Any]] = [(model, "validation") for model in (*BODIES, ProblemDocument)]
+    _, definitions = models_json_schema(models, ref_template=REF)
+    document["components"]["schemas"].update(definitions["$defs"])
+    return document

@@ -1,0 +1,168 @@
+"""Every error of the API as ``application/problem+json`` (RFC 9457; contracts, "Errors")."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE: Final = "application/problem+json"
+UNDEFINED_TABLE: Final = "42P01"
+"""Postgres' SQLSTATE of a database that is not migrated."""
+_log = logging.getLogger(__name__)
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with a request: where, and what."""
+
+    loc: list[str | int]
+    msg: str
+
+
+class ProblemDocument(BaseModel):
+    """An error as clients read it; ``code`` is stable, ``detail`` is for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldProblem] | None = Field(default=None, description="what is wrong, one entry a place")
+
+
+class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
+    """Raise to answer with a problem document.
+
+    Args:
+        status: The HTTP status.
+        code: The stable code.
+        detail: What was wrong and what to do, for a person.
+        errors: For ``invalid_request``: ``{loc, msg}`` of each thing that is wrong.
+        headers: Response headers to add.
+        extra: Members to add to the document.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+    def document(self) -> dict[str, Any]:
+        """The JSON body."""
+        head = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        body = {**head, "detail": self.detail, "code": self.code, **self.extra}
+        return {**body, "errors": [error.model_dump() for error in self.errors]} if self.errors else body
+
+    def response(self) -> JSONResponse:
+        """The whole HTTP response."""
+        return JSONResponse(self.document(), self.status, self.headers, MEDIA_TYPE)
+
+
+def invalid(errors: Sequence[FieldProblem]) -> Problem:
+    """A request that is not as it should be: 422 ``invalid_request``, naming each place."""
+    detail = "; ".join(f"{'.'.join(map(str, error.loc))}: {error.msg}" for error in errors)
+    return Problem(422, "invalid_request", detail, errors=errors)
+
+
+def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
+    """A request with one thing wrong."""
+    return invalid([FieldProblem(loc=list(loc), msg=msg)])
+
+
+def field_problems(errors: Sequence[Mapping[str, Any]], *prefix: str) -> list[FieldProblem]:
+    """Pydantic's errors as ours; a value's text is never repeated, for it may be long or secret."""
+    return [
+        FieldProblem(loc=[*prefix, *(_printable(part) for part in error["loc"])], msg=_message(error))
+        for error in errors
+    ]
+
+
+def _printable(part: str | int) -> str | int:
+    return part if isinstance(part, int) else part[:200]
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return "unknown field" if error["type"] == "extra_forbidden" else message
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error that leaves a route a problem document."""
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    for unreachable in (OperationalError, InterfaceError, PoolTimeout, ProgrammingError):
+        app.add_exception_handler(unreachable, _on_database)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_problem(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Problem)  # noqa: S101 - what it is registered for
+    return error.response()
+
+
+async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    return invalid(field_problems(error.errors())).response()
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    path = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(_allowed_methods(request))
+        detail = f"{request.method} is not possible at {path}; allowed: {allowed}"
+        return Problem(405, "method_not_allowed", detail, headers={"Allow": allowed}).response()
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return Problem(404, "not_found", f"there is nothing at {path}; see /docs for what there is").response()
+    code = "invalid_request" if error.status_code < 500 else "internal"
+    return Problem(error.status_code, code, str(error.detail), headers=error.headers).response()
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """The methods of every route with this path, HEAD where there is GET; routers report only their first match."""
+    app: FastAPI = request.app
+    methods: set[str] = set()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
+            methods |= {method.upper() for method in operations}
+    methods = methods or {"GET"}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+async def _on_database(_request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
+        raise error
+    _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
+    detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
+    return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]}).response()
+
+
+async def _on_bug(_request: Request, _error: Exception) -> JSONResponse:
+    detail = "an unexpected error in the gateway; its log tells more"
+    return Problem(500, "internal", detail).response()

@@ -1,0 +1,103 @@
+"""Wake-ups: Celery messages that ask a coordinator to look at a turn. They may be lost; the row is the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar, cast
+
+from celery import Celery  # pyright: ignore[reportMissingTypeStubs]
+
+from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, turn_queue
+
+THREADS: Final = 4
+SOCKET_TIMEOUT_S: Final = 1.0
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Sends wake-ups through Celery's own client, in threads, so that the event loop never waits for the broker.
+
+    Args:
+        broker_url: The Celery broker.
+        tenant: On whose behalf the turns run; shown beside the task.
+        timeout_s: How long a request may wait for the broker.
+    """
+
+    def __init__(self, broker_url: str, tenant: str, timeout_s: float) -> None:
+        self._celery: Any = _client(broker_url)
+        self._tenant = tenant
+        self._timeout_s = timeout_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="publish")
+
+    async def advance(self, turn_id: str, priority: str) -> None:
+        """Ask some coordinator to look at the turn; a broker that does not answer is logged, no more."""
+        try:
+            await self._in_thread(lambda: self._send(turn_id, priority))
+        except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
+            _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
+
+    async def check(self) -> None:
+        """Raise if the broker does not answer."""
+        await self._in_thread(self._connect)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._celery.close()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await asyncio.wait_for(running, self._timeout_s)
+
+    def _send(self, turn_id: str, priority: str) -> None:
+        self._celery.send_task(
+            ADVANCE_TASK,
+            args=[turn_id],
+            queue=turn_queue(priority),
+            ignore_result=True,
+            argsrepr=f"(turn={turn_id})",
+            kwargsrepr=f"(tenant={self._tenant})",
+        )
+
+    def _connect(self) -> None:
+        with self._celery.connection_for_write() as connection:
+            connection.default_channel.client.ping() if _is_redis(connection) else connection.ensure_connection()
+
+
+def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types
+    client = cast("Any", Celery)("api_gateway", broker=broker_url, set_as_current=False)
+    client.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        broker_pool_limit=THREADS,
+        broker_connection_timeout=SOCKET_TIMEOUT_S,
+        task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0},
+        broker_transport_options={**BROKER_TRANSPORT_OPTIONS, **_impatient()},
+    )
+    return client
+
+
+def _impatient() -> dict[str, Any]:
+    """One quick try: kombu would otherwise connect again and again, for ever."""
+    return {
+        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0,
+        "connect_retries_timeout": SOCKET_TIMEOUT_S,
+    }
+
+
+def _is_redis(connection: Any) -> bool:  # noqa: ANN401 - kombu has no types
+    return connection.transport.driver_type == "redis"
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,171 @@
+"""What clients send: bodies and query parameters, checked strictly."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from api_gateway.cursors import Cursor, parse_cursor
+from harness_worker.wire import Priority, TurnStatus
+
+METADATA_PREFIX: Final = "metadata."
+MAX_PAIRS: Final = 16
+MAX_SEQ: Final = 2**31 - 1
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000")
+    return text
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must not contain a lone surrogate") from None
+    return text
+
+
+def _digits(text: object) -> object:
+    """Only ASCII digits are a number in a query; one too long for any row is as good as the largest."""
+    if not isinstance(text, str):
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("must be a non-negative integer")
+    return min(int(text[:20]), MAX_SEQ) if len(text) <= 20 else MAX_SEQ
+
+
+def _cursor(text: str) -> str:
+    parse_cursor(text)
+    return text
+
+
+def _supported(word: str | None) -> str | None:
+    if word not in (None, "enqueue"):
+        raise ValueError(f"'{word}' is not supported yet; leave it out or say 'enqueue'")
+    return word
+
+
+def _unsupported(value: object) -> object:
+    if value is not None:
+        raise ValueError("webhooks are not supported yet; leave it out")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_no_nul), AfterValidator(_unicode)]
+ShortText = Annotated[Text, Field(min_length=1, max_length=255)]
+MetadataText = Annotated[Text, Field(max_length=512)]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Number = BeforeValidator(_digits)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetRequest(_Body):
+    """What the turn may use; each limit above the agent's cap becomes the cap."""
+
+    max_steps: Count | None = None
+    max_tool_calls: Count | None = None
+    max_reflections: Count | None = None
+    max_tokens: Count | None = None
+    max_dollars: Amount | None = None
+    timeout_s: Amount | None = None
+
+
+class TurnRequest(_Body):
+    """One user message for an agent. ``null`` counts as absent."""
+
+    agent: Text
+    input: Text
+    session_id: ShortText | None = None
+    budget: BudgetRequest | None = None
+    metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)] | None = None
+    priority: Literal["interactive", "batch"] | None = None
+    multitask: Annotated[Literal["reject", "enqueue", "interrupt"], AfterValidator(_supported)] | None = None
+    webhook: Annotated[Any, AfterValidator(_unsupported)] = None
+    system_prompt_override: Text | None = None
+    skill_context: Text | None = None
+    parallel: bool | None = None
+
+    @property
+    def queue_priority(self) -> Priority:
+        """Who waits for it; interactive unless said."""
+        return Priority(self.priority or Priority.INTERACTIVE)
+
+
+class InputRequest(_Body):
+    """What a parked turn waits for: a decision on a call, or a message."""
+
+    call_id: Text | None = None
+    decision: Literal["approve", "deny"] | None = None
+    reason: Text | None = None
+    arguments: dict[str, Any] | None = None
+    message: Text | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.decision is None) == (self.message is None):
+            raise ValueError("give exactly one of decision and message")
+        if self.decision is not None and self.call_id is None:
+            raise ValueError("a decision needs the call_id it is about")
+        if self.message is not None and (self.call_id, self.reason, self.arguments) != (None, None, None):
+            raise ValueError("call_id, reason and arguments belong to a decision, not to a message")
+        return self
+
+
+class NoQuery(_Query):
+    """An endpoint without query parameters."""
+
+
+class TurnQuery(_Query):
+    """What to add to a turn."""
+
+    include: Annotated[str, Field(pattern="^messages$", description="`messages` adds the history")] | None = None
+
+
+class EventsQuery(_Query):
+    """Which events."""
+
+    after: Annotated[int, Number, Field(ge=0, description="the seq before the first one wanted")] = 0
+    limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
+
+
+class TurnsQuery(BaseModel):
+    """Which turns. Further parameters ``metadata.KEY=VALUE`` ask for turns whose metadata hold that text."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    status: TurnStatus | None = None
+    session_id: Text | None = None
+    agent: Text | None = None
+    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
+    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata asked for, by key."""
+        given: dict[str, Any] = self.__pydantic_extra__ or {}
+        return {name.removeprefix(METADATA_PREFIX): value for name, value in given.items()}
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where the page begins."""
+        return None if self.after is None else parse_cursor(self.after)
+
+    @model_validator(mode="after")
+    def _only_metadata(self) -> Self:
+        for name, value in (self.__pydantic_extra__ or {}).items():
+            if not name.startswith(METADATA_PREFIX):
+                raise ValueError(f"unknown query parameter {name[:200]!r}")
+            if not isinstance(value, str) or "\0" in name + value:
+                raise ValueError(f"{name[:200]!r} must be given once, without U+0000")
+        return self

@@ -1,0 +1,61 @@
+"""A turn's events: JSON pages, or a stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api_gateway.models import EventPage
+from api_gateway.openapi import problems
+from api_gateway.problems import invalid_at
+from api_gateway.requests import MAX_SEQ, EventsQuery
+from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
+from api_gateway.sse import EventStream, wants_stream
+from api_gateway.store import Standing
+
+router = APIRouter(tags=["events"])
+
+_SSE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    204: {"description": "nothing follows: the turn is finished and Last-Event-ID is its last event"},
+}
+
+
+@router.get("/v1/turns/{turn_id}/events", response_model=EventPage, responses={**problems(404), **_SSE})
+async def list_events(
+    request: Request,
+    turn_id: TurnId,
+    query: Annotated[EventsQuery, Query()],
+    services: ServicesDep,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> EventPage | Response:
+    """One page of events in order, or all of them as server-sent events until the turn's end.
+
+    The stream is asked for with ``Accept: text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
+    """
+    standing = await services.store.standing(turn_id)
+    if standing is None:
+        raise no_such_turn(turn_id)
+    if wants_stream(request.headers.get("accept", "")):
+        after = query.after if last_event_id is None else _seq(last_event_id)
+        return _stream(turn_id, after, standing, services)
+    return await services.store.events(turn_id, query)
+
+
+def _stream(turn_id: str, after: int, standing: Standing, services: Services) -> Response:
+    if standing.status.is_final and after >= standing.last_seq:
+        return Response(status_code=204)
+    heartbeat_s = services.settings.sse_heartbeat_s
+    stream = EventStream(
+        turn_id=turn_id, after=after, store=services.store, live=services.live, heartbeat_s=heartbeat_s
+    )
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(stream.frames(), media_type="text/event-stream", headers=headers)
+
+
+def _seq(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise invalid_at(["header", "Last-Event-ID"], "must be a non-negative integer")
+    return min(int(text[:20]), MAX_SEQ) if len(text) <= 20 else MAX_SEQ

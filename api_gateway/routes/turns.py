@@ -1,0 +1,104 @@
+"""Turns: post, read, list, cancel, answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from api_gateway.body import Body, body_of
+from api_gateway.creation import IdempotencyClaim
+from api_gateway.models import Turn, TurnPage, TurnWithMessages
+from api_gateway.openapi import body_schema, problems
+from api_gateway.posting import idempotency_key_of, post_turn
+from api_gateway.problems import Problem
+from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
+from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
+from api_gateway.waiting import wait_of
+
+router = APIRouter(tags=["turns"])
+
+
+@router.post(
+    "/v1/turns",
+    status_code=202,
+    response_model=Turn,
+    responses={200: {"model": Turn, "description": "finished within Prefer: wait"}, **problems(404, 409, 413)},
+    openapi_extra=body_schema(TurnRequest),
+)
+async def create_turn(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    body: Annotated[Body[TurnRequest], Depends(body_of(TurnRequest))],
+) -> Turn:
+    """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
+    wait_s = wait_of(request.headers.getlist("prefer"))
+    key = idempotency_key_of(request.headers.getlist("idempotency-key"))
+    claim = IdempotencyClaim(key=key, digest=body.digest, answers_later=wait_s > 0) if key else None
+    turn_id, response.status_code = await post_turn(body.value, claim, wait_s, services)
+    response.headers["Location"] = f"/v1/turns/{turn_id}"
+    if wait_s > 0:
+        response.headers["Preference-Applied"] = f"wait={wait_s:g}"
+    return await _existing(turn_id, services)
+
+
+@router.get("/v1/turns", responses=problems())
+async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()]) -> TurnPage:
+    """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata."""
+    return await services.store.turns(query)
+
+
+@router.get("/v1/turns/{turn_id}", responses=problems(404))
+async def read_turn(
+    turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep
+) -> TurnWithMessages | Turn:
+    """One turn with its calls; ``include=messages`` adds the history."""
+    if query.include is None:
+        return await _existing(turn_id, services)
+    turn = await services.store.turn_with_messages(turn_id)
+    if turn is None:
+        raise no_such_turn(turn_id)
+    return turn
+
+
+@router.post(
+    "/v1/turns/{turn_id}/cancel",
+    status_code=202,
+    responses={200: {"model": Turn, "description": "was finished already; unchanged"}, **problems(404)},
+)
+async def cancel_turn(
+    turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
+) -> Turn:
+    """Ask a turn to stop."""
+    turn = await _existing(turn_id, services)
+    if not await services.store.request_cancel(turn_id):
+        response.status_code = 200
+        return await _existing(turn_id, services)
+    standing = await services.store.standing(turn_id)
+    await services.publisher.advance(turn_id, standing.priority if standing else "interactive")
+    return turn
+
+
+@router.post(
+    "/v1/turns/{turn_id}/inputs",
+    status_code=202,
+    response_model=Turn,
+    responses=problems(404, 409, 413),
+    openapi_extra=body_schema(InputRequest),
+)
+async def add_input(
+    turn_id: TurnId, services: ServicesDep, _body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))]
+) -> Turn:
+    """Answer a turn that waits for somebody."""
+    turn = await _existing(turn_id, services)
+    if turn.status.is_final:
+        raise Problem(409, "turn_finished", f"turn {turn_id} is {turn.status.value}; post a new turn instead")
+    raise Problem(409, "stale_input", f"turn {turn_id} is {turn.status.value} and waits for no input")
+
+
+async def _existing(turn_id: str, services: Services) -> Turn:
+    turn = await services.store.turn(turn_id)
+    if turn is None:
+        raise no_such_turn(turn_id)
+    return turn

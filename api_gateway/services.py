@@ -1,0 +1,49 @@
+"""What a request's handler works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.config import Settings
+from api_gateway.creation import TurnCreator
+from api_gateway.live import LiveEvents
+from api_gateway.problems import Problem
+from api_gateway.publisher import Publisher
+from api_gateway.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """One process's collaborators; wired in ``app``."""
+
+    settings: Settings
+    engine: AsyncEngine
+    store: Store
+    creator: TurnCreator
+    publisher: Publisher
+    live: LiveEvents
+
+
+def services_of(request: Request) -> Services:
+    """The app's services."""
+    return cast("Services", request.app.state.services)
+
+
+def turn_id_of(turn_id: str) -> str:
+    """A path's turn id; one that no database could hold is not found."""
+    if "\0" in turn_id or len(turn_id) > 64:
+        raise no_such_turn(turn_id)
+    return turn_id
+
+
+def no_such_turn(turn_id: str) -> Problem:
+    """404 for a turn."""
+    return Problem(404, "not_found", f"there is no turn {turn_id[:64]!r}")
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+TurnId = Annotated[str, Depends(turn_id_of)]

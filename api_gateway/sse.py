@@ -1,0 +1,117 @@
+"""A turn's events as server-sent events: SQL for the past, then live, with SQL for whatever the stream lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from api_gateway.live import LiveEvent, LiveEvents
+from api_gateway.models import Event
+from api_gateway.requests import EventsQuery
+from api_gateway.store import Store
+from harness_worker.wire import FINAL_STATUSES, rfc3339
+
+LOOK_S: Final = 1.0
+PAGE: Final = 1_000
+HEARTBEAT: Final = ": heartbeat\n\n"
+TERMINAL: Final = frozenset(f"turn.{status.value}" for status in FINAL_STATUSES)
+
+
+def wants_stream(accept: str) -> bool:
+    """Whether an ``Accept`` header asks for server-sent events before JSON."""
+    ranges = [part.partition(";") for part in accept.lower().split(",")]
+    kinds = [kind.strip() for kind, _, options in ranges if "q=0" not in options.replace(" ", "").split(";")]
+    asked = [kind for kind in kinds if kind in ("text/event-stream", "application/json")]
+    return bool(asked) and asked[0] == "text/event-stream"
+
+
+@dataclass(slots=True, kw_only=True)
+class EventStream:
+    """One client's stream.
+
+    Args:
+        turn_id: Whose events.
+        after: The last ``seq`` the client has.
+        store: The past.
+        live: The present.
+        heartbeat_s: A comment is sent when nothing else was for so long.
+    """
+
+    turn_id: str
+    after: int
+    store: Store
+    live: LiveEvents
+    heartbeat_s: float
+
+    async def frames(self) -> AsyncIterator[str]:
+        """The stream's frames, until the terminal event has been given."""
+        clock = asyncio.get_running_loop().time
+        with self.live.watch(self.turn_id) as feed:
+            event: LiveEvent | None = None
+            spoke_at = clock()
+            yield ": open\n\n"
+            while True:
+                ended = False
+                async for frame, is_last in self._react(event):
+                    ended, spoke_at = is_last, clock()
+                    if frame:
+                        yield frame
+                if ended or self.live.stopping:
+                    return
+                if clock() - spoke_at >= self.heartbeat_s:
+                    spoke_at = clock()
+                    yield HEARTBEAT
+                event = await feed.next(min(LOOK_S, self.heartbeat_s))
+
+    async def _react(self, event: LiveEvent | None) -> AsyncIterator[tuple[str, bool]]:
+        """What follows from a live event, or from none: frames, each with whether it is the last."""
+        if event is not None and event.seq is None:
+            yield _hint(event), False
+        elif event is not None and event.seq == self.after + 1:
+            self.after += 1
+            yield _live(event), event.type in TERMINAL
+        elif event is None or event.seq is None or event.seq > self.after:
+            async for pair in self._from_store():
+                yield pair
+
+    async def _from_store(self) -> AsyncIterator[tuple[str, bool]]:
+        try:
+            standing = await self.store.standing(self.turn_id)
+            while True:
+                page = await self.store.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
+                for event in page.data:
+                    self.after = event.seq
+                    yield _durable(event), event.type in TERMINAL
+                if page.next is None:
+                    break
+        except SQLAlchemyError:
+            return  # The next look tries again; the client has lost nothing.
+        if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):
+            yield "", True
+
+
+def _durable(event: Event) -> str:
+    return _frame(event.type, event.model_dump_json(), event.seq)
+
+
+def _live(event: LiveEvent) -> str:
+    return _frame(event.type, _json(event, {"seq": event.seq}), event.seq)
+
+
+def _hint(event: LiveEvent) -> str:
+    return _frame(event.type, _json(event, {}), None)
+
+
+def _json(event: LiveEvent, head: dict[str, int | None]) -> str:
+    body = {**head, "type": event.type, "turn_id": event.turn_id, "at": rfc3339(event.at)}
+    return json.dumps({**body, "data": json.loads(event.data)}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _frame(kind: str, data: str, seq: int | None) -> str:
+    identity = "" if seq is None else f"id: {seq}\n"
+    return f"event: {kind}\n{identity}data: {data}\n\n"

@@ -1,0 +1,141 @@
+"""What the gateway reads from SQL, and the two things it may change about a turn that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.cursors import Cursor, format_cursor
+from api_gateway.database import WRITES
+from api_gateway.models import AgentList, EventPage, Turn, TurnPage, TurnWithMessages
+from api_gateway.requests import EventsQuery, TurnsQuery
+from api_gateway.rows import agent_of, event_of, message_of, summary_of, turn_of
+from harness_worker.schema import agents, db_now, messages, metadata, tool_calls, turn_events, turns
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a turn stands: enough to know whether to go on waiting for it."""
+
+    status: TurnStatus
+    last_seq: int
+    priority: str
+
+
+class Store:
+    """Reads of one tenant's turns. Every method is one transaction; absent things are ``None``."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._tenant = tenant
+
+    async def standing(self, turn_id: str) -> Standing | None:
+        """The turn's status and last event."""
+        query = select(turns.c.status, turns.c.last_seq, turns.c.priority).where(self._is(turn_id))
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            return None
+        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq, priority=row.priority)
+
+    async def turn(self, turn_id: str) -> Turn | None:
+        """The turn with its calls, by step and position."""
+        async with self._engine.connect() as connection:
+            return await self._turn(connection, turn_id)
+
+    async def turn_with_messages(self, turn_id: str) -> TurnWithMessages | None:
+        """The turn with its calls and its history."""
+        query = select(messages).where(messages.c.turn_id == turn_id).order_by(messages.c.position)
+        async with self._engine.connect() as connection:
+            turn = await self._turn(connection, turn_id)
+            if turn is None:
+                return None
+            history = [message_of(row) for row in await connection.execute(query)]
+        return TurnWithMessages.model_validate({**dict(turn), "messages": history})
+
+    async def turns(self, query: TurnsQuery) -> TurnPage:
+        """One page, newest first."""
+        page = (
+            select(turns)
+            .where(turns.c.tenant == self._tenant, *self._filters(query))
+            .order_by(turns.c.created_at.desc(), turns.c.id.desc())
+            .limit(query.limit + 1)
+        )
+        async with self._engine.connect() as connection:
+            rows = (await connection.execute(page)).all()
+        shown, last = rows[: query.limit], rows[query.limit - 1 : query.limit]
+        more = format_cursor(Cursor(created_at=last[0].created_at, turn_id=last[0].id)) if rows[query.limit :] else None
+        return TurnPage(data=[summary_of(row) for row in shown], next=more)
+
+    async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
+        """One page of a turn's events, in order; empty for a turn that does not exist."""
+        page = (
+            select(turn_events)
+            .where(turn_events.c.turn_id == turn_id, turn_events.c.seq > query.after)
+            .order_by(turn_events.c.seq)
+            .limit(query.limit + 1)
+        )
+        async with self._engine.connect() as connection:
+            rows = (await connection.execute(page)).all()
+        shown = [event_of(row) for row in rows[: query.limit]]
+        return EventPage(data=shown, next=shown[-1].seq if len(rows) > query.limit else None)
+
+    async def agents(self) -> AgentList:
+        """The catalogue, by name."""
+        async with self._engine.connect() as connection:
+            rows = await connection.execute(select(agents).order_by(agents.c.name))
+            return AgentList(data=[agent_of(row) for row in rows])
+
+    async def request_cancel(self, turn_id: str) -> bool:
+        """Ask the turn to stop; False if it does not exist or is finished."""
+        change = (
+            update(turns)
+            .where(self._is(turn_id), turns.c.status.not_in(FINAL_STATUSES))
+            .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
+        )
+        async with self._writer.begin() as connection:
+            return (await connection.execute(change)).rowcount == 1
+
+    async def check(self) -> None:
+        """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""
+        async with self._engine.connect() as connection:
+            for table in metadata.sorted_tables:
+                await connection.execute(select(table).limit(0))
+
+    def _is(self, turn_id: str) -> ColumnElement[bool]:
+        return and_(turns.c.id == turn_id, turns.c.tenant == self._tenant)
+
+    async def _turn(self, connection: AsyncConnection, turn_id: str) -> Turn | None:
+        # The turn first: what is read after it is as new or newer, so a finished turn never lacks a call.
+        row = (await connection.execute(select(turns).where(self._is(turn_id)))).one_or_none()
+        if row is None:
+            return None
+        ordered = (tool_calls.c.step, tool_calls.c.position)
+        calls = await connection.execute(select(tool_calls).where(tool_calls.c.turn_id == turn_id).order_by(*ordered))
+        return turn_of(row, calls.all())
+
+    def _filters(self, query: TurnsQuery) -> Sequence[ColumnElement[bool]]:
+        wanted = {turns.c.status: query.status, turns.c.session_id: query.session_id, turns.c.agent: query.agent}
+        equal = [column == value for column, value in wanted.items() if value is not None]
+        return [*equal, *(self._has(key, value) for key, value in query.metadata.items()), *_older_than(query.cursor)]
+
+    def _has(self, key: str, value: str) -> ColumnElement[bool]:
+        """Whether the metadata hold exactly this pair; the key is data, never part of a JSON path."""
+        if self._engine.dialect.name == "postgresql":
+            return turns.c.metadata.op("->>")(key) == value
+        pairs: Any = func.json_each(turns.c.metadata).table_valued("key", "value")
+        return exists(select(1).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value))
+
+
+def _older_than(cursor: Cursor | None) -> Sequence[ColumnElement[bool]]:
+    if cursor is None:
+        return []
+    earlier = turns.c.created_at < cursor.created_at
+    same = and_(turns.c.created_at == cursor.created_at, turns.c.id < cursor.turn_id)
+    return [or_(earlier, same)]

@@ -1,0 +1,45 @@
+"""Waiting for a turn's end: `Prefer: wait=N` (RFC 7240)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+from api_gateway.live import Feed, LiveEvents
+from api_gateway.store import Standing, Store
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+
+LONGEST_WAIT_S: Final = 60.0
+LOOK_S: Final = 1.0
+"""How often a waiter looks into SQL at least, for live events may be lost."""
+
+RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
+"""Where nothing happens until somebody else acts: there is nothing to wait for."""
+
+_RESTING_EVENTS: Final = frozenset(f"turn.{status.value}" for status in RESTING)
+_WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d{1,9}(?:\.\d{1,9})?)"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
+
+
+def wait_of(prefer: list[str]) -> float:
+    """The seconds a client is willing to wait, at most 60; a senseless preference is none."""
+    for preference in ",".join(prefer).split(","):
+        if wanted := _WAIT.fullmatch(preference):
+            return min(float(wanted[1]), LONGEST_WAIT_S)
+    return 0.0
+
+
+async def wait_for_rest(turn_id: str, timeout_s: float, feed: Feed, live: LiveEvents, store: Store) -> None:
+    """Return when the turn has ended or needs somebody, when the time is over, or when the process stops."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout_s
+    while not live.stopping and (left := until - clock()) > 0:
+        event = await feed.next(min(left, LOOK_S))
+        if event is not None and event.type in _RESTING_EVENTS:
+            return
+        if event is None and _rests(await store.standing(turn_id)):
+            return
+
+
+def _rests(standing: Standing | None) -> bool:
+    return standing is None or standing.status in RESTING
