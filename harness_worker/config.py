@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,6 +63,11 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
         return Settings(**given)
     except ValidationError as invalid:
         raise ConfigError("\n".join(_complaint(error) for error in invalid.errors())) from None
+
+
+def environment() -> dict[str, str]:
+    """A copy of this process's environment, to start children with."""
+    return dict(os.environ)  # noqa: TID251 - this is the config module
 
 
 def _complaint(error: Mapping[str, Any]) -> str:

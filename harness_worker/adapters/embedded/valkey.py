@@ -54,7 +54,7 @@ def server_command(program: Path, *, port: int, directory: Path, durable: bool) 
         "appendonly": "yes" if durable else "no",
         "appendfsync": "everysec",
         "aof-load-truncated": "yes",
-        "loglevel": "notice" if durable else "warning",
+        "loglevel": "warning",
     }
     return [str(program), *(part for name, value in options.items() for part in (f"--{name}", value))]
 

@@ -1,0 +1,121 @@
+"""The command line ``harness``: each command in a module of its own, and the one place where errors become words."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.entrypoints.cli import sweep
+from harness_worker.entrypoints.cli.demo import demo
+from harness_worker.entrypoints.cli.gateway import gateway
+from harness_worker.entrypoints.cli.migrate import migrate
+from harness_worker.entrypoints.cli.run import run
+from harness_worker.entrypoints.cli.up import up
+from harness_worker.entrypoints.cli.worker import worker
+from harness_worker.entrypoints.client import StackUnreachable
+from harness_worker.entrypoints.stack.failures import MESSAGE_PREFIX
+from harness_worker.errors import ConfigError, HarnessError, TransientError
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+
+_DISTRIBUTION: Final = "agent-harness"
+_log = logging.getLogger(__name__)
+
+_HELP: Final = """Run agents whose turns survive any process dying.
+
+Start everything on this machine, with your own agents, then ask one of them from another terminal:
+
+\b
+    harness up --app package.module:registry
+    harness run "Where is my order 1042?" --agent support
+
+On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATABASE_URL, and start the parts:
+
+\b
+    harness migrate
+    harness gateway
+    harness worker --role coordinator --app package.module:registry
+    harness worker --role tools --app package.module:registry
+
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer.
+"""
+
+# Plain help: rich would take the [env: …] in it for markup.
+app = typer.Typer(
+    name="harness",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"harness {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(  # pyright: ignore[reportUnusedFunction] - typer calls it
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command(short_help="Run everything on this machine.")(up)
+app.command(short_help="Ask an agent one question.")(run)
+app.command(short_help="Run one worker.")(worker)
+app.command(short_help="Serve HTTP.")(gateway)
+app.command(short_help="Bring the database to this version.")(migrate)
+app.command(hidden=True)(demo)
+app.add_typer(sweep.app, name="sweep")
+
+
+def main() -> int:
+    """Run the command line of this process.
+
+    Returns:
+        The exit code. Errors are told on stderr; no traceback reaches the user.
+    """
+    try:
+        app(prog_name="harness")
+    except HarnessError as wrong:
+        return _told(str(wrong), _exit_code(wrong))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception as bug:  # noqa: BLE001 - the boundary where no traceback may reach a user
+        _log.debug("internal error", exc_info=bug)
+        return _told(f"internal error: {type(bug).__name__}: {bug} (HARNESS_LOG_LEVEL=DEBUG shows where)", FAILED)
+    return 0
+
+
+def _told(message: str, code: int) -> int:
+    sys.stderr.write(f"{MESSAGE_PREFIX}{message}\n")
+    return code
+
+
+def _exit_code(wrong: HarnessError) -> int:
+    if isinstance(wrong, ConfigError):
+        return WRONG_USAGE
+    return UNREACHABLE if isinstance(wrong, (StackUnreachable, TransientError)) else FAILED
+
+
+def _version() -> str:
+    try:
+        return version(_DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,62 @@
+"""``harness gateway``: the HTTP service alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+from typing import Annotated, Final
+
+import typer
+import uvicorn
+
+from harness_worker.config import load_settings
+from harness_worker.errors import ConfigError
+
+_APP: Final = "api_gateway.app:create_app_from_env"
+"""By name: the worker package never imports the gateway."""
+
+_DRAIN_SHARE: Final = 0.5
+_BACKLOG: Final = 2048
+
+
+def gateway(
+    *,
+    host: Annotated[str, typer.Option(help="The address to serve.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 8700,
+    fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
+) -> None:
+    """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL."""
+    settings = load_settings()
+    listener = _listen(host, port) if fd is None else socket.socket(fileno=fd)
+    config = uvicorn.Config(
+        _APP,
+        factory=True,
+        log_level=settings.log_level.lower(),
+        access_log=False,
+        use_colors=False,
+        timeout_graceful_shutdown=max(1, round(settings.grace_s * _DRAIN_SHARE)),
+    )
+    _end_well_on(signal.SIGTERM, signal.SIGINT)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if _is_ipv6(host) else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as refused:
+        raise ConfigError(f"cannot serve {host} port {port}: {refused.strerror}; see --host and --port") from None
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def _end_well_on(*signals: signal.Signals) -> None:
+    # uvicorn raises the signal once more after it has shut down: ending then is success, not death by that signal.
+    for sig in signals:
+        signal.signal(sig, lambda _signum, _frame: None)

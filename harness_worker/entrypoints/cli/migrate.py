@@ -1,0 +1,31 @@
+"""``harness migrate``: the database's tables, brought to this version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.stack.home import Home
+
+
+def migrate(
+    *,
+    home: Annotated[
+        Path | None, typer.Option(help="Where the SQLite database lies if no other is named. [env: HARNESS_HOME]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Bring the database of HARNESS_DATABASE_URL to the tables of this version; safe to run again, and side by side."""
+    settings = load_settings(home=home)
+    before, after = upgrade(settings.database_url or Home(settings.home).database_url)
+    if as_json:
+        typer.echo(json.dumps({"from": before, "to": after}))
+    elif before == after:
+        typer.echo(f"the database is at {after} already")
+    else:
+        typer.echo(f"the database was brought from {before or 'nothing'} to {after}")

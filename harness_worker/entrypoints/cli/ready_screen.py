@@ -1,0 +1,50 @@
+"""What ``harness up`` prints when it is ready: what runs, and commands that work as they stand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.stack.info import StackInfo
+from harness_worker.entrypoints.stack.probes import masked
+
+_QUESTION = "Hello"
+
+
+def ready_screen(info: StackInfo) -> str:
+    """The stack's addresses and processes, and where to look next."""
+    rows = {
+        "gateway": info.gateway_url,
+        "api docs": f"{info.gateway_url}/docs",
+        "redis": masked(info.redis_url),
+        "database": masked(info.database_url),
+        "home": str(info.home),
+        "processes": ", ".join(f"{process.role} {process.pid}" for process in info.processes),
+    }
+    agent = _first_agent(info.gateway_url)
+    body = shlex.quote(json.dumps({"agent": agent, "input": _QUESTION}))
+    run = f'harness run "{_QUESTION}" --agent {shlex.quote(agent)} --home {shlex.quote(str(info.home))}'
+    return "\n".join(
+        [
+            "",
+            f"The harness is up (pid {info.pid}); Ctrl-C stops it.",
+            "",
+            *(f"  {name:<10} {value}" for name, value in rows.items()),
+            "",
+            "Try, in another terminal:",
+            f"  {run}",
+            f"  curl -s {info.gateway_url}/v1/turns -H 'Prefer: wait=20' -d {body}",
+            f"  curl -s {info.gateway_url}/v1/agents",
+            "",
+        ]
+    )
+
+
+def _first_agent(gateway_url: str) -> str:
+    try:
+        with GatewayClient(gateway_url) as client:
+            agents = client.agents()
+    except (RequestRefused, StackUnreachable):
+        agents = []
+    return str(agents[0]["name"]) if agents else "YOUR_AGENT"

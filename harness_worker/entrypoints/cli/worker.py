@@ -1,0 +1,105 @@
+"""``harness worker``: one worker in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.apps import load_registry
+from harness_worker.config import Settings, load_settings
+from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.stack.info import running_stack
+from harness_worker.errors import ConfigError
+
+_COORDINATOR_THREADS: Final = 8
+_LEAST_TOOLS: Final = 2
+
+
+def run_worker(  # stands in until the engine's worker is there
+    role: str,
+    registry: Registry,
+    settings: Settings,
+    *,
+    queues: tuple[str, ...],
+    concurrency: int,
+    ready_file: Path | None,
+) -> int:
+    """Say that it is ready, and wait for the end."""
+    del role, registry, settings, queues, concurrency
+    signal.signal(signal.SIGTERM, lambda _signum, _frame: None)
+    if ready_file:
+        ready_file.write_text("ready\n")
+    signal.pause()
+    return 0
+
+
+class Role(StrEnum):
+    """What a worker does."""
+
+    COORDINATOR = "coordinator"
+    TOOLS = "tools"
+
+
+def worker(
+    *,
+    role: Annotated[Role, typer.Option(help="coordinator: drives turns and asks models; tools: runs tools.")],
+    app: Annotated[
+        str | None, typer.Option(help="Your agents, package.module:registry. [env: HARNESS_APP]", metavar="M:R")
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Joins the stack that runs there, unless the URLs are given. [env: HARNESS_HOME]"),
+    ] = None,
+    queues: Annotated[
+        str | None, typer.Option(help="Only these queues, a,b. [default: every queue of the role]", metavar="A,B")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Threads of a coordinator, or processes that run tools.")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(hidden=True, help="Gets one line as soon as the worker consumes.")
+    ] = None,
+) -> None:
+    """Run one worker; SIGTERM and Ctrl-C let it finish what it does.
+
+    It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
+    """
+    settings = _joined(load_settings(app=app, home=home))
+    chosen = tuple(name for name in (queues or "").split(",") if name)
+    registry = load_registry(_app(settings))
+    size = concurrency or _default_size(role)
+    raise typer.Exit(run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file))
+
+
+def _app(settings: Settings) -> str:
+    if settings.app is None:
+        raise ConfigError("which agents? name your registry with --app package.module:registry or HARNESS_APP")
+    return settings.app
+
+
+def _joined(settings: Settings) -> Settings:
+    """The settings, with the URLs of the stack that runs on the home where none are given.
+
+    Raises:
+        ConfigError: None are given, and no stack runs there.
+    """
+    stack = running_stack(settings.home)
+    redis_url = settings.redis_url or (stack.redis_url if stack else None)
+    database_url = settings.database_url or (stack.database_url if stack else None)
+    named = {"HARNESS_REDIS_URL": redis_url or settings.broker_url, "HARNESS_DATABASE_URL": database_url}
+    missing = [name for name, url in named.items() if url is None]
+    if missing:
+        raise ConfigError(
+            f"{' and '.join(missing)} not set, and no stack runs in {settings.home}: set what is missing, "
+            "or name the home of a running stack with --home"
+        )
+    return settings.model_copy(update={"redis_url": redis_url, "database_url": database_url})
+
+
+def _default_size(role: Role) -> int:
+    return _COORDINATOR_THREADS if role is Role.COORDINATOR else max(_LEAST_TOOLS, os.cpu_count() or 0)

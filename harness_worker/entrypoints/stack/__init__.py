@@ -1,0 +1,8 @@
+"""The embedded stack: everything the harness needs, as one supervised group of processes on one home."""
+
+from __future__ import annotations
+
+from harness_worker.entrypoints.stack.background import open_stack
+from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, running_stack
+
+__all__ = ["ProcessInfo", "StackInfo", "open_stack", "running_stack"]

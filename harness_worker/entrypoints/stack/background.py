@@ -1,0 +1,106 @@
+"""A stack for as long as a context lasts, as a process beside this one."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from harness_worker.adapters.embedded.parent_death import guarded
+from harness_worker.config import environment
+from harness_worker.entrypoints.stack.failures import start_failure
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.info import StackInfo, from_ready_line
+from harness_worker.entrypoints.stack.plan import CLI
+from harness_worker.errors import TransientError
+
+_START_TIMEOUT_S: Final = 120.0
+_DRAIN_SLACK_S: Final = 10.0
+
+
+@contextmanager
+def open_stack(  # noqa: PLR0913 - one option each of `harness up`
+    *,
+    home: Path,
+    app: str,
+    port: int = 0,
+    coordinators: int = 2,
+    tools: int = 4,
+    env: Mapping[str, str] | None = None,
+    grace_s: float = 20.0,
+) -> Generator[StackInfo]:
+    """Run ``harness up`` in the background, wait until it is ready, and drain it at the end.
+
+    Its log is ``HOME/logs/up.log``. It dies with the calling thread, however that ends.
+
+    Args:
+        home: Where it keeps its data.
+        app: The registry to serve, ``package.module:registry``.
+        port: The gateway's; 0 picks a free one.
+        coordinators: Threads of the coordinator process.
+        tools: Processes of the tool worker's pool.
+        env: Variables on top of this process's environment.
+        grace_s: How long the drain may take, in seconds.
+
+    Raises:
+        HarnessError: It did not start, with the message and of the class it ended with: ``ConfigError``,
+            ``TransientError`` or ``StartFailed``.
+    """
+    place = Home(home)
+    place.prepare()
+    options = ("--json", "--home", str(place.path), "--app", app, "--port", str(port))
+    sizes = ("--coordinators", str(coordinators), "--tools", str(tools))
+    variables = {**environment(), "HARNESS_GRACE_S": str(grace_s), **(env or {})}
+    log = place.logs / "up.log"
+    with log.open("wb") as sink, _process([*CLI, "up", *options, *sizes], variables, sink) as process:
+        try:
+            yield _await_ready(process, log)
+        finally:
+            _drain(process, grace_s + _DRAIN_SLACK_S)
+
+
+@contextmanager
+def _process(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(  # noqa: S603 - our own command
+        guarded(command),
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches the caller, who then drains it
+    ) as process:
+        yield process
+
+
+def _await_ready(process: subprocess.Popen[str], log: Path) -> StackInfo:
+    line = _first_line(process)
+    if line:
+        return from_ready_line(line)
+    raise start_failure("up", process.wait(), log.read_text(errors="replace"))
+
+
+def _first_line(process: subprocess.Popen[str]) -> str:
+    lines: queue.Queue[str] = queue.Queue()
+    output = process.stdout
+    if output is None:
+        return ""
+    threading.Thread(target=lambda: lines.put(output.readline()), daemon=True).start()
+    try:
+        return lines.get(timeout=_START_TIMEOUT_S)
+    except queue.Empty:
+        raise TransientError(f"the stack was not ready after {_START_TIMEOUT_S:g} s") from None
+
+
+def _drain(process: subprocess.Popen[str], timeout_s: float) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()

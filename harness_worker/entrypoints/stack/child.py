@@ -1,0 +1,126 @@
+"""One child process of the stack: started, watched, and ended with everything it started itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness_worker.adapters.embedded.parent_death import guarded
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.logs import LogWriter
+from harness_worker.entrypoints.stack.sessions import kill_session
+
+_LOG_END_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """What a child is.
+
+    Args:
+        role: Its name in logs and in the ready line.
+        command: Program and arguments.
+        environment: All of its environment.
+        descriptors: File descriptors it inherits.
+    """
+
+    role: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    descriptors: tuple[int, ...] = field(default=())
+
+
+class Child:
+    """A slot that one process after the other fills.
+
+    Start it from the main thread: the kernel ends a child with the *thread* that started it.
+
+    Args:
+        spec: What it is.
+        home: Where it is written down.
+        log: Where its output goes.
+    """
+
+    def __init__(self, spec: ChildSpec, home: Home, log: LogWriter) -> None:
+        self.spec = spec
+        self.started_at = 0.0
+        self._home = home
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pump: threading.Thread | None = None
+        self._tail: list[str] = []
+
+    @property
+    def role(self) -> str:
+        """Its name."""
+        return self.spec.role
+
+    @property
+    def pid(self) -> int:
+        """The pid of its present process; 0 before the first."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def ready_said(self) -> bool:
+        """Whether the present process has said that it is ready."""
+        return self._home.ready_file(self.role).exists()
+
+    def start(self) -> None:
+        """Start a process, in a session of its own: Ctrl-C reaches only the supervisor, which drains in order."""
+        self._home.ready_file(self.role).unlink(missing_ok=True)
+        process = subprocess.Popen(  # noqa: S603 - our own commands
+            guarded(self.spec.command),
+            env=dict(self.spec.environment),
+            pass_fds=self.spec.descriptors,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._process = process
+        self.started_at = time.monotonic()
+        self._tail = []
+        self._write_down(process.pid)
+        if process.stdout is not None:
+            self._pump = self._log.pump(self.role, process.stdout, self._tail)
+
+    def exit_code(self) -> int | None:
+        """The present process' exit code once it ended; negative is a signal."""
+        return self._process.poll() if self._process else 0
+
+    def send(self, sig: signal.Signals) -> None:
+        """Signal the present process, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(sig)
+
+    def bury(self) -> None:
+        """End what a dead process left of its session, and forget it."""
+        if self._process is not None:
+            kill_session(self._process.pid)
+        if self._pump is not None:
+            self._pump.join(_LOG_END_TIMEOUT_S)
+        self._home.pid_file(self.role).unlink(missing_ok=True)
+        self._home.ready_file(self.role).unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """End it at once, with everything it started."""
+        self.send(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+        self.bury()
+
+    def last_words(self) -> str:
+        """The latest lines of its log."""
+        return "\n".join(self._tail)
+
+    def _write_down(self, pid: int) -> None:
+        identity = ProcessIdentity.of(pid)
+        document = {"pid": identity.pid, "started_at": identity.started_at, "supervisor": os.getpid()}
+        self._home.write_private(self._home.pid_file(self.role), json.dumps(document))

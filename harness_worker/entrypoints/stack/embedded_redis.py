@@ -1,0 +1,61 @@
+"""The Redis of a stack: a given one, or an embedded one that survives crashes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.adapters.embedded.valkey import answers, server_url
+from harness_worker.entrypoints.stack.child import Child, ChildSpec
+from harness_worker.entrypoints.stack.failures import StartFailed
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.logs import LogWriter
+from harness_worker.entrypoints.stack.plan import StackPlan, redis_spec
+from harness_worker.entrypoints.stack.probes import check_redis
+from harness_worker.entrypoints.stack.supervisor import Supervisor
+
+
+def ensure_redis(
+    plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child], log: LogWriter
+) -> str:
+    """The URL of a Redis that answers; starts one unless one is given.
+
+    Raises:
+        ConfigError: The given URL is wrong, or there is no server to start.
+        TransientError: The given Redis does not answer.
+        StartFailed: The embedded one does not start, even with an empty directory.
+    """
+    given = plan.settings.redis_url
+    if given is not None:
+        check_redis(given)
+        return given
+    try:
+        return _start(plan, supervisor, make_child)
+    except StartFailed as failed:
+        # Data that this server cannot read (another version's, a damaged disk's) must not block the start: everything
+        # in Redis may be lost, SQL is the truth.
+        aside = _set_aside(plan.home)
+        log.line("up", f"redis did not start ({failed}); once more with an empty directory, the old one is {aside}")
+        return _start(plan, supervisor, make_child)
+
+
+def _start(plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child]) -> str:
+    port = free_port()
+    url = server_url(port)
+    child = make_child(redis_spec(plan, port))
+    supervisor.start(child)
+    try:
+        supervisor.await_ready([child], lambda _child: answers(url))
+    except StartFailed:
+        supervisor.forget(child)
+        raise
+    return url
+
+
+def _set_aside(home: Home) -> str:
+    aside = home.path / "valkey.unreadable"
+    shutil.rmtree(aside, ignore_errors=True)
+    home.valkey.rename(aside)
+    home.valkey.mkdir(mode=0o700)
+    return str(aside)

@@ -1,0 +1,37 @@
+"""Why a stack did not start, as the person who started it should read it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness_worker.errors import ConfigError, HarnessError, TransientError
+
+MESSAGE_PREFIX: Final = "harness: "
+"""What every error message of the command line starts with, also in a child's log."""
+
+_CONFIG_EXIT: Final = 2
+_UNREACHABLE_EXIT: Final = 3
+
+
+class StartFailed(HarnessError):  # noqa: N818 - reads as what it says
+    """A process of the stack did not start."""
+
+
+def start_failure(role: str, code: int, last_words: str) -> HarnessError:
+    """The error of a child that ended before it was ready, of the class its exit code stands for.
+
+    Args:
+        role: Which child.
+        code: Its exit code.
+        last_words: The end of its log.
+    """
+    message = own_message(last_words) or f"{role} ended at start with exit code {code}; see its log above"
+    classes: dict[int, type[HarnessError]] = {_CONFIG_EXIT: ConfigError, _UNREACHABLE_EXIT: TransientError}
+    return classes.get(code, StartFailed)(message)
+
+
+def own_message(log: str) -> str:
+    """The last error message that the command line wrote into a log; empty if there is none."""
+    lines = log.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)]
+    return "\n".join(lines[starts[-1] :]).removeprefix(MESSAGE_PREFIX).strip() if starts else ""

@@ -1,0 +1,96 @@
+"""The directory of one stack: what lies where, and the lock that keeps a second stack out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness_worker.errors import ConfigError, HarnessError
+
+
+class HomeInUse(HarnessError):  # noqa: N818 - reads as what it says
+    """Another stack runs on this home; the message names both."""
+
+
+class Home:
+    """Paths below a stack's home.
+
+    Args:
+        path: The directory; relative ones are taken from the working directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self.run = self.path / "run"
+        self.logs = self.path / "logs"
+        self.valkey = self.path / "valkey"
+        self.artifacts = self.path / "artifacts"
+        self.stack_file = self.run / "stack.json"
+        self._lock_file = self.run / "lock"
+
+    @property
+    def database_url(self) -> str:
+        """The SQLite database that is used where no other is given."""
+        return f"sqlite:///{self.path / 'harness.db'}"
+
+    @property
+    def artifact_url(self) -> str:
+        """The artifact store that is used where no other is given."""
+        return self.artifacts.as_uri()
+
+    def prepare(self) -> None:
+        """Make the directories, for this user's eyes only.
+
+        Raises:
+            ConfigError: That is not possible here.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self.run, self.logs, self.valkey, self.artifacts):
+                directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as refused:
+            raise ConfigError(
+                f"cannot use {self.path} as home: {refused.strerror}; choose another with --home"
+            ) from None
+
+    def ready_file(self, role: str) -> Path:
+        """Where the process of that role says that it is ready."""
+        return self.run / f"{role}.ready"
+
+    def pid_file(self, role: str) -> Path:
+        """Where the process of that role is written down."""
+        return self.run / f"{role}.pid"
+
+    def write_private(self, file: Path, text: str) -> None:
+        """Replace a file's content at once, readable by this user only."""
+        new = file.with_suffix(".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+        new.replace(file)
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the home for this process; the kernel lets go of it when the process ends.
+
+        Raises:
+            HomeInUse: Another process holds it.
+        """
+        with os.fdopen(os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HomeInUse(self._in_use(lock.read().strip())) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def _in_use(self, pid: str) -> str:
+        return (
+            f"home {self.path} is in use by `harness up` with pid {pid or 'unknown'}: "
+            f"stop that one (kill {pid or 'PID'}), or choose another home with --home"
+        )

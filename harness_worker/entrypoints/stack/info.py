@@ -1,0 +1,94 @@
+"""What a running stack says of itself, and where it writes that down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.identity import ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """One process: ``role`` is redis, gateway, coordinator or tools, whose pid is that of the pool's parent."""
+
+    role: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackInfo:
+    """A running stack.
+
+    Args:
+        gateway_url: Where it serves HTTP.
+        redis_url: Usable as ``HARNESS_REDIS_URL``; may hold a password.
+        database_url: Usable as ``HARNESS_DATABASE_URL``; may hold a password.
+        pid: The process that supervises the others.
+        home: Where it keeps its data, absolute.
+        processes: The others.
+    """
+
+    gateway_url: str
+    redis_url: str
+    database_url: str
+    pid: int
+    home: Path
+    processes: tuple[ProcessInfo, ...]
+
+    def ready_line(self) -> str:
+        """The one line of ``harness up --json``."""
+        return json.dumps(
+            {
+                "gateway": self.gateway_url,
+                "pid": self.pid,
+                "redis": self.redis_url,
+                "database": self.database_url,
+                "home": str(self.home),
+                "processes": [asdict(process) for process in self.processes],
+            }
+        )
+
+
+def from_ready_line(line: str) -> StackInfo:
+    """The stack that wrote this line.
+
+    Raises:
+        ValueError: It is no ready line.
+    """
+    try:
+        return _from_document(json.loads(line))
+    except (KeyError, TypeError) as wrong:
+        raise ValueError(f"no ready line: {line!r}") from wrong
+
+
+def publish(home: Home, info: StackInfo) -> None:
+    """Let others find this stack by its home."""
+    identity = ProcessIdentity.of(info.pid)
+    home.write_private(home.stack_file, json.dumps({"started_at": identity.started_at, "stack": info.ready_line()}))
+
+
+def running_stack(home: Path) -> StackInfo | None:
+    """The stack that runs on ``home``, if one does."""
+    try:
+        document = json.loads(Home(home).stack_file.read_text())
+        info = from_ready_line(document["stack"])
+        identity = ProcessIdentity(pid=info.pid, started_at=document["started_at"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return info if identity.is_alive() else None
+
+
+def _from_document(document: Mapping[str, Any]) -> StackInfo:
+    return StackInfo(
+        gateway_url=document["gateway"],
+        redis_url=document["redis"],
+        database_url=document["database"],
+        pid=document["pid"],
+        home=Path(document["home"]),
+        processes=tuple(ProcessInfo(role=entry["role"], pid=entry["pid"]) for entry in document["processes"]),
+    )

@@ -1,0 +1,37 @@
+"""Ends what an earlier, killed stack left on its home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psutil
+
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.logs import LogWriter
+from harness_worker.entrypoints.stack.sessions import kill, marked_processes
+
+
+def end_leftovers(home: Home, log: LogWriter) -> None:
+    """Kill the processes of an earlier stack on ``home``; the caller holds its lock, so none is wanted.
+
+    A server may overwrite its environment to set its title, so it is known by its written pid and start time; what
+    it started is known by the mark it inherited.
+    """
+    files = list(home.run.glob("*.pid"))
+    written = (_written(file) for file in files)
+    found = {process.pid: process for process in [*marked_processes(str(home.path)), *filter(None, written)]}
+    if found:
+        log.line("up", f"ending what an earlier run left: pids {', '.join(map(str, sorted(found)))}")
+    kill(found.values())
+    for file in [*files, *home.run.glob("*.ready"), home.stack_file]:
+        file.unlink(missing_ok=True)
+
+
+def _written(file: Path) -> psutil.Process | None:
+    try:
+        document = json.loads(file.read_text())
+        return ProcessIdentity(pid=int(document["pid"]), started_at=float(document["started_at"])).process()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

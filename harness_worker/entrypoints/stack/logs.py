@@ -1,0 +1,67 @@
+"""One readable log out of many processes: each line with the name of who said it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import IO, Final, TextIO
+
+_COLOURS: Final[Mapping[str, str]] = {
+    "up": "\x1b[1m",
+    "redis": "\x1b[31m",
+    "gateway": "\x1b[36m",
+    "coordinator": "\x1b[32m",
+    "tools": "\x1b[33m",
+}
+_RESET: Final = "\x1b[0m"
+_WIDTH: Final = max(map(len, _COLOURS))
+
+
+class LogWriter:
+    """Writes whole prefixed lines to one stream; safe to share between threads.
+
+    Args:
+        stream: Where to.
+        coloured: Whether the prefixes are coloured, for people at a terminal.
+    """
+
+    def __init__(self, stream: TextIO, *, coloured: bool) -> None:
+        self._stream = stream
+        self._coloured = coloured
+        self._lock = threading.Lock()
+
+    def line(self, role: str, text: str) -> None:
+        """Write one line; a stream that is gone is ignored, a closed terminal must not stop the stack."""
+        with self._lock:
+            try:
+                self._stream.write(f"{self._prefix(role)} {text}\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                return
+
+    def _prefix(self, role: str) -> str:
+        plain = f"{role:<{_WIDTH}} |"
+        return f"{_COLOURS[role]}{plain}{_RESET}" if self._coloured and role in _COLOURS else plain
+
+    def pump(self, role: str, source: IO[bytes], keep: list[str]) -> threading.Thread:
+        """Copy ``source`` line by line in a thread until it ends.
+
+        Args:
+            role: Whose it is.
+            source: A child's output.
+            keep: Takes the latest lines, for an error message.
+        """
+        thread = threading.Thread(target=self._copy, args=(role, source, keep), name=f"log-{role}", daemon=True)
+        thread.start()
+        return thread
+
+    def _copy(self, role: str, source: IO[bytes], keep: list[str]) -> None:
+        with source:
+            for raw in source:
+                text = raw.decode(errors="replace").rstrip()
+                keep.append(text)
+                del keep[:-_KEPT_LINES]
+                self.line(role, text)
+
+
+_KEPT_LINES: Final = 50

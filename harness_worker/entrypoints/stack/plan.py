@@ -1,0 +1,117 @@
+"""What a stack consists of: its children's commands and environments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness_worker.adapters.embedded.ports import LOOPBACK
+from harness_worker.adapters.embedded.valkey import find_server, server_command
+from harness_worker.config import Settings, environment
+from harness_worker.entrypoints.stack.child import ChildSpec
+from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.sessions import MARK
+from harness_worker.errors import ConfigError
+
+CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
+_SQLITE: Final = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackPlan:
+    """What ``harness up`` was asked for.
+
+    Args:
+        settings: The worker's settings.
+        port: The gateway's; 0 picks a free one.
+        coordinators: Threads of the coordinator process.
+        tools: Processes of the tool worker's pool; 0 starts none.
+    """
+
+    settings: Settings
+    port: int
+    coordinators: int
+    tools: int
+
+    @property
+    def home(self) -> Home:
+        """Where the stack keeps its data."""
+        return Home(self.settings.home)
+
+    @property
+    def app(self) -> str:
+        """The registry to serve.
+
+        Raises:
+            ConfigError: None was named.
+        """
+        if self.settings.app is None:
+            raise ConfigError(
+                "no agents to serve: name your registry with --app package.module:registry or HARNESS_APP "
+                "(the working directory is importable; `--app harness_worker.demo.shop:registry` is an example)"
+            )
+        return self.settings.app
+
+    @property
+    def database_url(self) -> str:
+        """The database, usable from any working directory."""
+        given = self.settings.database_url
+        if given is None:
+            return self.home.database_url
+        if given.startswith(_SQLITE):
+            return _SQLITE + str(Path(given.removeprefix(_SQLITE)).absolute())
+        return given
+
+
+def redis_spec(plan: StackPlan, port: int) -> ChildSpec:
+    """The embedded server, with its data in the home.
+
+    Raises:
+        ConfigError: No server program is there.
+    """
+    command = server_command(find_server(), port=port, directory=plan.home.valkey, durable=True)
+    return ChildSpec(role="redis", command=tuple(command), environment={**environment(), MARK: str(plan.home.path)})
+
+
+def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[ChildSpec]:
+    """The gateway and the workers.
+
+    Args:
+        plan: What was asked for.
+        redis_url: The Redis they share.
+        descriptor: The listening socket of the gateway.
+    """
+    shared = _environment(plan, redis_url)
+    gateway = ChildSpec(
+        role="gateway",
+        command=(*CLI, "gateway", "--host", LOOPBACK, "--fd", str(descriptor)),
+        environment={**shared, "HARNESS_DEV_KEYLESS": shared.get("HARNESS_DEV_KEYLESS", "1")},
+        descriptors=(descriptor,),
+    )
+    sizes = {"coordinator": plan.coordinators, "tools": plan.tools}
+    return [gateway, *(_worker(plan, role, size, shared) for role, size in sizes.items() if size > 0)]
+
+
+def _worker(plan: StackPlan, role: str, concurrency: int, shared: Mapping[str, str]) -> ChildSpec:
+    ready_file = str(plan.home.ready_file(role))
+    options = ("--role", role, "--concurrency", str(concurrency), "--ready-file", ready_file)
+    return ChildSpec(role=role, command=(*CLI, "worker", *options), environment=shared)
+
+
+def _environment(plan: StackPlan, redis_url: str) -> dict[str, str]:
+    home = plan.home
+    return {
+        **environment(),
+        "HARNESS_APP": plan.app,
+        "HARNESS_HOME": str(home.path),
+        "HARNESS_REDIS_URL": redis_url,
+        "HARNESS_DATABASE_URL": plan.database_url,
+        "HARNESS_ARTIFACT_URL": plan.settings.artifact_url or home.artifact_url,
+        "HARNESS_GRACE_S": str(plan.settings.grace_s * CHILD_GRACE_SHARE),
+        "PYTHONUNBUFFERED": "1",
+        MARK: str(home.path),
+    }

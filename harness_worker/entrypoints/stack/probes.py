@@ -1,0 +1,57 @@
+"""Whether the parts of a stack answer."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Final
+from urllib.parse import urlsplit
+
+import redis
+
+from harness_worker.errors import ConfigError, TransientError
+
+_TIMEOUT_S: Final = 3.0
+_GATEWAY_TIMEOUT_S: Final = 1.0
+"""Short: until the gateway accepts, a request waits in the queue of the socket that its supervisor holds."""
+
+_OK: Final = 200
+
+
+def gateway_is_ready(url: str) -> bool:
+    """Whether the gateway at ``url`` says that it can take turns."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_GATEWAY_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == _OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def check_redis(url: str) -> None:
+    """Make sure that a given Redis answers.
+
+    Raises:
+        ConfigError: The URL is not one.
+        TransientError: Nothing usable answers there.
+    """
+    try:
+        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)  # pyright: ignore[reportUnknownMemberType]
+    except ValueError as wrong:
+        raise ConfigError(f"HARNESS_REDIS_URL={masked(url)}: {wrong}; give redis://HOST:PORT/DB") from None
+    try:
+        client.ping()  # pyright: ignore[reportUnknownMemberType]
+    except redis.RedisError as silent:
+        raise TransientError(
+            f"Redis at {masked(url)} does not answer ({silent}): start it, or mend HARNESS_REDIS_URL; "
+            "without that variable `harness up` starts a server of its own"
+        ) from None
+    finally:
+        client.close()
+
+
+def masked(url: str) -> str:
+    """The URL with its password hidden."""
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", ":***@", 1) if password else url

@@ -1,0 +1,42 @@
+"""When a child that died is started again."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+_FIRST_S: Final = 0.2
+_LONGEST_S: Final = 5.0
+_HEALTHY_S: Final = 30.0
+
+
+class Backoff:
+    """Grows with each quick death, and starts anew after a long life."""
+
+    def __init__(self) -> None:
+        self._next_s = _FIRST_S
+        self._due_at: float | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a restart is waiting for its time."""
+        return self._due_at is not None
+
+    def died(self, *, lived_s: float) -> float:
+        """Note a death after a life of ``lived_s`` seconds.
+
+        Returns:
+            Seconds until the restart.
+        """
+        delay_s = _FIRST_S if lived_s > _HEALTHY_S else self._next_s
+        self._next_s = min(delay_s * 2, _LONGEST_S)
+        self._due_at = time.monotonic() + delay_s
+        return delay_s
+
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return self._due_at is not None and time.monotonic() >= self._due_at
+
+    def restarted(self) -> None:
+        """Note that it was done."""
+        self._due_at = None

@@ -1,0 +1,48 @@
+"""Ending every process that an earlier one started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import psutil
+
+MARK = "_HARNESS_UP_HOME"
+"""The variable that says in each process of a stack which home it belongs to."""
+
+_WAIT_S = 5.0
+
+
+def kill_session(session: int) -> None:
+    """Kill every process of a session; each child of the stack leads one, named by its pid."""
+    kill(process for process in psutil.process_iter() if _session_of(process) == session)
+
+
+def marked_processes(home: str) -> list[psutil.Process]:
+    """Every other process that carries the mark of a stack on ``home``."""
+    return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mark(process) == home]
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes and wait until they are gone."""
+    killed = list(processes)
+    for process in killed:
+        try:
+            process.kill()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    psutil.wait_procs(killed, timeout=_WAIT_S)
+
+
+def _session_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(MARK)
+    except (psutil.Error, OSError):
+        return None

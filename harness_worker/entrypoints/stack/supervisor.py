@@ -1,0 +1,106 @@
+"""Keeps children alive, and ends them in order."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from harness_worker.entrypoints.stack.child import Child
+from harness_worker.entrypoints.stack.drain import drain
+from harness_worker.entrypoints.stack.failures import StartFailed, start_failure
+from harness_worker.entrypoints.stack.logs import LogWriter
+from harness_worker.entrypoints.stack.restarts import Backoff
+from harness_worker.entrypoints.stack.signals import StopSignal
+
+_LOOK_S: Final = 0.1
+_START_TIMEOUT_S: Final = 60.0
+
+
+class Supervisor:
+    """Starts children, restarts those that die, and ends all at the end of its context, the first one last.
+
+    Args:
+        stop: Says when to stop.
+        log: Where it tells what it does.
+        grace_s: How long ending may take, in seconds.
+        on_change: Called after a child got a new process.
+    """
+
+    def __init__(self, stop: StopSignal, log: LogWriter, *, grace_s: float, on_change: Callable[[], object]) -> None:
+        self.children: list[Child] = []
+        self._stop = stop
+        self._log = log
+        self._grace_s = grace_s
+        self._on_change = on_change
+        self._backoff: dict[Child, Backoff] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        drain(self.children, self._stop, self._log, grace_s=self._grace_s)
+
+    def start(self, child: Child) -> None:
+        """Start a child and keep it from now on."""
+        self.children.append(child)
+        self._backoff[child] = Backoff()
+        child.start()
+
+    def forget(self, child: Child) -> None:
+        """Keep a child no longer; ends it if it still runs."""
+        child.kill()
+        self.children.remove(child)
+
+    def await_ready(self, children: Sequence[Child], is_ready: Callable[[Child], bool]) -> None:
+        """Wait until all of these are ready.
+
+        Raises:
+            StartFailed: One ended, or was not ready in time.
+            StopRequested: Somebody asked to stop meanwhile.
+        """
+        waiting = list(children)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while waiting:
+            self._stop.check()
+            for child in self.children:
+                self._check_started(child)
+            waiting = [child for child in waiting if not is_ready(child)]
+            if waiting and time.monotonic() > deadline:
+                roles = ", ".join(child.role for child in waiting)
+                raise StartFailed(f"not ready after {_START_TIMEOUT_S:g} s: {roles}; see the log above")
+            self._stop.wait(_LOOK_S if waiting else 0.0)
+
+    def watch(self) -> None:
+        """Restart what dies, until somebody asks to stop."""
+        while not self._stop.wait(_LOOK_S):
+            for child in self.children:
+                self._tend(child)
+
+    def _check_started(self, child: Child) -> None:
+        code = child.exit_code()
+        if code is not None:
+            child.bury()
+            raise start_failure(child.role, code, child.last_words())
+
+    def _tend(self, child: Child) -> None:
+        code = child.exit_code()
+        if code is None:
+            return
+        backoff = self._backoff[child]
+        if not backoff.pending:
+            child.bury()
+            delay_s = backoff.died(lived_s=time.monotonic() - child.started_at)
+            self._log.line("up", f"{child.role} {_how(code)}; starting it again in {delay_s:g} s")
+        if backoff.is_due():
+            backoff.restarted()
+            child.start()
+            self._on_change()
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
