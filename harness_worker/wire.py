@@ -6,9 +6,12 @@ Shared by the worker and the gateway; knows neither.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
+
+from harness_worker.errors import WireError
 
 ADVANCE_TASK: Final = "turn.advance"
 TOOL_TASK_PREFIX: Final = "tool."
