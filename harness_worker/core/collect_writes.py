@@ -46,6 +46,8 @@ def _judge(
     if now > deadline_at + timing.hard_s + timing.grace_s:
         return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
     if call.lease_until is not None and call.lease_until <= now:
+        if now > deadline_at:
+            return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
         lost = lost_write(call, plan, now=now, timing=timing)
         return tuple(replace(c, deadline_at=turn_deadline_at) if c.status is CallStatus.PENDING else c for c in lost)
     return ()

@@ -11,6 +11,10 @@ from harness_worker.core.timing import Timing
 from harness_worker.wire import TurnStatus
 
 
+VISIT_SLACK_S = 10.0
+"""How long after its turn's deadline a visit may still hold it."""
+
+
 class StopCause(StrEnum):
     """Why a turn must end now, whatever its calls do."""
 
@@ -65,7 +69,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         fence=turn.fence + 1,
         owner=owner,
         lease_until=now + timing.lease_ttl_s,
-        visit_deadline=now + timing.visit_s,
+        visit_deadline=min(now + timing.visit_s, max(now, turn.deadline_at) + VISIT_SLACK_S),
         wake_at=now,
     )
     visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)

@@ -1,0 +1,68 @@
+"""The Celery application both roles share (design §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+
+from harness_worker.config import Settings
+from harness_worker.wire import DEFAULT_TOOL_QUEUE
+
+SOCKET_TIMEOUT_S = 10.0
+CHORD_RESULT_TTL_S = 3_600
+
+
+def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = None) -> Celery:
+    """An application that speaks to the broker; connects to nothing yet.
+
+    Args:
+        settings: The worker's settings.
+        redis_url: The Redis that joins chords, and the broker unless ``broker_url`` says otherwise.
+        broker_url: Another broker.
+    """
+    broker = broker_url or redis_url
+    app = Celery("harness", broker=broker, backend=redis_url, set_as_current=False)
+    app.conf.update(_conf(settings, is_redis=broker.startswith(("redis", "rediss", "unix"))))
+    return app
+
+
+def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
+    sockets = {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S, "socket_keepalive": True}
+    redis_options: dict[str, Any] = {
+        "visibility_timeout": settings.visibility_timeout_s,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+        "priority_steps": [0],
+        **sockets,
+    }
+    return {
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_timeout": 4,
+        "broker_transport_options": redis_options if is_redis else {"confirm_publish": True},
+        "broker_pool_limit": 20,
+        "redis_socket_timeout": SOCKET_TIMEOUT_S,
+        "redis_socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "redis_socket_keepalive": True,
+        "result_expires": CHORD_RESULT_TTL_S,
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_track_started": True,
+        "task_default_queue": DEFAULT_TOOL_QUEUE,
+        "task_create_missing_queues": True,
+        "task_send_sent_event": True,
+        "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.5},
+        "worker_send_task_events": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_deduplicate_successful_tasks": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": True,
+        "worker_redirect_stdouts_level": "INFO",
+        "worker_proc_alive_timeout": 30.0,
+    }

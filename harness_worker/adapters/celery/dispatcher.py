@@ -1,0 +1,83 @@
+"""Sending work: chords for parallel reads, chains for sequential calls, and wake-ups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery, chain, chord
+from celery.canvas import Signature
+from kombu.exceptions import OperationalError
+
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.timing import Timing
+from harness_worker.wire import ADVANCE_TASK, ToolMessage, tool_task, turn_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class CeleryDispatcher:
+    """Implements ``ports.Dispatcher``. What cannot be sent is logged and left to the reconciler.
+
+    Args:
+        app: The application to send with.
+        timing: The protocol's times, for the hard limit.
+    """
+
+    def __init__(self, app: Celery, *, timing: Timing) -> None:
+        self._app = app
+        self._timing = timing
+
+    def advance(self, turn_id: str, priority: str) -> None:
+        """See ``ports.Dispatcher.advance``."""
+        self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async())
+
+    def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """See ``ports.Dispatcher.chord``."""
+        body = self._advance(turn.id, turn.priority).on_error(self._advance(turn.id, turn.priority))
+        header = [self._tool(turn, call) for call in calls]
+        self._send(turn.id, lambda: chord(header, app=self._app)(body))
+
+    def chain(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """See ``ports.Dispatcher.chain``."""
+        links = [self._tool(turn, call) for call in calls]
+        last = self._advance(turn.id, turn.priority)
+        for link in links:
+            link.link_error(self._advance(turn.id, turn.priority))
+        self._send(turn.id, lambda: chain(*links, last, app=self._app).apply_async())
+
+    def _send(self, turn_id: str, publish: Callable[[], object]) -> None:
+        try:
+            publish()
+        except (OperationalError, OSError) as error:
+            log.warning("work for turn %s not sent, the reconciler will: %s", turn_id, error)
+
+    def _advance(self, turn_id: str, priority: str) -> Signature[Any]:
+        return self._app.signature(
+            ADVANCE_TASK,
+            args=(turn_id,),
+            immutable=True,
+            queue=turn_queue(priority),
+            argsrepr=repr((turn_id,)),
+            kwargsrepr="{}",
+        )
+
+    def _tool(self, turn: Turn, call: Call) -> Signature[Any]:
+        message = ToolMessage(
+            turn_id=turn.id, call_id=call.call_id, attempt=call.attempt, read=call.is_read, tenant=turn.tenant
+        )
+        seen = {"turn": turn.id, "tenant": turn.tenant, "call": call.call_id, "attempt": call.attempt}
+        return self._app.signature(
+            tool_task(call.tool),
+            kwargs=message.to_kwargs(),
+            immutable=True,
+            queue=call.queue,
+            soft_time_limit=call.timeout_s + self._timing.hard_s / 2,
+            time_limit=call.timeout_s + self._timing.hard_s,
+            argsrepr="()",
+            kwargsrepr=repr(seen),
+        )

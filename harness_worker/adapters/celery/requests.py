@@ -1,0 +1,59 @@
+"""A tool task's request in the worker's parent process: it outlives the child and can say that it died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import WorkerLostError
+from celery.worker import state
+from celery.worker.request import Request
+
+from harness_worker.errors import WireError
+from harness_worker.ports import RunningCall
+from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage
+
+log = logging.getLogger(__name__)
+
+
+class ToolRequest(Request):
+    """Tells the worker's ``lost`` hook when a call's process is known to be dead."""
+
+    def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - Celery's own signature
+        """Called in the parent when the task failed or its process was lost."""
+        if isinstance(exc_info.exception, WorkerLostError | SystemExit | KeyboardInterrupt):
+            self._say_lost()
+        return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - Celery's own signature
+        """Called in the parent when a time limit was reached; at the hard one the process is killed."""
+        super().on_timeout(soft, timeout)
+        if not soft:
+            self._say_lost()
+
+    def _say_lost(self) -> None:
+        run = running_call(self)
+        hook: Callable[[RunningCall], None] | None = getattr(self.app, "harness_lost", None)
+        if run is not None and hook is not None:
+            hook(run)
+
+
+def running_call(request: Request) -> RunningCall | None:
+    """The (call, attempt) a request runs and where; ``None`` if it is no tool's, or not started yet."""
+    if not str(request.name).startswith(TOOL_TASK_PREFIX) or request.worker_pid is None:
+        return None
+    try:
+        message = ToolMessage.from_kwargs(request.kwargs)
+    except WireError:
+        return None
+    runner = f"{request.hostname}/{request.worker_pid}"
+    return RunningCall(turn_id=message.turn_id, call_id=message.call_id, attempt=message.attempt, runner=runner)
+
+
+def active_calls(*, reads: bool) -> list[RunningCall]:
+    """The calls that this worker's children run now: reads, or all others."""
+    requests: Iterable[Request] = tuple(state.active_requests)
+    mine = (request for request in requests if bool(dict(request.kwargs).get("read")) is reads)
+    return [run for run in map(running_call, mine) if run is not None]

@@ -1,0 +1,65 @@
+"""Soft deadlines by signal, in the main thread of a pool process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from types import FrameType, TracebackType
+
+import psutil
+from celery.exceptions import SoftTimeLimitExceeded
+
+from harness_worker.ports import DeadlineReached
+
+
+class SignalDeadline:
+    """Implements ``ports.SoftDeadline``: raises ``SoftTimeLimitExceeded`` in the body, as Celery's own limit does.
+
+    A timer of the process is the deadline itself; Celery's soft limit (``SIGUSR1``, a little later) is a second
+    knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they are ignored.
+    """
+
+    def __call__(self, remaining_s: float) -> _Armed:
+        """A context whose body is stopped after ``remaining_s`` seconds."""
+        return _Armed(remaining_s)
+
+
+class _Armed:
+    def __init__(self, remaining_s: float) -> None:
+        self._remaining_s = max(remaining_s, 0.001)
+        self._inside = False
+
+    def __enter__(self) -> None:
+        self._inside = True
+        signal.signal(signal.SIGALRM, self._stop)
+        signal.signal(signal.SIGUSR1, self._stop)
+        signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._inside = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if isinstance(error, SoftTimeLimitExceeded):
+            end_descendants()
+            raise DeadlineReached from None
+
+    def _stop(self, _signum: int, _frame: FrameType | None) -> None:
+        if self._inside:
+            raise SoftTimeLimitExceeded
+
+
+def end_descendants() -> None:
+    """Kill what this process's tool started: everything else in its process group."""
+    mine, group = os.getpid(), os.getpgid(0)
+    for pid in psutil.pids():
+        if pid != mine and _group_of(pid) == group:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None

@@ -1,0 +1,83 @@
+"""The tasks of the fleet: ``turn.advance`` and one ``tool.<name>`` a tool."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Ignore
+
+from harness_worker.adapters.celery.requests import ToolRequest
+from harness_worker.errors import TransientError
+from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.coordinator import Coordinator
+from harness_worker.wire import ADVANCE_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
+
+log = logging.getLogger(__name__)
+
+
+class AdvanceTask(Task[..., Any]):
+    """``turn.advance(turn_id)``: look at a turn once. Idempotent; waits for nothing but the model.
+
+    Args:
+        coordinator: This process's coordinator.
+    """
+
+    name = ADVANCE_TASK
+    typing = False
+
+    def __init__(self, coordinator: Callable[[], Coordinator]) -> None:
+        self._coordinator = coordinator
+
+    def run(self, turn_id: str) -> None:
+        """Look at the turn; a database that does not answer leaves it to the reconciler."""
+        try:
+            self._coordinator().advance(turn_id)
+        except TransientError as error:
+            log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
+
+
+class ToolTask(Task[..., Any]):
+    """``tool.<name>``: run one call of a tool.
+
+    Args:
+        tool: The tool's name.
+        runner: This process's runner of calls.
+    """
+
+    Request = ToolRequest
+    typing = False
+
+    def __init__(self, tool: str, runner: Callable[[], CallRunner]) -> None:
+        self.name = tool_task(tool)
+        self._runner = runner
+
+    def run(self, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
+        """Run the call; returns its id for the canvas, or leaves the canvas where it is."""
+        message = ToolMessage.from_kwargs(kwargs)
+        if self._serve(message) is Handed.NOT:
+            raise Ignore
+        return message.call_id
+
+    def _serve(self, message: ToolMessage) -> Handed:
+        job = Job(
+            turn_id=message.turn_id,
+            call_id=message.call_id,
+            attempt=message.attempt,
+            tool=self.name.removeprefix(TOOL_TASK_PREFIX),
+            is_read=message.read,
+            runner=runner_name(str(self.request.hostname), os.getpid()),
+        )
+        try:
+            return self._runner().run(job)
+        except TransientError as error:
+            log.warning("call %s of turn %s not started, a look-in will: %s", job.call_id, job.turn_id, error)
+            return Handed.ON if job.is_read else Handed.NOT
+
+
+def runner_name(hostname: str, pid: int) -> str:
+    """How a pool process is known to the gate, the journal and its parent."""
+    return f"{hostname}/{pid}"

@@ -1,0 +1,178 @@
+"""The one coordinator task: look at a turn and take it a step further (design §5, ``advance``)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+
+from harness_worker.core.collect import collect
+from harness_worker.core.collect_reads import ReadReport
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.outcomes import from_record
+from harness_worker.core.plan import give_up, plan
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie, exhausted
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.timing import Timing
+from harness_worker.core.tools import AgentSpec
+from harness_worker.core.visits import StopCause, Visit, claim, holds, release
+from harness_worker.errors import ModelError, ScriptExhausted, TransientError
+from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, TurnStore
+from harness_worker.turn.model_step import ModelStep
+from harness_worker.turn.planner import said_by
+from harness_worker.turn.tickets import ticket_for
+from harness_worker.wire import StopReason
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator:
+    """Drives turns; holds nothing of any of them.
+
+    Args:
+        store: The journal.
+        gate: The arbiter of reads.
+        dispatcher: Sends work.
+        model_step: Asks the model.
+        agents: What this process serves, by name.
+        holding: Keeps a visit's lease alive within its context.
+        new_owner: Makes a name that no other visit has.
+        timing: The protocol's times.
+    """
+
+    store: TurnStore
+    gate: Gate
+    dispatcher: Dispatcher
+    model_step: ModelStep
+    agents: Mapping[str, AgentSpec]
+    holding: Callable[[Visit], AbstractContextManager[None]]
+    new_owner: Callable[[], str]
+    timing: Timing
+
+    def advance(self, turn_id: str) -> None:
+        """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
+
+        Never raises: what goes wrong inside leaves the turn to the next look, or ends it as failed.
+        """
+        visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
+        if visit is None:
+            return
+        with self.holding(visit):
+            self._visit(visit)
+
+    def _visit(self, visit: Visit) -> None:
+        try:
+            self._follow(visit, self._next(visit))
+        except TransientError as error:
+            log.warning("visit of turn %s put off: %s", visit.turn.id, error)
+            self._put_off(visit)
+        except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
+            log.exception("visit of turn %s failed", visit.turn.id)
+            self._decide(visit, partial(give_up, visit=visit, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE))
+
+    def _next(self, visit: Visit) -> Next:
+        if not self.gate.raise_fence(visit.turn.id, visit.fence):
+            return Zombie()
+        due = any(not call.collected for call in visit.calls)
+        if due or visit.stop is not None or exhausted(visit.turn, now=visit.now) is not None:
+            after = self._collect(visit)
+        else:
+            after = AskModel(turn=visit.turn)
+        return self._ask(visit, after.turn) if isinstance(after, AskModel) else after
+
+    def _collect(self, visit: Visit) -> Next:
+        stop = visit.stop is not None
+        if stop:
+            self.gate.close(visit.turn.id, visit.fence)
+        reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
+        settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
+        reports = {each.call_id: _report(each) for each in settled}
+        return self._decide(visit, partial(collect, visit=visit, reports=reports, timing=self.timing))
+
+    def _ask(self, visit: Visit, turn: Turn) -> Next:
+        agent = self.agents.get(turn.agent)
+        if agent is None:
+            log.warning("turn %s wants agent %s, which this worker does not serve", turn.id, turn.agent)
+            self._put_off(visit)
+            return Zombie()
+        try:
+            reply = self.model_step.ask(turn, agent, remaining_s=turn.deadline_at - visit.now)
+        except ScriptExhausted as error:
+            return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
+        except TimeoutError:
+            return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
+        except (ModelError, TransientError) as error:
+            return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
+        said = said_by(reply, turn, agent)
+        if not said.calls:
+            self.gate.close(turn.id, visit.fence)
+        return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))
+
+    def _give_up(self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None) -> Next:
+        self.gate.close(visit.turn.id, visit.fence)
+        return self._decide(visit, partial(give_up, visit=visit, reason=reason, message=message, cause=cause))
+
+    def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[Next]]) -> Next:
+        return self.store.transact(visit.turn.id, rule) or Zombie()
+
+    def _follow(self, visit: Visit, after: Next) -> None:
+        match after:
+            case Zombie() | AskModel():
+                return
+            case Finished():
+                self.gate.close(visit.turn.id, visit.fence)
+            case Dispatch():
+                self._send(visit, after)
+            case _:
+                assert_never(after)
+
+    def _send(self, visit: Visit, after: Dispatch) -> None:
+        """Publish after the commit, and after the gate knows the attempts; a refusal is left to the next look."""
+        turn, calls = after.turn, after.calls
+        passes = [_pass(turn, call, turn.deadline_at - visit.now) for call in calls]
+        if calls and self.gate.open(turn.id, visit.fence, passes):
+            side_by_side = calls[0].is_read and len(calls) > 1
+            (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
+        if after.knock:
+            self.dispatcher.advance(turn.id, turn.priority)
+
+    def _put_off(self, visit: Visit) -> None:
+        """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""
+
+        def let_go(snapshot: Snapshot) -> Decision[None]:
+            if not holds(visit, snapshot):
+                return Decision(result=None)
+            later = snapshot.now + self.timing.look_s
+            return Decision(result=None, turn=release(visit, snapshot.turn, wake_at=later, now=snapshot.now))
+
+        try:
+            self.store.transact(visit.turn.id, let_go)
+        except TransientError as error:
+            log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
+
+
+INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log tells more"
+
+
+def _report(settled: SettledRead) -> ReadReport:
+    outcome = None if settled.completion is None else from_record(json.loads(settled.completion))
+    return ReadReport(
+        state=settled.state,
+        outcome=outcome,
+        started_at=settled.started_at,
+        finished_at=settled.finished_at,
+        worker=settled.worker,
+    )
+
+
+def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
+    ticket = ticket_for(turn, call).to_json() if call.is_read else ""
+    return GatePass(
+        call_id=call.call_id, attempt=call.attempt, remaining_ms=max(1, int(remaining_s * 1_000)), ticket=ticket
+    )
+

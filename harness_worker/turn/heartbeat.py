@@ -1,0 +1,68 @@
+"""Saying "still alive" for the visits of this process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness_worker.core.visits import Visit
+from harness_worker.errors import HarnessError
+from harness_worker.ports import TurnStore
+
+log = logging.getLogger(__name__)
+
+
+class VisitHeartbeat:
+    """Prolongs the leases of the visits under way, from one thread.
+
+    Args:
+        store: Where the leases are.
+        every_s: Seconds between two beats.
+        ttl_s: Seconds that a beat is good for.
+    """
+
+    def __init__(self, store: TurnStore, *, every_s: float, ttl_s: float) -> None:
+        self._store = store
+        self._every_s = every_s
+        self._ttl_s = ttl_s
+        self._held: dict[str, Visit] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread = threading.Thread(target=self._run, name="visit-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @contextmanager
+    def holding(self, visit: Visit) -> Iterator[None]:
+        """Beat for ``visit`` within the context."""
+        with self._lock:
+            self._held[visit.owner] = visit
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.pop(visit.owner, None)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            with self._lock:
+                held = tuple(self._held.values())
+            for visit in held:
+                self._beat(visit)
+
+    def _beat(self, visit: Visit) -> None:
+        try:
+            self._store.beat_turn(visit.turn.id, visit.owner, visit.fence, self._ttl_s)
+        except HarnessError as error:
+            log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)

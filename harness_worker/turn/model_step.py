@@ -1,0 +1,100 @@
+"""Asking the model once, with retries that nobody sees."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from harness_worker.core.records import Turn
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ModelError, TransientError
+from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, TurnStore
+
+log = logging.getLogger(__name__)
+
+MODEL_TRIES = 5
+MAX_BACKOFF_S = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStep:
+    """Builds the request from the journal and calls the model of the agent.
+
+    Args:
+        store: Where the history is.
+        models: Clients by the prefix of the model's name: ``"scripted"`` serves ``"scripted:FILE"``; ``""`` the rest.
+        clock: For backoff and the deadline.
+        timeout_s: The longest a single call may take, in seconds.
+    """
+
+    store: TurnStore
+    models: Mapping[str, ModelClient]
+    clock: Clock
+    timeout_s: float
+
+    def ask(self, turn: Turn, agent: AgentSpec, *, remaining_s: float) -> ModelReply:
+        """One reply.
+
+        Raises:
+            TimeoutError: The turn's time ended first.
+            TransientError: The provider kept failing.
+            ModelError: It refused, or failed for good.
+            ScriptExhausted: A script has no such step.
+        """
+        client = self._client(agent.model)
+        deadline = self.clock.monotonic() + remaining_s
+        history = self.store.history(turn.id)
+
+        def once() -> ModelReply:
+            left_s = self._left_s(deadline)
+            return client.complete(
+                ModelRequest(
+                    model=agent.model,
+                    system=turn.system_prompt_override or agent.system,
+                    tools=agent.tools,
+                    messages=history,
+                    step=turn.step,
+                    metadata=turn.metadata,
+                    timeout_s=min(left_s, self.timeout_s),
+                )
+            )
+
+        try:
+            return self._retrying(deadline)(once)
+        except TransientError:
+            self._left_s(deadline)
+            raise
+
+    def _left_s(self, deadline: float) -> float:
+        left_s = deadline - self.clock.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+    def _retrying(self, deadline: float) -> Retrying:
+        def nap(seconds: float) -> None:
+            self.clock.wait(min(seconds, max(0.0, deadline - self.clock.monotonic())))
+
+        return Retrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(multiplier=0.5, max=MAX_BACKOFF_S),
+            stop=stop_after_attempt(MODEL_TRIES),
+            sleep=nap,
+            before_sleep=_log_retry,
+            reraise=True,
+        )
+
+    def _client(self, model: str) -> ModelClient:
+        prefix = model.partition(":")[0] if ":" in model else ""
+        client = self.models.get(prefix) or self.models.get("")
+        if client is None:
+            raise ModelError(f"no client serves the model {model!r}; known: {', '.join(sorted(self.models))}")
+        return client
+
+
+def _log_retry(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome is not None else None
+    log.warning("model call failed (try %d), trying again: %s", state.attempt_number, error)

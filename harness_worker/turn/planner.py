@@ -1,0 +1,101 @@
+"""From what a model said to planned calls: lookup, validation, waves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.plan import Said
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
+from harness_worker.core.waves import Want, plan_waves
+from harness_worker.errors import ArgumentsInvalid
+from harness_worker.ports import ModelReply
+from harness_worker.wire import DEFAULT_TOOL_QUEUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A tool_use block after lookup and validation; ``denied`` says why it will not run."""
+
+    tool_use_id: str
+    name: str
+    arguments: Arguments
+    spec: ToolSpec | None
+    denied: str | None = None
+
+    @property
+    def want(self) -> Want:
+        """How it may share a wave. A call that will not run is planned where it would have run."""
+        if self.spec is None or not self.spec.is_read:
+            return Want(keys=None)
+        if self.denied is not None:
+            return Want(keys=frozenset())
+        keys = self.spec.keys(self.arguments)
+        return Want(keys=None if keys is None else frozenset(keys))
+
+
+def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
+    """The reply with its calls planned as the turn's next step."""
+    blocks = [block for block in reply.content if block.get("type") == "tool_use"]
+    text = "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
+    return Said(
+        content=reply.content,
+        text=text,
+        stop_reason=reply.stop_reason,
+        usage=reply.usage,
+        calls=plan_calls(blocks, turn, agent),
+    )
+
+
+def plan_calls(blocks: Sequence[Mapping[str, Any]], turn: Turn, agent: AgentSpec) -> tuple[Call, ...]:
+    """One planned call a tool_use block, in order, with its wave; those that may not run carry their denial."""
+    judged = [_judge(block, agent) for block in blocks]
+    parallel = agent.parallel and turn.parallel is not False
+    waves = plan_waves([each.want for each in judged], parallel=parallel)
+    return tuple(_call(each, turn, position, waves[position]) for position, each in enumerate(judged))
+
+
+def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
+    name, given = str(block.get("name", "")), block.get("input")
+    tool_use_id = str(block.get("id", ""))
+    spec = agent.tool(name)
+    arguments: Arguments = dict(given) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    if spec is None:
+        available = ", ".join(tool.name for tool in agent.tools) or "none"
+        denied = f"unknown tool {name}; available: {available}"
+        return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=None, denied=denied)
+    if not isinstance(given, Mapping):
+        denied = f"arguments must be a JSON object, not {type(given).__name__}"
+        return _Judged(tool_use_id=tool_use_id, name=name, arguments={}, spec=spec, denied=denied)
+    try:
+        bound = spec.bind(arguments)
+    except ArgumentsInvalid as invalid:
+        return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=spec, denied=str(invalid))
+    return _Judged(tool_use_id=tool_use_id, name=name, arguments=bound.values, spec=spec)
+
+
+def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
+    spec, call_id = judged.spec, f"{turn.step}.{position}"
+    denied = None
+    if judged.denied is not None:
+        denied = ToolDenied(
+            call_id=call_id, tool_name=judged.name, reason=DenialReason.VALIDATION, details=judged.denied
+        )
+    return Call(
+        turn_id=turn.id,
+        step=turn.step,
+        position=position,
+        tool_use_id=judged.tool_use_id,
+        tool=judged.name,
+        effect=spec.effect if spec is not None else None,
+        arguments=judged.arguments,
+        wave=wave,
+        retry_safe=spec is not None and spec.retry_safe,
+        timeout_s=spec.timeout_s if spec is not None else 0.0,
+        queue=spec.queue if spec is not None else DEFAULT_TOOL_QUEUE,
+        idempotency_key=f"{turn.id}:{call_id}",
+        outcome=denied,
+    )

@@ -1,0 +1,56 @@
+"""Looking for turns that somebody should have looked at (design §5, "Wake-ups")."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from harness_worker.errors import HarnessError
+from harness_worker.ports import Dispatcher, TurnStore
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+BACKOFF_S = 5.0
+
+
+class Reconciler:
+    """Publishes ``advance`` for overdue turns, from one thread of every coordinator process.
+
+    Args:
+        store: Where ``wake_at`` is.
+        dispatcher: Sends the wake-ups.
+        every_s: Seconds between two looks.
+    """
+
+    def __init__(self, store: TurnStore, dispatcher: Dispatcher, *, every_s: float) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self.look()
+            except HarnessError as error:
+                log.warning("could not look for overdue turns: %s", error)
+
+    def look(self) -> int:
+        """Wake what is overdue once; returns how many turns that were."""
+        overdue = self._store.overdue(BATCH, BACKOFF_S)
+        for turn_id, priority in overdue:
+            self._dispatcher.advance(turn_id, priority)
+        return len(overdue)

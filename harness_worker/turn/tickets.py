@@ -1,0 +1,46 @@
+"""What a tool process needs to run a call: carried by the gate for reads, by the journal's row for others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness_worker.core.canonical import compact
+from harness_worker.core.records import Call, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """One call, ready to run."""
+
+    turn_id: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    session_id: str
+    tenant: str
+    idempotency_key: str
+
+    def to_json(self) -> str:
+        """This ticket as the gate carries it."""
+        return compact(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Ticket:
+        """The ticket that :meth:`to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def ticket_for(turn: Turn, call: Call) -> Ticket:
+    """The ticket of a call of a turn."""
+    return Ticket(
+        turn_id=turn.id,
+        call_id=call.call_id,
+        tool=call.tool,
+        arguments=call.arguments,
+        session_id=turn.session_id,
+        tenant=turn.tenant,
+        idempotency_key=call.idempotency_key,
+    )

@@ -1,0 +1,120 @@
+"""Running a tool's body within its time, and saying what became of it. Never raises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
+from harness_worker.core.tools import ToolSpec
+from harness_worker.errors import HarnessError, ToolTransientError
+from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
+from harness_worker.turn.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+SUMMARY_CHARS = 200
+MAX_BACKOFF_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBody:
+    """Executes one call (document 000, BoundedToolExecutor).
+
+    Args:
+        soft_deadline: Stops the body when its time is over.
+        blobs: Where outputs too long for the context go.
+        clock: This process's monotonic time.
+        new_artifact_id: Makes ``art_<hex>``.
+        threshold_chars: The longest output that stays inline, in characters.
+    """
+
+    soft_deadline: SoftDeadline
+    blobs: BlobStore
+    clock: Clock
+    new_artifact_id: Callable[[], str]
+    threshold_chars: int
+
+    def run(self, spec: ToolSpec, ticket: Ticket, *, attempt: int, remaining_s: float) -> ToolOutcome | None:
+        """What became of the call; ``None`` if its time ended first."""
+        started = self.clock.monotonic()
+        context = self._context(ticket, attempt, at_s=started + remaining_s)
+        try:
+            with self.soft_deadline(remaining_s):
+                value = self._invoke(spec, ticket, context)
+        except DeadlineReached:
+            return None
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything; it is an outcome, never a raise
+            failed = outcome_of_exception(ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started))
+            return None if context.deadline.expired else failed
+        if context.deadline.expired:
+            return None
+        elapsed_ms = self._since_ms(started)
+        return self._kept(outcome_of_return(ticket.call_id, ticket.tool, value, elapsed_ms=elapsed_ms), ticket)
+
+    def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
+        arguments = dict(ticket.arguments)
+        if not spec.retry_safe:
+            return spec.invoke(arguments, context)
+        return self._retrying(context.deadline)(spec.invoke, arguments, context)
+
+    def _retrying(self, deadline: DeadlineToken) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(ToolTransientError),
+            wait=wait_random_exponential(multiplier=0.05, max=MAX_BACKOFF_S),
+            stop=stop_after_delay(deadline.remaining_s()),
+            sleep=lambda seconds: self.clock.wait(min(seconds, deadline.remaining_s())),
+            reraise=True,
+        )
+
+    def _context(self, ticket: Ticket, attempt: int, *, at_s: float) -> RunContext:
+        return RunContext(
+            turn_id=ticket.turn_id,
+            call_id=ticket.call_id,
+            session_id=ticket.session_id,
+            tenant=ticket.tenant,
+            attempt=attempt,
+            idempotency_key=ticket.idempotency_key,
+            deadline=DeadlineToken(at_s=at_s, clock=self.clock.monotonic),
+        )
+
+    def _since_ms(self, started: float) -> float:
+        return round((self.clock.monotonic() - started) * 1_000, 3)
+
+    def _kept(self, outcome: ToolOutcome, ticket: Ticket) -> ToolOutcome:
+        """The outcome, with an output too long for the context stored aside (document 000, ArtifactStore)."""
+        if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
+            return outcome
+        artifact_id, data = self.new_artifact_id(), outcome.output.encode()
+        try:
+            url = self.blobs.put(f"{ticket.turn_id}/{artifact_id}", data)
+        except HarnessError as error:
+            log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)
+            return _cut(outcome, self.threshold_chars)
+        return ToolArtifactReference(
+            call_id=outcome.call_id,
+            tool_name=outcome.tool_name,
+            artifact_id=artifact_id,
+            summary=outcome.output[:SUMMARY_CHARS],
+            url=url,
+            size_bytes=len(data),
+            elapsed_ms=outcome.elapsed_ms,
+            was_coerced=outcome.was_coerced,
+        )
+
+
+def _cut(outcome: ToolExecutionResult, limit: int) -> ToolExecutionResult:
+    note = f"… [cut: {len(outcome.output)} characters, and the artifact store did not take them]"
+    return ToolExecutionResult(
+        call_id=outcome.call_id,
+        tool_name=outcome.tool_name,
+        output=outcome.output[: limit - len(note)] + note,
+        elapsed_ms=outcome.elapsed_ms,
+        was_coerced=outcome.was_coerced,
+    )
