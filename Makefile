@@ -1,0 +1,48 @@
+# Needs Python 3.11 or newer, git and make; everything else comes into .venv. `make help` lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PY := .venv/bin/python
+APP ?= harness_worker.demo.shop:registry
+WORKERS ?= 2
+PYTEST_ARGS ?=
+export PYTHON
+
+.PHONY: help demo test check lint bench acceptance up clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/installed ## watch three turns of a small shop's support agent (no key needed)
+	@.venv/bin/harness demo
+
+test: .venv/installed-dev lint ## every test, on real Valkey, Postgres and SQLite
+	@echo "Running the tests (some minutes) …"
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not acceptance" $(PYTEST_ARGS)
+
+lint: .venv/installed-dev
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --quiet .
+	@.venv/bin/lint-imports --no-cache >.venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
+
+check: .venv/installed-dev lint ## style, layers and types
+	@$(PY) -m pyright --pythonpath $(PY)
+
+bench: .venv/installed-dev ## latency of the measuring workload W1, one turn at a time
+	@$(PY) -m tests.benchmarks.w1
+
+acceptance: .venv/installed-dev ## the long tests that `make test` leaves out
+	@$(PY) -m pytest -m acceptance $(PYTEST_ARGS)
+
+up: .venv/installed ## everything on this machine, serving APP (default: the shop); Ctrl-C stops it
+	@.venv/bin/harness up --app $(APP)
+
+clean: ## remove .venv and caches, keep .harness
+	@rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+
+.venv/installed: pyproject.toml .ci/constraints.txt
+	@.ci/install
+	@touch $@
+
+.venv/installed-dev: pyproject.toml .ci/constraints.txt
+	@.ci/install dev,workloads
+	@touch $@ .venv/installed
