@@ -46,5 +46,5 @@ local function run_of(call_id, attempt, runner)
 end
 
 local function stale(entry, lease_ttl_ms)
-  return entry.beat == 0 or now - entry.beat > lease_ttl_ms
+  return now - entry.beat > lease_ttl_ms
 end

@@ -1,0 +1,56 @@
+"""What only the gate on Redis has: keys with a lifetime, and a server's clock that may be set back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.ports import ReadState
+from tests.contract.gate_kit import READ, a_pass, opened, state
+
+HOUR_MS = 3_600_000
+SLACK_MS = 60_000
+
+
+@pytest.fixture
+def client(valkey_url: str) -> Iterator[RedisClient]:
+    """A client of the session's Valkey."""
+    client = RedisClient(valkey_url)
+    yield client
+    client.disconnect()
+
+
+@pytest.fixture
+def gate(client: RedisClient) -> RedisGate:
+    """A gate on it."""
+    return RedisGate(client, lease_ttl_s=60.0)
+
+
+def lifetime_ms(client: RedisClient, turn_id: str) -> int:
+    """How long the turn's only key will stay."""
+    [key] = client.command("KEYS", f"harness:{{{turn_id}}}:*")
+    lifetime: int = client.command("PTTL", key)
+    return lifetime
+
+
+@pytest.mark.parametrize(("longest_ms", "expected_ms"), [(1_000, HOUR_MS), (5 * HOUR_MS, 5 * HOUR_MS + 600_000)])
+def test_gate_stays_ten_minutes_past_the_last_deadline(
+    client: RedisClient, gate: RedisGate, longest_ms: int, expected_ms: int
+) -> None:
+    """A gate outlives every deadline it was given, an hour at least, whatever is done to it later."""
+    turn_id = opened(gate, a_pass("0.0", remaining_ms=longest_ms), a_pass("0.1", remaining_ms=1_000))
+    gate.open(turn_id, 1, [a_pass("0.2", remaining_ms=10)])
+    gate.close(turn_id, 1)
+    assert expected_ms - SLACK_MS < lifetime_ms(client, turn_id) <= expected_ms
+
+
+def test_gate_closes_what_it_reports_as_expired(client: RedisClient, gate: RedisGate) -> None:
+    """A read reported as timed out is closed for good, even if the server's clock is set back."""
+    turn_id = opened(gate, a_pass(remaining_ms=-1))
+    assert state(gate, turn_id) is ReadState.EXPIRED
+    entry = json.loads(client.command("HGET", f"harness:{{{turn_id}}}:gate", f"e:{READ}"))
+    assert entry["closed"] is True

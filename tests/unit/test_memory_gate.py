@@ -1,0 +1,98 @@
+"""What only the gate in memory has: a clock that tests may set, and turns that it must forget by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.ports import Admission, ReadState
+from tests.contract.gate_kit import READ, RUNNER, a_pass, a_run, new_turn_id, opened, running, settle, state
+
+TTL_S = 6.0
+HOUR_S = 3_600.0
+
+
+@dataclass(slots=True)
+class SetClock:
+    """A clock that stands still until it is set, seconds since the epoch."""
+
+    now_s: float = 1_763_000_000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """The gate's clock."""
+    return SetClock()
+
+
+@pytest.fixture
+def gate(clock: SetClock) -> MemoryGate:
+    """A gate by that clock."""
+    return MemoryGate(lease_ttl_s=TTL_S, clock=clock)
+
+
+@pytest.mark.parametrize(("silence_s", "expected"), [(6.0, ReadState.LIVE), (6.001, ReadState.LOST)])
+def test_a_run_is_lost_after_exactly_the_lease(
+    gate: MemoryGate, clock: SetClock, silence_s: float, expected: ReadState
+) -> None:
+    """The last moment of a lease still belongs to it; a beat starts a new one."""
+    turn_id = running(gate)
+    clock.now_s += 5.0
+    gate.beat([a_run(turn_id)])
+    clock.now_s += silence_s
+    assert state(gate, turn_id) is expected
+
+
+@pytest.mark.parametrize(("after_s", "accepted"), [(2.0, True), (2.001, False)])
+def test_a_cap_counts_from_admission(gate: MemoryGate, clock: SetClock, after_s: float, accepted: bool) -> None:
+    """Queueing is not counted against a read's own cap, and the last moment belongs to it."""
+    turn_id = opened(gate)
+    clock.now_s += 30.0
+    assert gate.admit(turn_id, READ, 1, 2_000, RUNNER).remaining_ms == 2_000
+    clock.now_s += after_s
+    assert gate.complete(a_run(turn_id), "x") is accepted
+
+
+def test_times_are_those_of_admission_and_completion(gate: MemoryGate, clock: SetClock) -> None:
+    """A read's times are those of the attempt whose outcome was taken, to the microsecond."""
+    clock.now_s = 1_763_000_000.123456
+    turn_id = running(gate)
+    clock.now_s += 1.5
+    gate.complete(a_run(turn_id), "x")
+    clock.now_s += 1.5
+    read = settle(gate, turn_id)
+    assert (read.started_at, read.finished_at) == (1_763_000_000.123456, 1_763_000_001.623456)
+
+
+def test_what_was_reported_as_expired_stays_closed_when_the_clock_is_set_back(
+    gate: MemoryGate, clock: SetClock
+) -> None:
+    """A timeout that was reported is final."""
+    turn_id = running(gate)
+    clock.now_s += 61.0
+    assert state(gate, turn_id) is ReadState.EXPIRED
+    clock.now_s -= 61.0
+    assert not gate.complete(a_run(turn_id), "x")
+    assert state(gate, turn_id) is ReadState.CLOSED
+
+
+@pytest.mark.parametrize(("remaining_s", "kept_s"), [(60.0, HOUR_S), (2 * HOUR_S, 2 * HOUR_S + 600)])
+def test_a_turn_is_forgotten_when_its_time_is_long_over(
+    gate: MemoryGate, clock: SetClock, remaining_s: float, kept_s: float
+) -> None:
+    """A process that drives turns for months keeps only the recent ones: those within reach of their deadlines."""
+    turn_id = opened(gate, a_pass(remaining_ms=int(remaining_s * 1000)))
+    gate.close(turn_id, 1)
+    clock.now_s += kept_s
+    gate.raise_fence(new_turn_id(), 1)
+    assert gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.CLOSED
+    assert not gate.admits_write(turn_id, READ, 1), "a closed gate that is kept refuses writes"
+    clock.now_s += kept_s + 1
+    gate.raise_fence(new_turn_id(), 1)
+    assert gate.admits_write(turn_id, READ, 1), "a gate that is forgotten refuses none"
