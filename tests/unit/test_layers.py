@@ -1,0 +1,71 @@
+"""The layers of the code hold, and each contract that holds them fails when it is broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+CONTRACT: Final = re.compile(r"^(.+) (KEPT|BROKEN)$", re.MULTILINE)
+
+WRONG_IMPORTS: Final = {
+    "Worker layers point inward": ("harness_worker.core.text", "harness_worker.turn.coordinator"),
+    "The core, the ports and the turn know no infrastructure": ("harness_worker.ports", "sqlalchemy"),
+    "Adapters do not know each other": ("harness_worker.adapters.blobs.store", "harness_worker.adapters.clock"),
+    "The gateway sees only wire, errors and schema": ("api_gateway.cursors", "harness_worker.core.text"),
+    "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.cursors"),
+    "No package imports in circles": ("harness_worker.core.effects", "harness_worker.core.tools"),
+}
+"""For each contract: a module, and what it must not import."""
+
+CIRCLE: Final = "No cycles are allowed in harness_worker.core."
+"""How the report names a circle, instead of the import that closes it."""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The packages and their contracts, to be broken."""
+    for package in ("harness_worker", "api_gateway"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def _lint(where: Path) -> str:
+    command = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(cache_dir=None))"
+    ran = subprocess.run([sys.executable, "-c", command], cwd=where, capture_output=True, text=True, timeout=100)
+    assert "Contracts" in ran.stdout, ran.stderr
+    return ran.stdout
+
+
+def _verdicts(report: str) -> dict[str, str]:
+    return dict(CONTRACT.findall(report))
+
+
+def test_layers_hold() -> None:
+    """Every contract is kept, and none is left untried below."""
+    verdicts = _verdicts(_lint(ROOT))
+    assert verdicts == dict.fromkeys(WRONG_IMPORTS, "KEPT")
+
+
+def test_layers_contracts_fail_when_broken(copy: Path) -> None:
+    """A wrong import breaks the contract that forbids it, and the report names that import."""
+    for importer, imported in WRONG_IMPORTS.values():
+        with (copy / importer.replace(".", "/")).with_suffix(".py").open("a") as source:
+            source.write(f"\nimport {imported}\n")
+    report = _lint(copy)
+    assert _verdicts(report) == dict.fromkeys(WRONG_IMPORTS, "BROKEN")
+    for contract, (importer, imported) in WRONG_IMPORTS.items():
+        section = _section(report, contract)
+        assert f"{importer} -> {imported} (l." in section or CIRCLE in section, contract
+
+
+def _section(report: str, contract: str) -> str:
+    """What the report says of one broken contract."""
+    return re.split(r"\n\n.+\n-{5,}\n", report.partition(f"\n{contract}\n---")[2])[0]
