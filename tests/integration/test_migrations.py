@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
 
 def test_upgrade_by_several_processes_at_once_happens_once(empty_url: str):
     """Whoever comes second waits, and finds it done."""
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
         came_from = [before for before, _ in pool.map(upgrade, [empty_url] * 3)]
     assert sorted(came_from, key=str) == sorted([None, head(), head()], key=str)
 

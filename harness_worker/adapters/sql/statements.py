@@ -101,7 +101,9 @@ def statements_for(dialect: str) -> Statements:
     return Statements(
         lock_turn=_lock_turn(),
         lock_calls=_locked(_snapshot_calls(), skip=False),
-        add_turn=_insert(dialect, turns).on_conflict_do_nothing(index_elements=["id"]),
+        add_turn=_insert(dialect, turns)
+        .on_conflict_do_nothing(index_elements=["id"])
+        .execution_options(preserve_rowcount=True),
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
         beat_turn=_beat_turn(dialect),
@@ -161,7 +163,8 @@ def _beat_turn(dialect: str) -> Update:
 
 def _beat_calls() -> Update:
     key = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
-    wanted = tuple_(*key, tool_calls.c.attempt, tool_calls.c.runner).in_(bindparam("runs", expanding=True))
+    # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
+    wanted = tuple_(*key, tool_calls.c.runner).in_(bindparam("runs", expanding=True))
     free = _locked(select(*key).where(wanted, tool_calls.c.status == CallStatus.RUNNING.value), skip=True)
     return update(tool_calls).where(tuple_(*key).in_(free)).values(lease_until=db_now() + bindparam("ttl_s"))
 
@@ -171,7 +174,7 @@ def _is_run() -> ColumnElement[bool]:
         tool_calls.c.turn_id == bindparam("this_turn"),
         tool_calls.c.step == bindparam("this_step"),
         tool_calls.c.position == bindparam("this_position"),
-        tool_calls.c.attempt == bindparam("this_attempt"),
+        tool_calls.c.attempt >= bindparam("this_attempt"),
         tool_calls.c.runner == bindparam("this_runner"),
         tool_calls.c.status == CallStatus.RUNNING.value,
     )

@@ -10,9 +10,8 @@ from sqlalchemy import Connection, Engine
 from harness_worker.adapters.sql import statements
 from harness_worker.adapters.sql.commit import Journal, event_row
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.failures import translated
 from harness_worker.adapters.sql.rows import TURN_FIELDS, agent_row, call_of, columns_of, message_of, turn_of
-from harness_worker.adapters.sql.transactions import write
+from harness_worker.adapters.sql.transactions import read, write
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec
@@ -60,17 +59,12 @@ class SqlTurnStore:
 
     def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
         """The turn and all its calls, ordered by step and position; no lock."""
-        with translated(self._engine.url), self._reader.connect() as connection:
-            row = connection.execute(statements.ONE_TURN, {"turn_id": turn_id}).one_or_none()
-            if row is None:
-                return None
-            calls = connection.execute(statements.ALL_CALLS, {"turn_id": turn_id})
-            return turn_of(row), tuple(map(call_of, calls))
+        return read(self._reader, lambda connection: _load(connection, turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """The turn's messages in order."""
-        with translated(self._engine.url), self._reader.connect() as connection:
-            return tuple(map(message_of, connection.execute(statements.HISTORY, {"turn_id": turn_id})))
+        wanted = {"turn_id": turn_id}
+        return tuple(map(message_of, read(self._reader, lambda c: c.execute(statements.HISTORY, wanted).all())))
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
@@ -81,7 +75,7 @@ class SqlTurnStore:
         """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
         if not runs:
             return
-        named = [(run.turn_id, *_step_and_position(run), run.attempt, run.runner) for run in runs]
+        named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
         write(self._beats, lambda connection: connection.execute(self._statements.beat_calls, values))
 
@@ -94,9 +88,8 @@ class SqlTurnStore:
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
         """Turns that somebody must look at and nobody does, as (id, priority), oldest first."""
-        with translated(self._engine.url), self._reader.connect() as connection:
-            if connection.execute(self._statements.due, {"most": 1}).first() is None:
-                return []
+        if read(self._reader, lambda connection: connection.execute(self._statements.due, {"most": 1}).first()) is None:
+            return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
@@ -140,6 +133,13 @@ class SqlTurnStore:
     def _send(self, events: Sequence[Event]) -> None:
         if events:
             self._events.send(events)
+
+
+def _load(connection: Connection, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
+    row = connection.execute(statements.ONE_TURN, {"turn_id": turn_id}).one_or_none()
+    if row is None:
+        return None
+    return turn_of(row), tuple(map(call_of, connection.execute(statements.ALL_CALLS, {"turn_id": turn_id}).all()))
 
 
 def _step_and_position(run: RunningCall) -> tuple[int, int]:

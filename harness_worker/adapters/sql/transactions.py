@@ -1,4 +1,4 @@
-"""Runs one write transaction: repeats what failed before its commit, never what failed in it."""
+"""Runs one transaction: repeats what failed before its commit, never what failed in it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,26 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         TransientError: The database did not answer. If that happened during the commit, it may have been made:
             who repeats the work must find out from what it reads.
     """
+    return _repeated(engine, _commit, work)
+
+
+def read(reader: Engine, work: Callable[[Connection], T]) -> T:
+    """Run ``work``, which only reads, on a view made by ``reading``; repeated like :func:`write`.
+
+    Raises:
+        TransientError: The database did not answer.
+    """
+    return _repeated(reader, _look, work)
+
+
+def _repeated(engine: Engine, once: Callable[[Engine, Callable[[Connection], T]], T], work: Callable[..., T]) -> T:
     with translated(engine.url):
         try:
-            return _once(engine, work)
+            return once(engine, work)
         except SQLAlchemyError as error:
             if not is_passing(error):
                 raise
-        return _patiently()(_once, engine, work)
+        return _patiently()(once, engine, work)
 
 
 def _patiently() -> Retrying:
@@ -46,7 +59,12 @@ def _patiently() -> Retrying:
     )
 
 
-def _once(engine: Engine, work: Callable[[Connection], T]) -> T:
+def _look(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+def _commit(engine: Engine, work: Callable[[Connection], T]) -> T:
     with engine.connect() as connection, connection.begin() as transaction:
         value = work(connection)
         try:

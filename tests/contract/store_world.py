@@ -1,0 +1,172 @@
+"""What the store's contract suite works with: a store with recorded events, and turns and calls to put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, select, text
+
+from harness_worker.adapters.sql.engine import make_engine, reading
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.effects import Effect
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.ports import Event
+from harness_worker.schema import db_now, turn_events
+from harness_worker.wire import TurnStatus
+
+T = TypeVar("T")
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEvents:
+    """An event sink that keeps what it was sent."""
+
+    sent: list[Event] = field(default_factory=list[Event])
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Keep them."""
+        self.sent.extend(events)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A store on a real database.
+
+    Args:
+        store: Under test.
+        engine: To look beside it.
+        sink: What the store sent.
+    """
+
+    store: SqlTurnStore
+    engine: Engine
+    sink: RecordedEvents
+
+    def queued(self, **changes: Any) -> str:  # noqa: ANN401 - any field's value
+        """Insert a turn and return its id."""
+        turn = new_turn(**changes)
+        self.store.insert_turn(turn)
+        return turn.id
+
+    def change(self, turn_id: str, **changes: Any) -> None:  # noqa: ANN401 - any field's value
+        """Change fields of a turn."""
+        self.store.transact(turn_id, lambda s: Decision(result=None, turn=replace(s.turn, **changes)))
+
+    def put(self, *calls: Call) -> None:
+        """Insert or change calls of one turn."""
+        self.store.transact(calls[0].turn_id, lambda _: Decision(result=None, calls=calls))
+
+    def turn(self, turn_id: str) -> Turn:
+        """The turn as it stands."""
+        return self._loaded(turn_id)[0]
+
+    def calls(self, turn_id: str) -> tuple[Call, ...]:
+        """Its calls."""
+        return self._loaded(turn_id)[1]
+
+    def seqs(self, turn_id: str) -> list[int]:
+        """The numbers of its events."""
+        wanted = select(turn_events.c.seq).where(turn_events.c.turn_id == turn_id).order_by(turn_events.c.seq)
+        with reading(self.engine).connect() as connection:
+            return list(connection.scalars(wanted))
+
+    def now(self) -> float:
+        """The database's time."""
+        with reading(self.engine).connect() as connection:
+            return connection.execute(select(db_now())).scalar_one()
+
+    @contextmanager
+    def locked(self, statement: Any) -> Generator[Connection]:  # noqa: ANN401 - any statement
+        """Hold the locks of ``statement`` in a transaction of another connection."""
+        with self.engine.connect() as connection:
+            connection.execute(statement)
+            yield connection
+            connection.rollback()
+
+    def _loaded(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]]:
+        loaded = self.store.load(turn_id)
+        assert loaded is not None
+        return loaded
+
+
+def waiters(world: World) -> int:
+    """How many connections wait for a lock."""
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    with reading(world.engine).connect() as connection:
+        return connection.scalar(waiting) or 0
+
+
+def in_threads(count: int, task: Callable[[int], T], *, threads: int = 8) -> list[T]:
+    """The results of ``task(0)`` … ``task(count - 1)``, run by several threads."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(task, range(count)))
+
+
+@contextmanager
+def world_of(database_url: str) -> Generator[World]:
+    """A store on that database, its connections closed at the end."""
+    engine = make_engine(database_url)
+    sink = RecordedEvents()
+    yield World(store=SqlTurnStore(engine, sink), engine=engine, sink=sink)
+    engine.dispose()
+
+
+def new_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """A turn about to be queued, with an id of its own."""
+    turn = Turn(
+        id=f"turn-{next(_numbers)}",
+        tenant="default",
+        session_id="session",
+        agent="support",
+        status=TurnStatus.QUEUED,
+        input="Where is my order?",
+        priority="interactive",
+        budget=BudgetLimits(),
+    )
+    return replace(turn, **changes)
+
+
+def new_call(turn_id: str, position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A planned write of step 0."""
+    call = Call(
+        turn_id=turn_id,
+        step=0,
+        position=position,
+        tool_use_id=f"toolu_{position}",
+        tool="cancel_order",
+        effect=Effect.LOCAL_WRITE,
+        arguments={"order_id": "W1"},
+        wave=position,
+        retry_safe=False,
+        timeout_s=10.0,
+        queue="tools",
+        idempotency_key=f"{turn_id}/0.{position}",
+    )
+    return replace(call, **changes)
+
+
+def running(turn_id: str, position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A write that runs as attempt 1 of ``host/7``, its lease over long ago."""
+    fields = {"status": CallStatus.RUNNING, "runner": "host/7", "lease_until": 1.0}
+    return new_call(turn_id, position, **{**fields, **changes})
+
+
+def one_event(_snapshot: Snapshot) -> Decision[None]:
+    """A decision that only adds an event."""
+    return Decision(result=None, events=(EventDraft(type="step.started", data={}),))
+
+
+def deciding(decision: Decision[Any]) -> Callable[[Snapshot], Decision[Any]]:
+    """A rule that always decides the same."""
+    return lambda _: decision

@@ -1,0 +1,261 @@
+"""The contract of ``TurnStore``: one suite, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import select
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message
+from harness_worker.schema import artifacts, turn_events, turns
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import TurnStatus
+from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, waiters, world_of
+
+DENIED: ToolOutcome = ToolDenied(call_id="0.0", tool_name="x", reason=DenialReason.NOT_RUN, details="stopped")
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str) -> Iterator[World]:
+    """A store on Postgres, for what only row locks can show."""
+    with world_of(postgres_url) as world:
+        yield world
+
+
+# --- a new turn -----------------------------------------------------------------------------------------------------
+
+
+def test_insert_turn_takes_its_times_from_the_database(world: World):
+    """Created now, to be looked at now, and due when the budget's time is over."""
+    before = world.now()
+    turn_id = world.queued(deadline_at=5.0, budget=BudgetLimits(timeout_s=30))
+    turn = world.turn(turn_id)
+    assert before - 0.002 <= turn.created_at <= world.now() + 0.002
+    assert turn.wake_at == turn.created_at
+    assert turn.deadline_at == turn.created_at + 30
+
+
+def test_insert_turn_adds_its_message_and_its_first_event(world: World):
+    """The user's words are message 0 and ``turn.queued`` is event 1, in the same commit."""
+    turn_id = world.queued(input="Grüße, 世界 🎉", metadata={"k": "v"}, parallel=False, skill_context="s")
+    turn = world.turn(turn_id)
+    assert world.store.history(turn_id) == (Message(position=0, role="user", content="Grüße, 世界 🎉"),)
+    assert (turn.message_count, turn.last_seq, turn.input) == (1, 1, "Grüße, 世界 🎉")
+    assert [(event.seq, event.type, event.at) for event in world.sink.sent] == [(1, "turn.queued", turn.created_at)]
+    assert world.sink.sent[0].data == {"agent": "support", "session_id": "session"}
+    assert (turn.metadata, turn.parallel, turn.skill_context) == ({"k": "v"}, False, "s")
+
+
+def test_insert_turn_repeated_changes_nothing(world: World):
+    """Who does not know whether its commit was made may insert again."""
+    turn = new_turn()
+    world.store.insert_turn(turn)
+    world.store.insert_turn(replace(turn, input="other"))
+    assert world.turn(turn.id).input == turn.input
+    assert world.seqs(turn.id) == [1]
+    assert len(world.sink.sent) == 1
+
+
+def test_load_of_no_turn_is_none(world: World):
+    """An id that nobody gave has no turn, no history, and nothing to transact on."""
+    assert world.store.load("nobody") is None
+    assert world.store.history("nobody") == ()
+    assert world.store.transact("nobody", one_event) is None
+
+
+def test_insert_turn_replaces_what_text_cannot_hold(world: World):
+    """U+0000 and lone surrogates become U+FFFD on both databases alike."""
+    assert world.turn(world.queued(input="a\x00b\ud800c")).input == "a\ufffdb\ufffdc"
+
+
+# --- transact -------------------------------------------------------------------------------------------------------
+
+
+def test_transact_that_raises_changes_nothing(world: World):
+    """What the rule raises comes out, and neither rows nor events stay."""
+    turn_id = world.queued()
+    before, sent = world.store.load(turn_id), list(world.sink.sent)
+
+    def refuse(_: Snapshot) -> Decision[None]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        world.store.transact(turn_id, refuse)
+    assert world.store.load(turn_id) == before
+    assert world.sink.sent == sent
+    assert world.store.transact(turn_id, deciding(Decision(result=7))) == 7
+
+
+def test_transact_writes_all_or_nothing(world: World):
+    """A row the database refuses takes the whole decision back, its events too."""
+    turn_id = world.queued()
+    before = world.store.load(turn_id)
+    good, bad = new_call(turn_id, 0), new_call("no-such-turn", 1)
+    decision = Decision(result=None, calls=(good, bad), events=(EventDraft(type="wave.started", data={}),))
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
+        world.store.transact(turn_id, deciding(decision))
+    assert world.store.load(turn_id) == before
+    assert world.seqs(turn_id) == [1]
+    assert len(world.sink.sent) == 1
+
+
+def test_transact_appends_messages_and_events_after_the_last(world: World):
+    """Positions and numbers go on without a gap, whether or not the rule changes the turn."""
+    turn_id = world.queued()
+    message = Message(role="assistant", content=[{"type": "text", "text": "né"}])
+    drafts = (EventDraft(type="a", data={"n": 1}), EventDraft(type="b", data={}))
+    world.store.transact(turn_id, deciding(Decision(result=None, messages=(message, message), events=drafts)))
+    world.store.transact(
+        turn_id, lambda s: Decision(result=None, turn=replace(s.turn, step=1), messages=(message,), events=drafts)
+    )
+    turn = world.turn(turn_id)
+    assert [m.position for m in world.store.history(turn_id)] == [0, 1, 2, 3]
+    assert world.store.history(turn_id)[3].content == [{"type": "text", "text": "né"}]
+    assert world.seqs(turn_id) == [1, 2, 3, 4, 5]
+    assert (turn.last_seq, turn.message_count, turn.step) == (5, 4, 1)
+
+
+def test_transact_sends_its_events_as_they_stand(world: World):
+    """What watchers get is what the table holds, numbers and times included; and only once it is committed."""
+    turn_id = world.queued()
+    world.store.transact(turn_id, one_event)
+    wanted = select(turn_events.c.seq, turn_events.c.type, turn_events.c.at).where(turn_events.c.turn_id == turn_id)
+    with world.engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(wanted.order_by(turn_events.c.seq))]
+    assert [(event.seq, event.type, event.at) for event in world.sink.sent] == rows
+
+
+def test_transact_gives_uncollected_calls_and_those_of_the_latest_step(world: World):
+    """A snapshot has what may still change and what the model asked for last, in order."""
+    turn_id = world.queued()
+    old = [new_call(turn_id, position, collected=position != 1) for position in range(3)]
+    latest = [new_call(turn_id, position, step=1, collected=True) for position in (1, 0)]
+    world.put(*latest, *old)
+    world.change(turn_id, step=2)
+    seen = world.store.transact(turn_id, lambda s: Decision(result=[call.call_id for call in s.calls]))
+    assert seen == ["0.1", "1.0", "1.1"]
+    assert [call.call_id for call in world.calls(turn_id)] == ["0.0", "0.1", "0.2", "1.0", "1.1"]
+
+
+def test_transact_changes_only_the_calls_that_differ(world: World):
+    """Several calls changed in different fields at once, and one left as it is."""
+    turn_id = world.queued()
+    world.put(*(new_call(turn_id, position) for position in range(4)))
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        a, b, c, d = snapshot.calls
+        ended = {"status": CallStatus.ENDED, "outcome": DENIED, "finished_at": snapshot.now}
+        changed = (replace(a, **ended), replace(b, **ended), replace(c, attempt=2), d, new_call(turn_id, 4))
+        return Decision(result=None, calls=changed)
+
+    world.store.transact(turn_id, decide)
+    calls = world.calls(turn_id)
+    assert [call.status for call in calls] == [CallStatus.ENDED] * 2 + [CallStatus.PLANNED] * 3
+    assert [call.outcome for call in calls] == [DENIED, DENIED, None, None, None]
+    assert [call.attempt for call in calls] == [1, 1, 2, 1, 1]
+
+
+def test_transact_writes_nothing_it_did_not_decide(world: World):
+    """A lease that a heartbeat prolongs and a rule that does not touch it do not undo each other."""
+    turn_id = world.queued()
+    now = world.now()
+    world.change(turn_id, owner="w1", fence=1, lease_until=now, visit_deadline=now + 900)
+    held = world.turn(turn_id).lease_until
+
+    world.store.beat_turn(turn_id, "w1", 1, 60.0)
+    world.store.transact(turn_id, lambda s: Decision(result=None, turn=replace(s.turn, wakes=s.turn.wakes + 1)))
+    turn = world.turn(turn_id)
+    assert turn.wakes == 1
+    assert turn.lease_until != held
+
+
+def test_transact_adds_the_artifacts_of_a_decision(world: World):
+    """An artifact's row stands with the outcome that refers to it; repeated, it is kept once."""
+    turn_id = world.queued()
+    artifact = Artifact(
+        id="art_1", tenant="t", session_id="s", turn_id=turn_id, call_id="0.0", url="file:///a", size_bytes=2**40,
+        summary="…", ttl_s=60.0,
+    )  # fmt: skip
+    for _ in range(2):
+        world.store.transact(turn_id, deciding(Decision(result=None, artifacts=(artifact,))))
+    with world.engine.connect() as connection:
+        (row,) = connection.execute(select(artifacts)).mappings()
+    assert row["expires_at"] == row["created_at"] + 60.0
+    assert (row["id"], row["size_bytes"], row["url"]) == ("art_1", 2**40, "file:///a")
+
+
+def test_transact_reads_its_time_after_the_lock(postgres_world: World):
+    """Times never run backwards from one commit to the next, however long the wait for the lock was."""
+    world = postgres_world
+    turn_id = world.queued()
+    with ThreadPoolExecutor(1) as pool:
+        with world.locked(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)):
+            waiting = pool.submit(world.store.transact, turn_id, lambda s: Decision(result=s.now))
+            wait_until(lambda: waiters(world) == 1, "the transaction to wait for the lock")
+            released_at = world.now()
+        assert (waiting.result() or 0.0) >= released_at
+
+
+def test_transact_of_one_turn_is_serial(world: World):
+    """Two dozen increments by many threads are all counted: nobody decides on what another is changing."""
+    turn_id = world.queued()
+    inside = threading.Lock()
+
+    def increment(snapshot: Snapshot) -> Decision[None]:
+        assert inside.acquire(blocking=False)
+        try:
+            return Decision(result=None, turn=replace(snapshot.turn, wakes=snapshot.turn.wakes + 1))
+        finally:
+            inside.release()
+
+    in_threads(24, lambda _: world.store.transact(turn_id, increment))
+    assert world.turn(turn_id).wakes == 24
+
+
+def test_transact_numbers_events_without_gaps_under_threads(world: World):
+    """Eight threads, two turns, ten events each: 1, 2, 3 … on each, as sent and as stored."""
+    ids = [world.queued(), world.queued()]
+    in_threads(80, lambda n: world.store.transact(ids[n % 2], one_event))
+    for turn_id in ids:
+        assert world.seqs(turn_id) == list(range(1, 42))
+        assert sorted(event.seq for event in world.sink.sent if event.turn_id == turn_id) == list(range(1, 42))
+        assert world.turn(turn_id).last_seq == 41
+
+
+def test_transact_sees_calls_another_transaction_added_meanwhile(world: World):
+    """Who waited for the lock is shown all that was committed before it got it, the calls too."""
+    turn_id = world.queued()
+
+    def add(snapshot: Snapshot) -> Decision[int]:
+        found = len(snapshot.calls)
+        added: Call = new_call(turn_id, found)
+        return Decision(result=found, calls=(added,))
+
+    found = in_threads(12, lambda _: world.store.transact(turn_id, add))
+    assert sorted(n for n in found if n is not None) == list(range(12))
+
+
+def test_transact_keeps_usage_and_budget(world: World):
+    """Limits and usage come back as they were, ``None`` and fractions included."""
+    budget = BudgetLimits(max_steps=0, max_tokens=None, max_dollars=0.1, timeout_s=0.25)
+    turn_id = world.queued(budget=budget)
+    used = Usage(input_tokens=2**40, dollars=0.1 + 0.2, steps=3)
+    world.change(turn_id, used=used, status=TurnStatus.RUNNING, error={"code": "c", "message": "m"})
+    turn = world.turn(turn_id)
+    assert (turn.budget, turn.used, turn.error) == (budget, used, {"code": "c", "message": "m"})
+    world.change(turn_id, error=None)
+    assert world.turn(turn_id).error is None

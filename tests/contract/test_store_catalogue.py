@@ -1,0 +1,85 @@
+"""The contract of ``TurnStore``, on the catalogue that workers publish. On SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.core.effects import Effect
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
+from harness_worker.schema import agents
+from tests.contract.store_world import World, in_threads, world_of
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+def tool(name: str, effect: Effect | None) -> ToolSpec:
+    """A registered tool."""
+
+    def invoke(arguments: Arguments, ctx: RunContext) -> object:
+        return arguments, ctx
+
+    return ToolSpec(
+        name=name, description=f"Does {name}.", schema={"type": "object"}, effect=effect, idempotent=False,
+        retry_safe=False, timeout_s=10.0, queue="tools", approval="never", lock=None,
+        bind=lambda given: BoundArguments(values=given), keys=lambda _: None, invoke=invoke,
+    )  # fmt: skip
+
+
+def agent(name: str, *tools: ToolSpec, model: str = "m", **fields: Any) -> AgentSpec:  # noqa: ANN401 - any field
+    """A registered agent."""
+    return AgentSpec(name=name, model=model, system="s", tools=tools, **fields)
+
+
+def published(world: World) -> dict[str, dict[str, Any]]:
+    """The catalogue by agent."""
+    with reading(world.engine).connect() as connection:
+        return {row["name"]: dict(row) for row in connection.execute(select(agents)).mappings()}
+
+
+def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
+    """Tools with their schemas, and a budget in which nothing is left to a default."""
+    read, unknown = tool("get_order", Effect.READ_ONLY), tool("anything", None)
+    world.store.publish_catalogue("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
+    row = published(world)["support"]
+    assert row["tools"] == [
+        {"name": "get_order", "description": "Does get_order.", "effect": "READ_ONLY", "schema": {"type": "object"}},
+        {"name": "anything", "description": "Does anything.", "effect": None, "schema": {"type": "object"}},
+    ]
+    assert row["budget"] == {
+        "max_steps": 0, "max_tool_calls": 6, "max_reflections": 4, "max_tokens": None, "max_dollars": 1.0,
+        "timeout_s": 60.0,
+    }  # fmt: skip
+    assert (row["app"], row["model"], row["parallel"]) == ("shop:registry", "m", True)
+    assert row["published_at"] == pytest.approx(world.now(), abs=5)
+
+
+def test_publish_catalogue_replaces_what_its_app_published(world: World):
+    """Changed agents change, missing ones go, other apps' stay."""
+    world.store.publish_catalogue("one", [agent("a"), agent("b")])
+    world.store.publish_catalogue("two", [agent("c")])
+    world.store.publish_catalogue("one", [agent("b", model="new"), agent("d")])
+    assert {name: row["model"] for name, row in published(world).items()} == {"b": "new", "c": "m", "d": "m"}
+    world.store.publish_catalogue("one", [])
+    assert list(published(world)) == ["c"]
+
+
+def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
+    """A fleet that starts together publishes the same, in whatever order, without an error."""
+    names = ["a", "b", "c", "d"]
+
+    def publish(n: int) -> None:
+        world.store.publish_catalogue("one", [agent(name) for name in names[n % 4 :] + names[: n % 4]])
+
+    in_threads(16, publish)
+    assert sorted(published(world)) == names

@@ -1,0 +1,233 @@
+"""The contract of ``TurnStore``, under faults and crowds: what heals, what is said, what is never lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text
+
+from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.records import EventDraft
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.schema import tool_calls, turns
+from harness_worker.testing.waiting import wait_until
+from tests.contract.store_world import RecordedEvents, World, new_call, new_turn, one_event, waiters, world_of
+
+PROCESSES, TRANSACTIONS = 4, 200
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str) -> Iterator[World]:
+    """A store on Postgres."""
+    with world_of(postgres_url) as world:
+        yield world
+
+
+def count_up(database_url: str, turn_id: str) -> None:
+    """One process of the crowd: count, with an event each."""
+
+    def increment(snapshot: Snapshot) -> Decision[None]:
+        turn = replace(snapshot.turn, wakes=snapshot.turn.wakes + 1)
+        return Decision(result=None, turn=turn, events=(EventDraft(type="e", data={}),))
+
+    with world_of(database_url) as world:
+        for _ in range(TRANSACTIONS):
+            world.store.transact(turn_id, increment)
+
+
+def test_transact_by_many_processes_loses_none_and_errs_none(world: World, database_url: str):
+    """Four processes, two hundred transactions each, one turn: all are counted, no number is missing."""
+    turn_id = world.queued()
+    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(count_up, [database_url] * PROCESSES, [turn_id] * PROCESSES))
+    total = PROCESSES * TRANSACTIONS
+    assert world.turn(turn_id).wakes == total
+    assert world.seqs(turn_id) == list(range(1, total + 2))
+
+
+def end_backends(postgres_url: str) -> None:
+    """What a restart of Postgres does to everybody's connections."""
+    engine = make_engine(postgres_url)
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = "
+    with engine.begin() as connection:
+        connection.execute(text(others + "current_database()"))
+    engine.dispose()
+
+
+def test_store_heals_after_its_connections_ended(postgres_world: World, postgres_url: str):
+    """Between transactions a restart of Postgres is not noticed, by none of several connections."""
+    world = postgres_world
+    turn_id = world.queued()
+    for method in (
+        lambda: world.store.transact(turn_id, one_event),
+        lambda: world.store.load(turn_id),
+        lambda: world.store.history(turn_id),
+        lambda: world.store.overdue(1, 60.0),
+        lambda: world.store.beat_turn(turn_id, "w", 1, 6.0),
+    ):
+        both = [world.engine.connect(), world.engine.connect()]  # two connections to the pool
+        for connection in both:
+            connection.close()
+        end_backends(postgres_url)
+        method()
+    assert world.seqs(turn_id) == [1, 2]
+
+
+def test_transact_repeats_when_its_connection_ends_before_the_commit(postgres_world: World, postgres_url: str):
+    """Nothing was committed, so it is simply done again, once."""
+    world = postgres_world
+    turn_id = world.queued()
+    seen: list[int] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        seen.append(snapshot.turn.last_seq)
+        if len(seen) == 1:
+            end_backends(postgres_url)
+        return one_event(snapshot)
+
+    world.store.transact(turn_id, decide)
+    assert seen == [1, 1]
+    assert world.seqs(turn_id) == [1, 2]
+
+
+def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world: World):
+    """Nobody can know whether it was made: it is not repeated, and the caller is told to look."""
+    world = postgres_world
+    turn_id = world.queued()
+    sent = len(world.sink.sent)
+    with world.engine.begin() as connection:
+        connection.execute(text(DROP_AT_COMMIT))
+    decided: list[Snapshot] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        decided.append(snapshot)
+        return one_event(snapshot)
+
+    with pytest.raises(TransientError, match="commit"):
+        world.store.transact(turn_id, decide)
+    assert len(decided) == 1
+    assert len(world.sink.sent) == sent
+
+
+DROP_AT_COMMIT = """
+CREATE FUNCTION drop_me() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER drop_at_commit AFTER INSERT ON turn_events DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION drop_me();
+"""
+
+
+def test_transact_repeats_after_a_deadlock(postgres_world: World):
+    """Postgres ends one of two that wait for each other; that one is done again."""
+    world = postgres_world
+    turn_id = world.queued()
+    world.put(new_call(turn_id))
+    decided: list[Snapshot] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        decided.append(snapshot)
+        return one_event(snapshot)
+
+    with ThreadPoolExecutor(1) as pool, world.engine.connect() as other:
+        other.execute(text("SET deadlock_timeout = '20s'"))  # so that ours is the one to be ended
+        other.execute(select(tool_calls.c.position).with_for_update(key_share=True))
+        transact = pool.submit(world.store.transact, turn_id, decide)
+        wait_until(lambda: waiters(world) == 1, "the transaction to hold the turn and wait for the call")
+        other.execute(select(turns.c.id).with_for_update(key_share=True))
+        assert decided == []
+        other.rollback()
+        transact.result()
+        other.invalidate()
+    assert len(decided) == 1
+    assert world.seqs(turn_id) == [1, 2]
+
+
+def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: World, postgres_url: str):
+    """Postgres ends the transaction of a process that stands still with the turn locked; who waits gets in."""
+    world = postgres_world
+    turn_id = world.queued()
+    stopped = make_engine(postgres_url, timeouts=Timeouts(idle_s=0.5))
+    with stopped.connect() as connection:
+        connection.execute(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True))
+        world.store.transact(turn_id, one_event)
+        connection.invalidate()
+    stopped.dispose()
+    assert world.seqs(turn_id) == [1, 2]
+
+
+def test_store_of_an_unreachable_database_is_transient_and_hides_the_password():
+    """Nobody listens: worth trying again, said in one line that is safe to show."""
+    engine = make_engine("postgres://someone:s3cret@127.0.0.1:1/none")
+    store = SqlTurnStore(engine, RecordedEvents())
+    for method in (lambda: store.load("t"), lambda: store.transact("t", one_event), lambda: store.overdue(1, 1.0)):
+        with pytest.raises(TransientError, match=r"someone:\*\*\*@127.0.0.1:1/none") as raised:
+            method()
+        assert "s3cret" not in str(raised.value)
+        assert "\n" not in str(raised.value)
+    engine.dispose()
+
+
+def test_store_without_a_free_connection_is_transient(database_url: str):
+    """A pool that is used up is a database that did not answer in time."""
+    engine = make_engine(database_url, timeouts=Timeouts(checkout_s=0.05), pool_size=1)
+    store = SqlTurnStore(engine, RecordedEvents())
+    held = [engine.connect(), engine.connect()]
+    with pytest.raises(TransientError):
+        store.load("t")
+    for connection in held:
+        connection.close()
+    assert store.load("t") is None
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_store_of_an_unmigrated_database_says_what_to_do(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
+    """No tables: a matter of configuration, and the message names the command."""
+    url = f"sqlite:///{tmp_path}/empty.db"
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_server").create_database()
+    engine = make_engine(url)
+    store = SqlTurnStore(engine, RecordedEvents())
+    for method in (lambda: store.load("t"), lambda: store.insert_turn(new_turn())):
+        with pytest.raises(ConfigError, match="harness migrate"):
+            method()
+    engine.dispose()
+
+
+def test_dispose_inherited_gives_a_forked_child_connections_of_its_own(world: World):
+    """The child's work and its exit leave the parent's connections as they were."""
+    turn_id = world.queued()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        dispose_inherited(world.engine)
+        world.store.transact(turn_id, one_event)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    world.store.transact(turn_id, one_event)
+    assert world.seqs(turn_id) == [1, 2, 3]
+
+
+def test_sqlite_reads_while_another_writes(sqlite_url: str):
+    """A reader neither waits for the writer nor stops it."""
+    with world_of(sqlite_url) as world:
+        turn_id = world.queued()
+        with world.locked(text("UPDATE turns SET wakes = 9")):
+            assert world.turn(turn_id).wakes == 0
+            assert world.store.history(turn_id)

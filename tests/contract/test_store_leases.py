@@ -1,0 +1,195 @@
+"""The contract of ``TurnStore``, on leases: heartbeats, losses, and what is overdue. On SQLite and on Postgres."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import select
+
+from harness_worker.core.records import CallStatus
+from harness_worker.ports import RunningCall
+from harness_worker.schema import tool_calls, turns
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from tests.contract.store_world import World, running, world_of
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str) -> Iterator[World]:
+    """A store on Postgres, for what only row locks can show."""
+    with world_of(postgres_url) as world:
+        yield world
+
+
+def run_of(turn_id: str, position: int = 0, attempt: int = 1, runner: str = "host/7") -> RunningCall:
+    """The run that ``running`` makes."""
+    return RunningCall(turn_id=turn_id, call_id=f"0.{position}", attempt=attempt, runner=runner)
+
+
+def visited(world: World, *, longest_s: float = 900.0) -> str:
+    """A turn that ``w1`` holds with fence 3, its lease over."""
+    turn_id = world.queued()
+    now = world.now()
+    world.change(
+        turn_id, status=TurnStatus.RUNNING, owner="w1", fence=3, lease_until=now - 1, visit_deadline=now + longest_s
+    )
+    return turn_id
+
+
+def lease_of(world: World, turn_id: str) -> float:
+    """A turn's lease, in seconds from now."""
+    lease = world.turn(turn_id).lease_until
+    assert lease is not None
+    return lease - world.now()
+
+
+def call_leases(world: World, turn_id: str) -> list[float]:
+    """The leases of a turn's calls, in seconds from now, rounded."""
+    now = world.now()
+    return [round((call.lease_until or 0.0) - now) for call in world.calls(turn_id)]
+
+
+def test_beat_turn_prolongs_the_lease(world: World):
+    """The holder's beat counts from the database's now, and leaves the version alone."""
+    turn_id = visited(world)
+    before = world.turn(turn_id).version
+    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    assert lease_of(world, turn_id) == pytest.approx(60, abs=5)
+    assert world.turn(turn_id).version == before
+
+
+def test_beat_turn_never_passes_the_visit_deadline(world: World):
+    """A hung visit is not kept alive by the heartbeat of its worker."""
+    turn_id = visited(world, longest_s=2.0)
+    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    turn = world.turn(turn_id)
+    assert turn.lease_until == turn.visit_deadline
+
+
+@pytest.mark.parametrize(("owner", "fence"), [("w2", 3), ("w1", 2), ("w1", 4)])
+def test_beat_turn_of_another_holder_is_ignored(world: World, owner: str, fence: int):
+    """Only the owner with today's fence prolongs."""
+    turn_id = visited(world)
+    world.store.beat_turn(turn_id, owner, fence, 60.0)
+    assert lease_of(world, turn_id) < 0
+
+
+@pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
+def test_beat_turn_of_a_finished_turn_is_ignored(world: World, status: TurnStatus):
+    """Nothing about a finished turn changes."""
+    turn_id = visited(world)
+    world.change(turn_id, status=status)
+    before = world.turn(turn_id)
+    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    assert world.turn(turn_id) == before
+
+
+def test_beat_calls_prolongs_running_writes_only(world: World):
+    """Of many runs of several turns those count that really run, as that attempt, in that process."""
+    a, b = world.queued(), world.queued()
+    world.put(running(a, 0), running(a, 1, attempt=2), running(a, 2, status=CallStatus.ENDED), running(a, 3))
+    world.put(running(b, 0, runner="host/8"), running(b, 1))
+    runs = [run_of(a, 0), run_of(a, 1), run_of(a, 2), run_of(b, 0), run_of(b, 1), run_of("gone", 0)]
+    world.store.beat_calls(runs, 3_000.0)
+    assert [lease > 2_000 for lease in call_leases(world, a)] == [True, False, False, False]
+    assert [lease > 2_000 for lease in call_leases(world, b)] == [False, True]
+    world.store.beat_calls([], 3_000.0)
+
+
+def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World):
+    """A row that another transaction holds is skipped, the others are prolonged, and nobody waits."""
+    world = postgres_world
+    turn_id = world.queued()
+    world.put(running(turn_id, 0), running(turn_id, 1))
+    held = select(tool_calls.c.position).where(tool_calls.c.position == 0).with_for_update(key_share=True)
+    with world.locked(held):
+        started = time.monotonic()
+        world.store.beat_calls([run_of(turn_id, 0), run_of(turn_id, 1)], 3_000.0)
+        took_s = time.monotonic() - started
+        assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [False, True]
+    assert took_s < 1.0
+    world.store.beat_calls([run_of(turn_id, 0)], 3_000.0)
+    assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [True, True]
+
+
+def test_beat_turn_leaves_a_locked_turn_and_returns_at_once(postgres_world: World):
+    """Locked is not lost: the next beat prolongs."""
+    world = postgres_world
+    turn_id = visited(world)
+    held = select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)
+    with world.locked(held):
+        started = time.monotonic()
+        world.store.beat_turn(turn_id, "w1", 3, 60.0)
+        assert time.monotonic() - started < 1.0
+    assert lease_of(world, turn_id) < 0
+
+
+def test_lose_call_ends_the_lease_of_that_run(world: World):
+    """The lease is over now; another attempt or another process of it is not touched."""
+    turn_id = world.queued()
+    future = world.now() + 900
+    world.put(*(running(turn_id, position, lease_until=future) for position in range(4)))
+    world.put(running(turn_id, 3, status=CallStatus.ENDED, lease_until=future))
+    world.store.lose_call(run_of(turn_id, 0))
+    world.store.lose_call(run_of(turn_id, 1, attempt=2))
+    world.store.lose_call(run_of(turn_id, 2, runner="host/8"))
+    world.store.lose_call(run_of(turn_id, 3))
+    assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False]
+
+
+def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
+    """Who took them has the backoff's time before another is asked to look."""
+    now = world.now()
+    ids = [world.queued(priority=priority) for priority in ("interactive", "batch", "interactive")]
+    for turn_id, late_s in zip(ids, (10, 30, 20), strict=True):
+        world.change(turn_id, wake_at=now - late_s)
+    assert world.store.overdue(2, 60.0) == [(ids[1], "batch"), (ids[2], "interactive")]
+    assert world.store.overdue(9, 60.0) == [(ids[0], "interactive")]
+    assert world.store.overdue(9, 60.0) == []
+    assert (world.turn(ids[1]).wake_at or 0) == pytest.approx(now + 60, abs=5)
+
+
+def test_overdue_leaves_turns_that_need_no_look(world: World):
+    """Finished, held under a live lease, not due yet, never due: none of them."""
+    now = world.now()
+    held, later, never, over, lapsed, released = (world.queued() for _ in range(6))
+    world.change(held, owner="w", lease_until=now + 900, wake_at=now - 1)
+    world.change(later, wake_at=now + 900)
+    world.change(never, wake_at=None)
+    world.change(over, status=TurnStatus.COMPLETED, wake_at=now - 1)
+    world.change(lapsed, owner="w", lease_until=now - 1, wake_at=now - 2)
+    world.change(released, owner=None, lease_until=now + 900, wake_at=now - 1)
+    assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [lapsed, released]
+
+
+def test_overdue_never_gives_a_turn_to_two_callers(world: World):
+    """Four callers share forty turns; each comes out once."""
+    ids = [world.queued() for _ in range(40)]
+
+    def take(_: int) -> list[tuple[str, str]]:
+        return [taken for _ in range(4) for taken in world.store.overdue(5, 600.0)]
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = [turn_id for part in pool.map(take, range(4)) for turn_id, _ in part]
+    taken += [turn_id for turn_id, _ in world.store.overdue(100, 600.0)]
+    assert sorted(taken) == sorted(ids)
+
+
+def test_overdue_skips_locked_turns(postgres_world: World):
+    """A turn that somebody works on needs no look, and the others do not wait for it."""
+    world = postgres_world
+    a, b = world.queued(), world.queued()
+    with world.locked(select(turns.c.id).where(turns.c.id == a).with_for_update(key_share=True)):
+        started = time.monotonic()
+        assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [b]
+        assert time.monotonic() - started < 1.0
+    assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [a]

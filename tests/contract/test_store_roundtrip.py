@@ -1,0 +1,145 @@
+"""The contract of ``TurnStore``, on values: whatever a rule decides comes back as it was. On SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness_worker.core.budget import Usage
+from harness_worker.core.decisions import Decision
+from harness_worker.core.effects import Effect
+from harness_worker.core.outcomes import (
+    DenialReason,
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolTimeout,
+)
+from harness_worker.core.records import CallStatus, EventDraft, Message
+from harness_worker.wire import StopReason, TurnStatus
+from tests.contract.store_world import World, new_call, world_of
+
+TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=200)
+SHORT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
+TIME = st.none() | st.floats(1e9, 4e9) | st.sampled_from([1_763_766_000.123456, 1_763_766_000.000001])
+BIG = st.integers(0, 2**63 - 1)
+SMALL = st.integers(0, 2**31 - 1)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+JSON_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**200), 2**200) | NUMBER | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(st.text(max_size=8), JSON_VALUE, max_size=3)
+COMMON = {"call_id": st.just("0.0"), "tool_name": SHORT}
+OUTCOME = st.one_of(
+    st.builds(ToolExecutionResult, **COMMON, output=TEXT, elapsed_ms=NUMBER, was_coerced=st.booleans()),
+    st.builds(ToolTimeout, **COMMON, deadline_s=NUMBER, elapsed_ms=NUMBER, retryable=st.booleans()),
+    st.builds(ToolFailure, **COMMON, error=TEXT, retryable=st.booleans(), elapsed_ms=NUMBER),
+    st.builds(ToolDenied, **COMMON, reason=st.sampled_from(DenialReason), details=TEXT),
+    st.builds(
+        ToolArtifactReference,
+        **COMMON,
+        artifact_id=SHORT,
+        summary=TEXT,
+        url=SHORT,
+        size_bytes=BIG,
+        elapsed_ms=NUMBER,
+    ),
+)
+TURN_CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(TurnStatus),
+        "stop_reason": st.none() | st.sampled_from(StopReason),
+        "metadata": st.dictionaries(TEXT, TEXT, max_size=3),
+        "parallel": st.none() | st.booleans(),
+        "system_prompt_override": st.none() | TEXT,
+        "output_text": TEXT,
+        "error": st.none() | st.fixed_dictionaries({"code": TEXT, "message": TEXT}),
+        "used": st.builds(Usage, input_tokens=st.integers(0, 2**70), dollars=NUMBER, steps=SMALL),
+        "step": SMALL,
+        "cancel_requested": st.booleans(),
+        "fence": BIG,
+        "owner": st.none() | SHORT,
+        "lease_until": TIME,
+        "visit_deadline": TIME,
+        "wake_at": TIME,
+        "wakes": BIG,
+        "looks": SMALL,
+        "version": BIG,
+        "started_at": TIME,
+        "finished_at": TIME,
+    },
+)
+CALL_CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "tool": TEXT,
+        "effect": st.none() | st.sampled_from(Effect),
+        "arguments": OBJECT,
+        "status": st.sampled_from(CallStatus),
+        "attempt": SMALL,
+        "lease_until": TIME,
+        "runner": st.none() | SHORT,
+        "deadline_at": TIME,
+        "outcome": st.none() | OUTCOME,
+        "worker": st.none() | SHORT,
+        "retry_safe": st.booleans(),
+        "timeout_s": NUMBER,
+        "started_at": TIME,
+        "finished_at": TIME,
+    },
+)
+A_FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@A_FEW
+@given(first=TURN_CHANGES, second=TURN_CHANGES)
+def test_transact_keeps_every_changed_field_of_a_turn(world: World, first: dict[str, Any], second: dict[str, Any]):
+    """Any fields to any values, twice: the turn read back is the turn decided, and all others are as before."""
+    turn_id = world.queued()
+    expected = replace(replace(world.turn(turn_id), **first), **second)
+    world.change(turn_id, **first)
+    world.change(turn_id, **second)
+    assert world.turn(turn_id) == expected
+    assert world.store.transact(turn_id, lambda s: Decision(result=s.turn)) == expected
+
+
+@A_FEW
+@given(changes=st.lists(CALL_CHANGES, min_size=1, max_size=4))
+def test_transact_keeps_every_changed_field_of_calls(world: World, changes: list[dict[str, Any]]):
+    """Any fields of several calls at once, outcomes of all five kinds among them."""
+    turn_id = world.queued()
+    world.put(*(new_call(turn_id, position) for position in range(len(changes))))
+    expected = tuple(replace(new_call(turn_id, position), **change) for position, change in enumerate(changes))
+    world.put(*expected)
+    assert world.calls(turn_id) == expected
+    assert world.store.transact(turn_id, lambda s: Decision(result=s.calls)) == expected
+
+
+@A_FEW
+@given(changes=CALL_CHANGES, content=JSON_VALUE, data=OBJECT)
+def test_transact_keeps_new_rows(world: World, changes: dict[str, Any], content: object, data: dict[str, Any]):
+    """Calls, messages and events that are new, with any JSON in them."""
+    turn_id = world.queued()
+    call = new_call(turn_id, **changes)
+    message = Message(role="assistant", content=content)
+    drafts = (EventDraft(type="model.completed", data=data),)
+    world.store.transact(turn_id, lambda _: Decision(result=None, calls=(call,), messages=(message,), events=drafts))
+    assert world.calls(turn_id) == (call,)
+    assert world.store.history(turn_id)[1].content == content
+    assert world.sink.sent[-1].data == data
