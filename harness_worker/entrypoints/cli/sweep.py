@@ -1,0 +1,142 @@
+"""``harness sweep``: run recorded tasks that nobody here wrote, and hold every turn against a plain replay."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
+from harness_worker.entrypoints.stack import open_stack
+from harness_worker.entrypoints.sweep_runners import HttpRunner
+from harness_worker.entrypoints.view.sweep_progress import SweepProgress
+from harness_worker.errors import ConfigError
+from harness_worker.workloads.base import Half, Workload
+from harness_worker.workloads.catalogue import WORKLOADS, load_workload
+from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
+from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
+
+app = typer.Typer(no_args_is_help=True, help="Run recorded workloads and hold every turn against a plain replay.")
+
+
+class Via(StrEnum):
+    """What works the turns."""
+
+    HTTP = "http"
+    INPROCESS = "inprocess"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackWish:
+    """Which stack to use: a running one, or one of this size (coordinator threads, tool processes)."""
+
+    url: str | None
+    coordinators: int
+    tools: int
+
+
+@app.callback()
+def _group() -> None:  # pyright: ignore[reportUnusedFunction] - makes `sweep run` two words
+    """Run recorded workloads."""
+
+
+@app.command()
+def run(  # noqa: PLR0913 - one parameter an option
+    workload: Annotated[str, typer.Argument(help=f"One of {', '.join(sorted(WORKLOADS))}.", show_default=False)],
+    *,
+    half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
+    concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
+    coordinators: Annotated[int, typer.Option(min=1, help="Coordinator threads of the stack it starts.")] = 2,
+    tools: Annotated[int, typer.Option(min=1, help="Tool processes of the stack it starts.")] = 4,
+    via: Annotated[Via, typer.Option(help="Through HTTP and workers, or in this one process.")] = Via.HTTP,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Where the stack keeps its data; with --url, that stack's. [env: HARNESS_HOME/sweeps/NAME]"),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A running stack on this machine, instead of one of its own.")] = None,
+    effects: Annotated[Path | None, typer.Option(help="Write the effect journal here, a JSON line a row.")] = None,
+    observations: Annotated[Path | None, typer.Option(help="Write each call here, a JSON line a call.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
+) -> None:
+    """Play a workload's recorded actions through the harness and compare with a plain replay.
+
+    Every observation, the effect journal and the final state of each task must equal those of the authors' own
+    environment. With --url, start that stack with the workload's app and the same --home and HARNESS_DATABASE_URL:
+    harness up --home DIR --app harness_worker.workloads.tau2.retail_app:registry
+    Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
+    """
+    settings = _settings(workload, home, url)
+    loaded = load_workload(workload, settings)
+    console = Console(stderr=True, highlight=False)
+    with closing(Sweep(loaded, half, concurrency)) as sweep:
+        stack = StackWish(url=url, coordinators=coordinators, tools=tools)
+        with (
+            _runner(loaded, settings, via, stack, console) as runner,
+            SweepProgress(console, SystemClock(), loaded.name, len(sweep.tasks)) as progress,
+        ):
+            result = sweep.run(runner, progress)
+    _write(result, effects, observations)
+    _print(result, console, as_json=as_json)
+    raise typer.Exit(0 if result.passed else 1)
+
+
+def _settings(workload: str, home: Path | None, url: str | None) -> Settings:
+    settings = load_settings(home=home)
+    if home is None and url is None:
+        return load_settings(home=settings.home / "sweeps" / workload)
+    return settings
+
+
+@contextmanager
+def _runner(
+    workload: Workload, settings: Settings, via: Via, wish: StackWish, console: Console
+) -> Generator[TurnRunner]:
+    if via is Via.INPROCESS:
+        raise ConfigError("--via inprocess: the engine in one process is not there yet; use --via http")
+    with _gateway(workload, settings, wish, console) as url, GatewayClient(url) as client:
+        if not client.ready():
+            raise StackUnreachable(f"the stack at {url} is not ready: GET {url}/readyz says why")
+        yield HttpRunner(client, SystemClock())
+
+
+@contextmanager
+def _gateway(workload: Workload, settings: Settings, wish: StackWish, console: Console) -> Generator[str]:
+    if wish.url is not None:
+        yield wish.url
+        return
+    console.print(f"starting a stack in {settings.home} …", markup=False)
+    environment = {"HARNESS_HOME": str(settings.home.expanduser().absolute())}
+    with open_stack(
+        home=settings.home, app=workload.app, coordinators=wish.coordinators, tools=wish.tools, env=environment
+    ) as stack:
+        yield stack.gateway_url
+        console.print("stopping the stack …")
+
+
+def _write(result: SweepResult, effects: Path | None, observations: Path | None) -> None:
+    if effects is not None:
+        write_lines(effects, effect_lines(result))
+    if observations is not None:
+        write_lines(observations, observation_lines(result))
+
+
+def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(summary(result), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+        return
+    Console().print(table(result))
+    for failure in summary(result)["failures"]:
+        console.print(f"task {failure['task']} (turn {failure['turn']}):", markup=False)
+        for why in failure["why"]:
+            console.print(f"  {why}", markup=False)

@@ -1,0 +1,132 @@
+"""What a workload is: recorded tasks, the app that serves their tools, and what a plain replay of them gives."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from harness_worker.core.canonical import canonical
+
+
+class Half(StrEnum):
+    """Which part of a workload: tasks whose SHA-256 is even are for development, the odd ones are held out."""
+
+    DEV = "dev"
+    HELDOUT = "heldout"
+    ALL = "all"
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a task belongs to this part."""
+        even = int(hashlib.sha256(task_id.encode()).hexdigest(), 16) % 2 == 0
+        return self is Half.ALL or even is (self is Half.DEV)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One correct action as the workload's authors recorded it.
+
+    Args:
+        tool: The tool's name.
+        arguments: Its arguments.
+        is_read: Whether the tool changes nothing.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    is_read: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadTask:
+    """One task: what the user wants, and the recorded calls that do it, in order."""
+
+    id: str
+    input: str
+    calls: tuple[RecordedCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the model reads of one call, and whether it reads it as an error."""
+
+    content: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One change of the world: which tool made it, with which arguments (canonical JSON)."""
+
+    tool: str
+    arguments: str
+
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, Any]) -> Effect:
+        """The effect of a call."""
+        return cls(tool=tool, arguments=canonical(dict(arguments)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Where a task's calls lead.
+
+    Args:
+        observations: One a call, in order.
+        effects: The changes, in the order they were made.
+        final_state: A digest of the whole state after the last call.
+    """
+
+    observations: tuple[Observation, ...]
+    effects: tuple[Effect, ...]
+    final_state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRow:
+    """One row of the effect journal; ``seq`` rises with the commits of all turns."""
+
+    seq: int
+    turn_id: str
+    call_id: str
+    effect: Effect
+    worker: str
+    attempt: int
+    idempotency_key: str
+    observation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedState:
+    """What a turn left behind: its journal in order, and a digest of the whole state as the turn sees it."""
+
+    journal: tuple[JournalRow, ...]
+    final_state: str
+
+
+class Workload(Protocol):
+    """A set of recorded tasks and the app whose tools they call."""
+
+    @property
+    def name(self) -> str:
+        """As the command line calls it; also the name of the agent that serves it."""
+        ...
+
+    @property
+    def app(self) -> str:
+        """The registry, as ``module:registry``."""
+        ...
+
+    def tasks(self) -> Sequence[WorkloadTask]:
+        """Every task, in the authors' order."""
+        ...
+
+    def replay(self, task: WorkloadTask) -> Outcome:
+        """The task's calls made one by one in a fresh environment of the authors, without the harness."""
+        ...
+
+    def observed(self, turn_id: str) -> ObservedState:
+        """What a finished turn left in SQL."""
+        ...

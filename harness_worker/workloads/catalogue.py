@@ -1,0 +1,28 @@
+"""The workloads by name. Adding one is a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from harness_worker.config import Settings
+from harness_worker.errors import ConfigError
+from harness_worker.workloads.base import Workload
+from harness_worker.workloads.tau2.serve import tau2_workload
+
+WORKLOADS: Final[Mapping[str, Callable[[Settings], Workload]]] = {
+    "tau2-retail": partial(tau2_workload, "retail"),
+    "tau2-airline": partial(tau2_workload, "airline"),
+}
+
+
+def load_workload(name: str, settings: Settings) -> Workload:
+    """The workload of that name.
+
+    Raises:
+        ConfigError: There is none, or the package it comes from is not installed.
+    """
+    if name not in WORKLOADS:
+        raise ConfigError(f"unknown workload {name!r}; there are: {', '.join(sorted(WORKLOADS))}")
+    return WORKLOADS[name](settings)

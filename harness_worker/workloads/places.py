@@ -1,0 +1,36 @@
+"""Where a workload keeps its script and its state, so that workers and the sweep find the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_worker.config import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """A workload's files and database.
+
+    Args:
+        script: The scripted model's JSONL file.
+        database_url: Where tools keep their state, apart from the harness' own tables.
+    """
+
+    script: Path
+    database_url: str
+
+
+def places(settings: Settings, workload: str) -> Places:
+    """The places of one workload, below ``HARNESS_HOME``.
+
+    The state is in the Postgres of ``HARNESS_DATABASE_URL`` if it names one, in tables of its own (``wl_…``), else in
+    an SQLite file of its own.
+    """
+    home = settings.home.expanduser().absolute()
+    given = settings.database_url or ""
+    own = f"sqlite:///{home / 'workload.db'}"
+    return Places(
+        script=home / "workloads" / f"{workload}.jsonl",
+        database_url=given if given.startswith("postgres") else own,
+    )

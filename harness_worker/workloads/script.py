@@ -1,0 +1,70 @@
+"""Recorded calls as a scripted model.
+
+Recorded actions drive the scripted model, every run of consecutive reads in one message. A run of consecutive writes
+is one message too: the harness runs them one after the other, so that this equals the plain replay, and it uses the
+chain of several writes that single ones never would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from harness_worker.core.canonical import compact
+from harness_worker.workloads.base import RecordedCall, WorkloadTask
+
+Line = dict[str, Any]
+
+
+def messages_of(task: WorkloadTask) -> list[list[RecordedCall]]:
+    """The task's calls, grouped as the model asks for them: a list a message."""
+    return [list(run) for _, run in groupby(task.calls, key=lambda call: call.is_read)]
+
+
+def script_lines(task: WorkloadTask) -> list[Line]:
+    """The lines of one task's script; its name is the task's id, its last line is text."""
+    messages = messages_of(task)
+    asking = [
+        _line(task, step, [_tool_use(step, position, call) for position, call in enumerate(calls)])
+        for step, calls in enumerate(messages)
+    ]
+    done = {"type": "text", "text": f"Done: {len(task.calls)} recorded actions."}
+    return [*asking, _line(task, len(messages), [done])]
+
+
+def write_script(path: Path, tasks: Iterable[WorkloadTask]) -> None:
+    """Write every task's lines to ``path``; a file that already says the same is left alone, a reader sees no half."""
+    text = "".join(compact(line) + "\n" for task in tasks for line in script_lines(task))
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def ideal_waves(tasks: Sequence[WorkloadTask]) -> int:
+    """How many waves the tasks' calls need at least: one a run of reads with distinct arguments, one a write."""
+    return sum(_waves(calls) for task in tasks for calls in messages_of(task))
+
+
+def _waves(calls: Sequence[RecordedCall]) -> int:
+    if not calls[0].is_read:
+        return len(calls)
+    waves, seen = 1, set[tuple[str, str]]()
+    for key in ((call.tool, compact(dict(call.arguments))) for call in calls):
+        if key in seen:
+            waves, seen = waves + 1, set[tuple[str, str]]()
+        seen.add(key)
+    return waves
+
+
+def _line(task: WorkloadTask, step: int, content: list[Line]) -> Line:
+    return {"script": task.id, "step": step, "content": content}
+
+
+def _tool_use(step: int, position: int, call: RecordedCall) -> Line:
+    name = f"toolu_{step}_{position}"
+    return {"type": "tool_use", "id": name, "name": call.tool, "input": dict(call.arguments)}

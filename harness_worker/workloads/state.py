@@ -1,0 +1,213 @@
+"""A workload's state in SQL: changed records over a base that never changes, the effect journal, the receipts.
+
+Any tool process may serve the next call, so that nothing is kept in memory. A turn sees the base with its own changed
+records laid over it; turns never see each other's. Effect, journal row, observation and changed records are committed
+together, keyed by the call's idempotency key: a second execution finds the receipt and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.failures import translated
+from harness_worker.adapters.sql.transactions import write
+from harness_worker.workloads.base import Effect, JournalRow, Observation
+
+metadata = MetaData()
+
+_Seq = BigInteger().with_variant(Integer, "sqlite")
+
+overlays = Table(
+    "wl_overlay",
+    metadata,
+    Column("turn_id", String(64), nullable=False),
+    Column("collection", String(255), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("record", Text),
+    PrimaryKeyConstraint("turn_id", "collection", "key"),
+)
+"""``record`` is JSON as text, the order of its keys kept; null says deleted."""
+
+effects = Table(
+    "wl_effects",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    Column("turn_id", String(64), nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("call_id", String(64), nullable=False),
+    Column("worker", String(255), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("idempotency_key", String(255), nullable=False, unique=True),
+    Column("observation", Text, nullable=False),
+    Index("wl_effects_turn", "turn_id", "seq"),
+)
+"""Append-only: one row a change, none for a write that raised and changed nothing."""
+
+receipts = Table(
+    "wl_receipts",
+    metadata,
+    Column("idempotency_key", String(255), primary_key=True),
+    Column("content", Text, nullable=False),
+    Column("is_error", Boolean, nullable=False),
+)
+"""What every write answered, failed ones too: repeated later, a failed write might succeed."""
+
+_CREATE_LOCK = 7_249_301
+"""Any number, the same in every process: the first creates the tables, the others wait and find them."""
+
+RecordKey = tuple[str, str]
+Overlay = Mapping[RecordKey, str | None]
+"""Changed records as JSON by (collection, key); ``None`` is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCall:
+    """The call on whose behalf something is written."""
+
+    turn_id: str
+    call_id: str
+    idempotency_key: str
+    attempt: int
+    worker: str
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write did: the observation, and the records it changed."""
+
+    observation: Observation
+    changed: Overlay
+
+    @property
+    def is_effect(self) -> bool:
+        """Whether the world changed, or the tool says it did."""
+        return not self.observation.is_error or bool(self.changed)
+
+
+class WorkloadState:
+    """The tables of one workload.
+
+    Every method raises ``TransientError`` when the database does not answer.
+
+    Args:
+        engine: Its database, as ``make_engine`` makes it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def create(self) -> None:
+        """Create the tables if they are missing; many processes may do so at once."""
+        write(self._engine, _create)
+
+    def overlay(self, turn_id: str) -> Overlay:
+        """The records that a turn has changed so far."""
+        with translated(self._engine.url), reading(self._engine).connect() as connection:
+            return _overlay(connection, turn_id)
+
+    def journal(self, turn_id: str) -> tuple[JournalRow, ...]:
+        """A turn's effects in the order of their commits."""
+        wanted = select(effects).where(effects.c.turn_id == turn_id).order_by(effects.c.seq)
+        with translated(self._engine.url), reading(self._engine).connect() as connection:
+            return tuple(_journal_row(row) for row in connection.execute(wanted).mappings())
+
+    def once(self, call: WriteCall, act: Callable[[Overlay], Written]) -> Observation:
+        """Run ``act`` and commit all it did, or return what it answered when it ran before.
+
+        Args:
+            call: Whose idempotency key it is.
+            act: Gets the turn's overlay; what it does elsewhere than in its answer may be rolled back and repeated.
+        """
+        return write(self._engine, lambda tx: _once(tx, call, act))
+
+
+def _create(tx: Connection) -> None:
+    if tx.dialect.name == "postgresql":
+        tx.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+    metadata.create_all(tx)
+
+
+def _once(tx: Connection, call: WriteCall, act: Callable[[Overlay], Written]) -> Observation:
+    key = call.idempotency_key
+    if not _claim(tx, key):
+        found = tx.execute(select(receipts).where(receipts.c.idempotency_key == key)).one()
+        return Observation(content=found.content, is_error=found.is_error)
+    done = act(_overlay(tx, call.turn_id))
+    _record(tx, call, done)
+    return done.observation
+
+
+def _claim(tx: Connection, key: str) -> bool:
+    """Take the key; while another transaction holds it uncommitted, wait for that one's end."""
+    dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
+    blank = {"idempotency_key": key, "content": "", "is_error": False}
+    taken = dialect.insert(receipts).values(blank).on_conflict_do_nothing()
+    return tx.execute(taken, execution_options={"preserve_rowcount": True}).rowcount == 1
+
+
+def _overlay(connection: Connection, turn_id: str) -> Overlay:
+    rows = connection.execute(select(overlays).where(overlays.c.turn_id == turn_id)).mappings()
+    return {(row["collection"], row["key"]): row["record"] for row in rows}
+
+
+def _record(tx: Connection, call: WriteCall, done: Written) -> None:
+    answer = {"content": done.observation.content, "is_error": done.observation.is_error}
+    tx.execute(update(receipts).where(receipts.c.idempotency_key == call.idempotency_key).values(answer))
+    if done.is_effect:
+        tx.execute(insert(effects), _effect_columns(call, done.observation))
+    for (collection, key), record in done.changed.items():
+        place = {"turn_id": call.turn_id, "collection": collection, "key": key}
+        tx.execute(delete(overlays).where(*(overlays.c[name] == value for name, value in place.items())))
+        tx.execute(insert(overlays), {**place, "record": record})
+
+
+def _effect_columns(call: WriteCall, answer: Observation) -> dict[str, Any]:
+    return {
+        "turn_id": call.turn_id,
+        "tool": call.effect.tool,
+        "arguments": call.effect.arguments,
+        "call_id": call.call_id,
+        "worker": call.worker,
+        "attempt": call.attempt,
+        "idempotency_key": call.idempotency_key,
+        "observation": answer.content,
+    }
+
+
+def _journal_row(row: Mapping[Any, Any]) -> JournalRow:
+    return JournalRow(
+        seq=row["seq"],
+        turn_id=row["turn_id"],
+        call_id=row["call_id"],
+        effect=Effect(tool=row["tool"], arguments=row["arguments"]),
+        worker=row["worker"],
+        attempt=row["attempt"],
+        idempotency_key=row["idempotency_key"],
+        observation=row["observation"],
+    )

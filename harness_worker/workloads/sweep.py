@@ -1,0 +1,102 @@
+"""Runs a workload's tasks through the harness, several at once, and judges each against the plain replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from harness_worker.workloads.base import Half, Outcome, Workload, WorkloadTask
+from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
+
+TICK_S: Final = 1.0
+
+
+class TurnRunner(Protocol):
+    """Works one task as one turn."""
+
+    def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
+        """Start the turn and return it when it has ended, or as it stands when its time is long over."""
+        ...
+
+
+class SweepWatcher(Protocol):
+    """Is told how a sweep goes, always by the same thread."""
+
+    def judged(self, verdict: Verdict) -> None:
+        """One task more has ended."""
+        ...
+
+    def tick(self) -> None:
+        """Time has passed; about once a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """What a sweep found: a verdict a task, in the tasks' order, and how long the turns took in all."""
+
+    workload: str
+    expected: int
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every task did exactly what its replay did."""
+        return len(self.verdicts) == self.expected and all(verdict.passed for verdict in self.verdicts)
+
+
+class Sweep:
+    """One workload's tasks, with their replays under way.
+
+    Args:
+        workload: Which.
+        half: Which part of it.
+        concurrency: How many turns are in flight at once.
+    """
+
+    def __init__(self, workload: Workload, half: Half, concurrency: int) -> None:
+        self._workload = workload
+        self._concurrency = concurrency
+        self.tasks: Sequence[WorkloadTask] = [task for task in workload.tasks() if half.holds(task.id)]
+        # One thread: a replay is pure computing. It begins while the stack starts and stays ahead of the turns.
+        self._replayer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
+        self._replays = {task.id: self._replayer.submit(workload.replay, task) for task in self.tasks}
+
+    def run(self, runner: TurnRunner, watcher: SweepWatcher) -> SweepResult:
+        """Run every task; the first error that is not a task's own ends the sweep."""
+        began = time.monotonic()
+        with ThreadPoolExecutor(max_workers=self._concurrency, thread_name_prefix="sweep") as pool:
+            futures = [pool.submit(self._one, runner, task) for task in self.tasks]
+            try:
+                _follow(futures, watcher)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return SweepResult(
+            workload=self._workload.name,
+            expected=len(self.tasks),
+            verdicts=tuple(future.result() for future in futures),
+            seconds=time.monotonic() - began,
+        )
+
+    def close(self) -> None:
+        """Give up the replays that nobody waits for."""
+        self._replayer.shutdown(wait=False, cancel_futures=True)
+
+    def _one(self, runner: TurnRunner, task: WorkloadTask) -> Verdict:
+        turn = runner.run(self._workload.name, task)
+        replay: Future[Outcome] = self._replays[task.id]
+        return judge(task, turn, replay.result(), self._workload.observed(turn.id))
+
+
+def _follow(futures: Sequence[Future[Verdict]], watcher: SweepWatcher) -> None:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        for future in done:
+            watcher.judged(future.result())
+        watcher.tick()

@@ -1,0 +1,82 @@
+"""A tau2 domain wired up: from settings to the registry that workers serve, and to the workload that a sweep runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.config import Settings
+from harness_worker.core.effects import Effect
+from harness_worker.core.registry import Registry
+from harness_worker.workloads.places import Places, places
+from harness_worker.workloads.script import write_script
+from harness_worker.workloads.state import WorkloadState
+from harness_worker.workloads.tau2.source import Domain, load_domain, load_tasks
+from harness_worker.workloads.tau2.tools import reading_tool, writing_tool
+from harness_worker.workloads.tau2.workload import Tau2Workload
+
+BUDGET = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
+TOOL_TIMEOUT_S = 30.0
+
+
+def tau2_registry(name: str, settings: Settings) -> Registry:
+    """The domain's tools and the agent that plays its recorded actions; loads the base and writes the script.
+
+    Args:
+        name: ``retail`` or ``airline``.
+        settings: Say where the script and the state are.
+
+    Raises:
+        ConfigError: The package is not installed.
+        TransientError: The database does not answer.
+    """
+    domain = load_domain(name)
+    where = places(settings, f"tau2-{name}")
+    _prepare(domain, where)
+    return _registry(domain, where)
+
+
+def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
+    """The domain as a workload; raises as :func:`tau2_registry`."""
+    domain = load_domain(name)
+    where = places(settings, f"tau2-{name}")
+    _prepare(domain, where)
+    return Tau2Workload(domain, WorkloadState(make_engine(where.database_url)))
+
+
+def _prepare(domain: Domain, where: Places) -> None:
+    write_script(where.script, load_tasks(domain))
+    # An engine of its own, gone before a worker forks: children must not share a connection.
+    engine = make_engine(where.database_url)
+    try:
+        WorkloadState(engine).create()
+    finally:
+        engine.dispose()
+
+
+def _registry(domain: Domain, where: Places) -> Registry:
+    registry = Registry()
+    state = WorkloadState(make_engine(where.database_url))
+    names = [_add(registry, domain, state, tool) for tool in domain.over(domain.base).get_tools()]
+    registry.agent(
+        f"tau2-{domain.name}",
+        model=f"scripted:{where.script}",
+        system=domain.policy,
+        tools=names,
+        budget=BUDGET,
+    )
+    return registry
+
+
+def _add(registry: Registry, domain: Domain, state: WorkloadState, tool: Any) -> str:  # noqa: ANN401 - tau2 has no types
+    function = tool.openai_schema["function"]
+    writes = domain.writes(tool.name)
+    return registry.add_tool(
+        (writing_tool if writes else reading_tool)(domain, state, tool.name),
+        name=tool.name,
+        schema=function["parameters"],
+        description=function["description"],
+        effect=Effect.LOCAL_WRITE if writes else Effect.READ_ONLY,
+        retry_safe=True,
+        timeout_s=TOOL_TIMEOUT_S,
+    )

@@ -1,0 +1,55 @@
+"""A tau2 domain as a workload: its tasks, their plain replay, and the state that a turn left."""
+
+from __future__ import annotations
+
+from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, WorkloadTask
+from harness_worker.workloads.state import WorkloadState
+from harness_worker.workloads.tau2.overlay import View
+from harness_worker.workloads.tau2.source import Domain, load_tasks, respond
+
+
+class Tau2Workload:
+    """One domain, read from the package, with its turns' state in SQL.
+
+    Args:
+        domain: Which.
+        state: Where its tools keep what turns changed.
+    """
+
+    def __init__(self, domain: Domain, state: WorkloadState) -> None:
+        self._domain = domain
+        self._state = state
+
+    @property
+    def name(self) -> str:
+        """``tau2-retail`` or ``tau2-airline``."""
+        return f"tau2-{self._domain.name}"
+
+    @property
+    def app(self) -> str:
+        """The module that serves the domain's tools."""
+        return f"harness_worker.workloads.tau2.{self._domain.name}_app:registry"
+
+    def tasks(self) -> tuple[WorkloadTask, ...]:
+        """Every task of the domain's base set."""
+        return load_tasks(self._domain)
+
+    def replay(self, task: WorkloadTask) -> Outcome:
+        """The task's calls in a fresh environment, by tau2's own code alone."""
+        environment = self._domain.fresh()
+        observations, effects = list[Observation](), list[Effect]()
+        for call in task.calls:
+            before = None if call.is_read else environment.tools.db.model_dump()
+            observation = respond(environment, call.tool, call.arguments)
+            observations.append(observation)
+            if not call.is_read and (not observation.is_error or environment.tools.db.model_dump() != before):
+                effects.append(Effect.of(call.tool, call.arguments))
+        return Outcome(observations=tuple(observations), effects=tuple(effects), final_state=environment.get_db_hash())
+
+    def observed(self, turn_id: str) -> ObservedState:
+        """The turn's journal, and tau2's own hash of the database as the turn left it."""
+        view = View(self._domain, self._state.overlay(turn_id), writable=False)
+        return ObservedState(
+            journal=self._state.journal(turn_id),
+            final_state=self._domain.over(view.materialised()).get_db_hash(),
+        )

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.workloads.base import Effect, Observation
+from harness_worker.workloads.state import Overlay, WorkloadState, WriteCall, Written
+
+
+@pytest.fixture
+def state(database_url: str) -> Iterator[WorkloadState]:
+    """A workload's tables, on SQLite and on Postgres."""
+    engine = make_engine(database_url)
+    state = WorkloadState(engine)
+    state.create()
+    yield state
+    engine.dispose()
+
+
+def _call(key: str, turn_id: str = "turn") -> WriteCall:
+    return WriteCall(
+        turn_id=turn_id,
+        call_id=key,
+        idempotency_key=key,
+        attempt=1,
+        worker="host/1",
+        effect=Effect.of("put", {"k": key}),
+    )
+
+
+def _written(content: str, *, is_error: bool = False, **records: str | None) -> Written:
+    changed = {("things", key): record for key, record in records.items()}
+    return Written(observation=Observation(content=content, is_error=is_error), changed=changed)
+
+
+def test_state_keeps_turns_apart(state: WorkloadState):
+    """A turn sees its own changes, in order and over each other, and nobody else's."""
+    state.once(_call("1"), lambda _: _written("ok", a="1", b="1"))
+    state.once(_call("2"), lambda _: _written("ok", a="2", b=None))
+    state.once(_call("3", "other"), lambda _: _written("ok", a="3"))
+    assert state.overlay("turn") == {("things", "a"): "2", ("things", "b"): None}
+    assert state.overlay("other") == {("things", "a"): "3"}
+
+
+def test_state_shows_a_write_what_the_turn_changed_before(state: WorkloadState):
+    """The overlay that a write gets holds the writes before it."""
+    seen: list[Overlay] = []
+    state.once(_call("1"), lambda _: _written("ok", a="1"))
+    state.once(_call("2"), lambda overlay: (seen.append(overlay), _written("ok"))[1])
+    assert seen == [{("things", "a"): "1"}]
+
+
+def test_state_runs_a_key_once(state: WorkloadState):
+    """The second execution answers what the first did, changes nothing, and leaves no journal row."""
+    first = state.once(_call("1"), lambda _: _written("first", a="1"))
+    second = state.once(_call("1"), lambda _: _written("second", a="2"))
+    assert (first.content, second.content) == ("first", "first")
+    assert state.overlay("turn") == {("things", "a"): "1"}
+    assert [row.observation for row in state.journal("turn")] == ["first"]
+
+
+def test_state_runs_a_key_once_among_rivals(state: WorkloadState):
+    """Of eight executions at the same time one acts; all give its answer."""
+    start, runs, answers = threading.Barrier(8), list[int](), list[str]()
+
+    def rival(number: int) -> None:
+        start.wait()
+        content = state.once(
+            _call("1"), lambda _: (runs.append(number), _written(str(number), a=str(number)))[1]
+        ).content
+        answers.append(content)
+
+    threads = [threading.Thread(target=rival, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs) == 1
+    assert answers == [str(runs[0])] * 8
+    assert len(state.journal("turn")) == 1
+
+
+def test_state_remembers_a_failed_write_without_calling_it_an_effect(state: WorkloadState):
+    """A write that raised and changed nothing has a receipt, and no journal row."""
+    state.once(_call("1"), lambda _: _written("Error: no", is_error=True))
+    again = state.once(_call("1"), lambda _: _written("now it works", a="1"))
+    assert (again.content, again.is_error) == ("Error: no", True)
+    assert state.journal("turn") == ()
+    assert state.overlay("turn") == {}
+
+
+def test_state_counts_a_failed_write_that_changed_something(state: WorkloadState):
+    """Half a change is an effect."""
+    state.once(_call("1"), lambda _: _written("Error: half", is_error=True, a="1"))
+    assert [row.effect for row in state.journal("turn")] == [Effect.of("put", {"k": "1"})]
+
+
+def test_state_forgets_a_write_that_was_broken_off(state: WorkloadState):
+    """An exception from within leaves neither receipt nor change: the next attempt acts."""
+
+    def broken(_overlay: Overlay) -> Written:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        state.once(_call("1"), broken)
+    assert state.once(_call("1"), lambda _: _written("second", a="1")).content == "second"
+    assert len(state.journal("turn")) == 1
+
+
+def test_state_is_created_by_many_at_once(state: WorkloadState):
+    """Creating what exists, or what another is creating, is no error."""
+    errors: list[Exception] = []
+
+    def create() -> None:
+        try:
+            state.create()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shall see it
+            errors.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
