@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
 TOOLS = "tools"
+CHILDREN_TICK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +172,10 @@ def _lost(fleet: Fleet, run: RunningCall) -> None:
 def _ticks(fleet: Fleet, role: str, worker: Any) -> Iterable[tuple[float, Callable[[], None]]]:  # noqa: ANN401
     yield DRAIN_TICK_S, worker.harness_drain.tick
     if role == TOOLS:
-        children = Children(lambda: [process.pid for process in worker.pool._pool._pool])  # noqa: SLF001 - Celery offers no other list
+        pool = worker.pool
+        children = Children(pool.maintain_pool, lambda: [process.pid for process in pool._pool._pool])  # noqa: SLF001 - Celery offers no other list
         yield fleet.settings.heartbeat_s, guarded("heartbeat of calls", partial(_beat, fleet), HarnessError)
-        yield 1.0, children.reap
+        yield CHILDREN_TICK_S, children.reap
 
 
 def _beat(fleet: Fleet) -> None:

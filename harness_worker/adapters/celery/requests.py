@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from billiard.einfo import ExceptionInfo
+from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
@@ -23,7 +23,10 @@ class ToolRequest(Request):
 
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - Celery's own signature
         """Called in the parent when the task failed or its process was lost."""
-        if isinstance(exc_info.exception, WorkerLostError | SystemExit | KeyboardInterrupt):
+        error = exc_info.exception
+        if isinstance(error, ExceptionWithTraceback):
+            error = error.exc
+        if isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             self._say_lost()
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
