@@ -327,12 +327,17 @@ def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
     gate.open(turn_id, 1, [a_pass("0.3"), a_pass("0.4", remaining_ms=-1)])
     gate.complete(a_run(turn_id, "0.1"), "x")
     gate.lose(a_run(turn_id, "0.2"))
-    asked = [("0.9", 1), ("0.4", 1), ("0.3", 1), ("0.2", 1), ("0.1", 1), ("0.0", 1), ("0.0", 2)]
-    found = [(read.call_id, read.state) for read in gate.settle(turn_id, 1, asked, close=False)]
-    states = [
-        ReadState.GONE, ReadState.EXPIRED, ReadState.UNADMITTED, ReadState.LOST, None, ReadState.LIVE, ReadState.GONE
-    ]  # fmt: skip
-    assert found == [(call_id, found_state) for (call_id, _), found_state in zip(asked, states, strict=True)]
+    expected = [
+        ("0.9", 1, ReadState.GONE),
+        ("0.4", 1, ReadState.EXPIRED),
+        ("0.3", 1, ReadState.UNADMITTED),
+        ("0.2", 1, ReadState.LOST),
+        ("0.1", 1, None),
+        ("0.0", 1, ReadState.LIVE),
+        ("0.0", 2, ReadState.GONE),
+    ]
+    found = gate.settle(turn_id, 1, [(call_id, attempt) for call_id, attempt, _ in expected], close=False)
+    assert [(read.call_id, read.state) for read in found] == [(call_id, what) for call_id, _, what in expected]
 
 
 def test_settle_without_gate_says_gone(gate: Gate) -> None:

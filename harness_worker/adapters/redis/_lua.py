@@ -8,7 +8,7 @@ key; every other one is a Lua local of the same name, converted by its annotatio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.resources import files
@@ -57,12 +57,13 @@ class Script(Generic[P, R]):
         self._signature = signature(contract)
         hints = get_type_hints(contract)
         self._columns = [(parameter, hints[parameter]) for parameter in self._signature.parameters][1:]
+        self._encoders = [_encoder(hint) for _, hint in self._columns]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
         """Bind arguments; nothing is sent yet."""
-        key, *values = self._signature.bind(*args, **kwargs).arguments.values()
-        argv = [part for value in values for part in _encode(value)]
-        return Invocation(script=self, key=key, argv=tuple(argv))
+        key, *values = self._signature.bind(*args, **kwargs).args if kwargs else args
+        argv = [cell for encode, value in zip(self._encoders, values, strict=True) for cell in encode(value)]
+        return Invocation(script=self, key=str(key), argv=tuple(argv))
 
     @cached_property
     def text(self) -> str:
@@ -102,7 +103,16 @@ def _declare_rows(name: str, row: type[Any], index: int) -> str:
     return f"local {name} = {{}}\nfor i = {index}, #ARGV, {len(names)} do {fill} end"
 
 
-def _encode(value: Any) -> list[Encoded]:  # noqa: ANN401 - any value of a contract
-    if isinstance(value, str | int):
-        return [int(value) if isinstance(value, bool) else value]
-    return [cell for row in value for field in fields(row) for cell in _encode(getattr(row, field.name))]
+def _encoder(hint: Any) -> Callable[[Any], Iterable[Encoded]]:  # noqa: ANN401 - any annotation
+    if get_origin(hint) is Sequence:
+        names = [field.name for field in fields(get_args(hint)[0])]
+        return lambda rows: [getattr(row, name) for row in rows for name in names]
+    return _flag if hint is bool else _scalar
+
+
+def _scalar(value: Encoded) -> tuple[Encoded]:
+    return (value,)
+
+
+def _flag(value: bool) -> tuple[Encoded]:
+    return (int(value),)
