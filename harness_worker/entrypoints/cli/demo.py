@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,7 +25,7 @@ from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.view.lines import duration, waves_of
 
 APP: Final = "harness_worker.demo.shop:registry"
-INDENT: Final = 5
+INDENT: Final = 6
 MAX_WIDTH: Final = 100
 
 
@@ -38,7 +39,8 @@ def demo(
     reset(shop_file(place))
     clock = SystemClock()
     started_s = clock.monotonic()
-    console.print("A shop's support agent answers three customers. Its model is a recording, its tools are real.")
+    console.print("A shop's support agent answers three customers.", style="bold")
+    console.print("Its model is a recording; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
     with reach(Target(url=None, home=place, app=APP), lambda _words: None) as client:
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
@@ -57,18 +59,16 @@ def _console() -> Console:
 def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> Answered:
     body = {"agent": "support", "input": conversation.question, "metadata": {"script": conversation.script}}
     console.print()
-    console.print(_quoted("ask", conversation.question, "bold"))
+    console.print(_quoted("ask", conversation.question, console.width), style="bold", markup=False)
     answered = ask(client, body, console)
-    console.print(_quoted("told", answered.turn["output_text"] or "(no answer)", "green"))
+    told = answered.turn["output_text"] or "(no answer)"
+    console.print(_quoted("told", told, console.width), style="green", markup=False)
     return answered
 
 
-def _quoted(label: str, words: str, style: str) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=INDENT, style="dim")
-    table.add_column(style=style)
-    table.add_row(label, Text(words))
-    return table
+def _quoted(label: str, words: str, width: int) -> str:
+    indent = " " * INDENT
+    return textwrap.fill(words, width, initial_indent=f"{label:<{INDENT}}", subsequent_indent=indent)
 
 
 def _conclude(answers: Sequence[Answered], home: Path, console: Console) -> None:

@@ -1,0 +1,105 @@
+"""Asking one question: which agent gets it, and what is said when there is none."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from harness_worker.entrypoints.cli.asking import ask
+from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused
+from harness_worker.errors import ConfigError
+
+AT = "2026-01-01T00:00:00.000000Z"
+USAGE = dict.fromkeys(
+    ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "steps", "tool_calls", "dollars"), 0
+)
+TURN: dict[str, Any] = {
+    "id": "t1",
+    "status": "completed",
+    "stop_reason": "end_turn",
+    "usage": USAGE,
+    "calls": [],
+    "error": None,
+}
+
+
+def _gateway(agents: list[str], posted: list[dict[str, Any]], status: str = "completed") -> GatewayClient:
+    """A gateway that serves ``agents`` and ends every turn at once."""
+    turn = {**TURN, "status": status}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        match (request.method, request.url.path):
+            case ("POST", "/v1/turns"):
+                posted.append(json.loads(request.content))
+                if posted[-1]["agent"] in agents:
+                    return httpx.Response(202, json=turn)
+                return httpx.Response(404, json={"code": "unknown_agent", "title": "Unknown agent", "status": 404})
+            case ("GET", "/v1/agents"):
+                return httpx.Response(200, json={"data": [{"name": name} for name in agents]})
+            case ("GET", "/v1/turns/t1/events"):
+                event = {"seq": 1, "type": "turn.completed", "at": AT, "data": {}}
+                return httpx.Response(200, json={"data": [event], "next": None})
+            case _:
+                return httpx.Response(200, json=turn)
+
+    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer))
+
+
+def _ask(agents: list[str], agent: str | None, posted: list[dict[str, Any]] | None = None) -> str:
+    out = io.StringIO()
+    body = {"input": "hi", "agent": agent, "session_id": None}
+    ask(_gateway(agents, posted if posted is not None else []), body, Console(file=out, width=80))
+    return out.getvalue()
+
+
+def test_ask_leaves_out_what_was_not_given() -> None:
+    """Only what the user gave is posted."""
+    posted: list[dict[str, Any]] = []
+    assert "completed in" in _ask(["a", "b"], "b", posted)
+    assert posted == [{"input": "hi", "agent": "b"}]
+
+
+def test_ask_takes_the_only_agent() -> None:
+    """With one agent there is nothing to choose."""
+    posted: list[dict[str, Any]] = []
+    _ask(["only"], None, posted)
+    assert posted[0]["agent"] == "only"
+
+
+def test_ask_without_agent_lists_those_there_are() -> None:
+    """With several agents the user is told which."""
+    with pytest.raises(ConfigError, match="say which agent with --agent; there are: a, b"):
+        _ask(["b", "a"], None)
+
+
+def test_ask_of_an_unknown_agent_lists_those_there_are() -> None:
+    """A misspelt name is answered with the right ones."""
+    with pytest.raises(ConfigError, match="there is no agent suport; there are: support"):
+        _ask(["support"], "suport")
+
+
+def test_ask_passes_other_refusals_on() -> None:
+    """A refusal that is not about the agent is shown as it is."""
+    client = GatewayClient(
+        "http://gateway", transport=httpx.MockTransport(lambda _: httpx.Response(429, json={"code": "queue_full"}))
+    )
+    with pytest.raises(RequestRefused):
+        ask(client, {"input": "hi", "agent": "a"}, Console(file=io.StringIO()))
+
+
+def test_pairs_reads_keys_and_values() -> None:
+    """Values may hold an equals sign, or nothing."""
+    assert pairs(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("pair", ["a", "=1", ""])
+def test_pairs_without_key_or_value_says_how(pair: str) -> None:
+    """A pair that is none is wrong usage, with an example."""
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        pairs([pair])
