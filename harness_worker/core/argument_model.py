@@ -81,13 +81,19 @@ def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]
     try:
         made = _definition(parameter, doc)
         trial = _made({"p0": made})
+    except Exception as error:  # noqa: BLE001 - a hint is the tool author's code: it may raise anything
+        raise _no_schema(parameter, where, error) from None
+    _check_default(trial, parameter, where)
+    try:
         _schema(trial)
-    except Exception as error:  # noqa: BLE001 - a hint is the tool author's code: building its schema may raise anything
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{where}: its hint {parameter.hint!r} has no JSON Schema: {reason}") from None
-    if parameter.default is not NO_DEFAULT:
-        _check_default(trial, parameter, where)
+    except Exception as error:  # noqa: BLE001 - likewise
+        raise _no_schema(parameter, where, error) from None
     return made
+
+
+def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigError:
+    reason = str(error).partition("\n")[0]
+    return ConfigError(f"{where}: its hint {parameter.hint!r} has no JSON Schema: {reason}")
 
 
 def _definition(parameter: Parameter, doc: str | None) -> tuple[Any, Any]:

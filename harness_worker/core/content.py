@@ -22,7 +22,7 @@ from harness_worker.errors import UnserialisableResult
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
-MAX_DEPTH = 200
+MAX_DEPTH = 100
 MAX_INT_BITS = 14_000
 """Python refuses to print integers of more than 4,300 digits."""
 
@@ -49,7 +49,10 @@ def to_json(value: object) -> Json:
     Raises:
         UnserialisableResult: JSON cannot hold it.
     """
-    return _Walk().value(value, "$")
+    try:
+        return _Walk().value(value, "$")
+    except RecursionError:
+        _refuse(value, "$")
 
 
 def _refuse(value: object, path: str) -> NoReturn:
@@ -76,7 +79,7 @@ class _Walk:
 
     def _compound(self, value: object, path: str) -> Json:
         whole: Any = value
-        if isinstance(value, Iterator | CoroutineType):
+        if isinstance(value, Iterator | CoroutineType | type):
             _discard(whole)
             _refuse(whole, path)
         if isinstance(value, dict):
@@ -111,12 +114,31 @@ class _Walk:
         except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code
             self._blame_field(value, path)
             _refuse(value, path)
+        _refuse_lost(value, plain, path)
         return self.value(plain, path)
 
     def _blame_field(self, value: object, path: str) -> None:
         """Refuse the field of a pydantic model or dataclass that is at fault, if one is."""
-        for name, item in cast("dict[str, object]", getattr(value, "__dict__", {})).items():
+        for name, item in _model_fields(value).items():
             self.value(item, _below(path, name))
+
+
+def _refuse_lost(value: object, plain: object, path: str) -> None:
+    """Refuse a NaN or infinity that pydantic turned into null, as it does in fields hinted ``Any``."""
+    if isinstance(value, float) and plain is None:
+        _refuse(value, path)
+    fields: dict[Any, object] = cast("dict[Any, object]", value) if isinstance(value, dict) else _model_fields(value)
+    if isinstance(plain, dict):
+        kept = cast("dict[Any, object]", plain)
+        for name in fields.keys() & kept.keys():
+            _refuse_lost(fields[name], kept[name], _below(path, str(name)))
+    if isinstance(value, list | tuple) and isinstance(plain, list):
+        for index, pair in enumerate(zip(cast("list[object]", value), cast("list[object]", plain), strict=False)):
+            _refuse_lost(*pair, f"{path}[{index}]")
+
+
+def _model_fields(value: object) -> dict[str, object]:
+    return vars(value) if hasattr(value, "__pydantic_serializer__") else {}
 
 
 def _number(value: float, path: str) -> int | float:

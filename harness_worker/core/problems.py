@@ -53,7 +53,7 @@ def json_text(arguments: Arguments) -> str:
     """
     try:
         return _strict_json(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ArgumentsInvalid(bounded([f"{short(name)}: not JSON" for name in _spoiled(arguments)])) from None
 
 
@@ -67,7 +67,7 @@ def _spoiled(arguments: Arguments) -> Iterator[str]:
     for name, value in arguments.items():
         try:
             _strict_json({name: value})
-        except ValueError:
+        except (ValueError, RecursionError):
             yield name
 
 

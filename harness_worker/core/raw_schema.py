@@ -43,10 +43,15 @@ class RawFunction:
             ArgumentsInvalid: One line for each that is missing, not known or of another type.
         """
         json_text(arguments)
-        lines = [line for error in self.validator.iter_errors(arguments) for line in _lines(error)]
-        if lines:
+        if lines := self._problems(arguments):
             raise ArgumentsInvalid(bounded(lines))
         return BoundArguments(values=copy.deepcopy(arguments))
+
+    def _problems(self, arguments: Arguments) -> list[str]:
+        try:
+            return [line for error in self.validator.iter_errors(arguments) for line in _lines(error)]
+        except ValueError as error:
+            return [f"arguments: {short(str(error))}"]
 
     def typed(self, values: Arguments) -> dict[str, Any]:
         """The arguments, as a copy that the function may change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -111,12 +112,19 @@ def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _line(where: str, text: bytes) -> ScriptLine:
     try:
-        return ScriptLine.model_validate(from_json(text, allow_inf_nan=False))
+        return ScriptLine.model_validate(_json(text))
     except ValidationError as invalid:
         problems = "; ".join(_problem(error) for error in invalid.errors(include_url=False))
         raise ModelError(f"{where}: {problems}") from None
     except ValueError as error:
         raise ModelError(f"{where}: not JSON: {error}") from None
+
+
+def _json(text: bytes) -> object:
+    """The value; ``1e999`` is well-formed, but no number that a database's JSON could hold."""
+    value: object = from_json(text, allow_inf_nan=False)
+    json.dumps(value, allow_nan=False)
+    return value
 
 
 def _problem(error: Mapping[str, Any]) -> str:

@@ -1,0 +1,379 @@
+"""Declaring tools and agents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from harness_worker import Effect, Registry, RunContext
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.tool_options import TIMEOUT_CEILING_S
+from harness_worker.core.tools import ToolSpec
+from harness_worker.errors import ArgumentsInvalid, ConfigError
+
+CTX = RunContext(
+    turn_id="t",
+    call_id="0.0",
+    session_id="s",
+    tenant="x",
+    attempt=1,
+    idempotency_key="k",
+    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
+)
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "default": 3}, "tags": {"type": "array", "items": {"type": "string"}}},
+    "required": ["tags"],
+}
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """An empty registry."""
+    return Registry()
+
+
+def get_order(order_id: str, items: int = 1) -> str:
+    """One order."""
+    return f"{order_id}{items}"
+
+
+def echo(args: dict[str, Any]) -> dict[str, Any]:
+    """What was given."""
+    return args
+
+
+def registered(registry: Registry, **options: Any) -> ToolSpec:  # noqa: ANN401 - any options
+    """``get_order`` with options."""
+    registry.tool(**options)(get_order)
+    return registry.tools[options.get("name") or "get_order"]
+
+
+def test_tool_returns_the_function_and_keeps_the_defaults(registry: Registry) -> None:
+    """The decorated function stays callable; what is not said has the safe default."""
+    assert registry.tool()(get_order) is get_order
+    spec = registry.tools["get_order"]
+    assert (spec.description, spec.effect, spec.idempotent, spec.retry_safe) == ("One order.", None, False, False)
+    assert (spec.timeout_s, spec.queue, spec.approval, spec.lock) == (10, "tools", "never", None)
+    assert not spec.is_read
+    assert spec.invoke(spec.bind({"order_id": "a"}).values, CTX) == "a1"
+
+
+def test_tool_works_without_parentheses(registry: Registry) -> None:
+    """``@registry.tool`` is what many write."""
+    assert registry.tool(get_order) is get_order
+    assert "get_order" in registry.tools
+
+
+@pytest.mark.parametrize("effect", [None, *Effect])
+def test_only_reads_are_retry_safe_unless_said_otherwise(effect: Effect | None) -> None:
+    """A write is run again after a crash only if its author promises that it deduplicates."""
+    assert registered(Registry(), effect=effect).retry_safe is (effect is Effect.READ_ONLY)
+    assert registered(Registry(), effect=effect, retry_safe=True).retry_safe
+    assert not registered(Registry(), effect=effect, retry_safe=False).retry_safe
+
+
+def test_hints_may_mean_classes_local_to_the_caller(registry: Registry) -> None:
+    """With annotations as text, a class defined beside the tool in a function is found."""
+
+    class Local(BaseModel):
+        n: int
+
+    @registry.tool()
+    def take(value: Local) -> int:
+        return value.n
+
+    spec = registry.tools["take"]
+    assert spec.invoke(spec.bind({"value": {"n": 2}}).values, CTX) == 2
+    assert take(Local(n=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "a b"}, "'a b': a name is 1 to 64 of"),
+        ({"name": ""}, "a name is 1 to 64 of"),
+        ({"name": "x" * 65}, "a name is 1 to 64 of"),
+        ({"name": "get_order\n"}, "a name is 1 to 64 of"),
+        ({"timeout_s": 0}, "timeout_s must be seconds above 0 and at most 45, not 0"),
+        ({"timeout_s": 45.1}, "timeout_s"),
+        ({"timeout_s": float("nan")}, "timeout_s"),
+        ({"timeout_s": "5"}, "timeout_s"),
+        ({"timeout_s": True}, "timeout_s"),
+        ({"effect": "WRITE"}, "effect must be None or one of Effect.READ_ONLY"),
+        ({"queue": ""}, "queue must be"),
+        ({"queue": "turns.batch"}, "queue must be"),
+        ({"approval": "sometimes"}, "approval must be"),
+        ({"resource_keys": ["a"]}, "resource_keys must be a function"),
+        ({"idempotent": 1}, "idempotent must be True or False"),
+        ({"retry_safe": "yes"}, "retry_safe must be"),
+        ({"lock": 7}, "lock must be"),
+        ({"retries": 3}, "unknown option 'retries'; there are: effect"),
+    ],
+)
+def test_bad_options_are_refused_by_name(registry: Registry, options: dict[str, Any], said: str) -> None:
+    """A bad registration says which tool, what is wrong and what is allowed; nothing is registered."""
+    with pytest.raises(ConfigError, match=r"^tool ") as refused:
+        registry.tool(**options)(get_order)
+    assert said in str(refused.value)
+    assert not registry.tools
+
+
+def test_timeout_ceiling_can_be_raised_by_settings() -> None:
+    """45 s is the ceiling unless the settings say so."""
+    ceiling = TIMEOUT_CEILING_S.set(90)
+    try:
+        registry = Registry()
+    finally:
+        TIMEOUT_CEILING_S.reset(ceiling)
+    assert registered(registry, timeout_s=90).timeout_s == 90
+
+
+def test_a_name_given_twice_is_refused(registry: Registry) -> None:
+    """By hints or by schema, a name is one tool's."""
+    registry.tool()(get_order)
+    for again in (
+        lambda: registry.tool()(get_order),
+        lambda: registry.add_tool(echo, name="get_order", schema=SCHEMA, description=""),
+    ):
+        with pytest.raises(ConfigError, match=r"tool 'get_order' is registered twice"):
+            again()
+
+
+def test_a_function_without_a_name_needs_one(registry: Registry) -> None:
+    """A lambda is asked for ``name=``."""
+
+    def register(order_id: str) -> str:
+        return order_id
+
+    register.__name__ = "<lambda>"
+    with pytest.raises(ConfigError, match=r"say name="):
+        registry.tool()(register)
+    registry.tool(name="fine")(register)
+
+
+# --- resource keys ----------------------------------------------------------------------------------------------------
+
+
+def _all_ways(a: Any) -> list[str]:  # noqa: ANN401 - attributes and mapping at once
+    return [f"{a.order_id}/{a['items']}/{a.items}/{len(a)}"]
+
+
+def _no_keys(_a: object) -> list[str]:
+    return []
+
+
+def _raises(a: Any) -> list[str]:  # noqa: ANN401 - likewise
+    return [a.nothing]
+
+
+def _always(answer: object) -> Callable[[object], object]:
+    return lambda _a: answer
+
+
+def _many(a: Any) -> bool:  # noqa: ANN401 - likewise
+    return a.items > 3
+
+
+def _one_order(a: Any) -> str:  # noqa: ANN401 - likewise
+    return f"order:{a['order_id']}"
+
+
+def test_default_keys_of_a_read_are_its_name_and_arguments(registry: Registry) -> None:
+    """Two equal reads share a key, whatever the order of their arguments; any other effect has none."""
+    spec = registered(registry, effect=Effect.READ_ONLY)
+    assert spec.keys({"order_id": "a", "items": 1}) == spec.keys({"items": 1, "order_id": "a"})
+    assert spec.keys({"order_id": "a", "items": 1}) != spec.keys({"order_id": "b", "items": 1})
+    assert registered(registry, name="w", effect=Effect.NETWORK).keys({"order_id": "a", "items": 1}) is None
+
+
+def test_resource_keys_get_arguments_as_attributes_and_mapping(registry: Registry) -> None:
+    """One object is both; an argument called like a dict's method is the argument."""
+    spec = registered(registry, effect=Effect.READ_ONLY, resource_keys=_all_ways)
+    assert spec.keys({"order_id": "a", "items": 4}) == ("a/4/4/2",)
+
+
+def test_resource_keys_may_be_none_at_all(registry: Registry) -> None:
+    """An empty list conflicts with nothing."""
+    assert registered(registry, effect=Effect.READ_ONLY, resource_keys=_no_keys).keys({"order_id": "a"}) == ()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [_raises, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
+)
+def test_resource_keys_that_fail_make_the_call_sequential(
+    registry: Registry, caplog: pytest.LogCaptureFixture, rule: Callable[..., Any]
+) -> None:
+    """A rule that raises or returns no list of strings is logged, and the call runs alone."""
+    spec = registered(registry, effect=Effect.READ_ONLY, resource_keys=rule)
+    with caplog.at_level(logging.WARNING):
+        assert spec.keys({"order_id": "a"}) is None
+    assert "get_order" in caplog.text
+
+
+def test_approval_and_lock_functions_take_bound_arguments(registry: Registry) -> None:
+    """They see what resource_keys see, and are called with the JSON that is stored."""
+    spec = registered(registry, approval=_many, lock=_one_order)
+    assert callable(spec.approval)
+    assert callable(spec.lock)
+    assert spec.approval({"order_id": "a", "items": 4})
+    assert not spec.approval({"order_id": "a", "items": 1})
+    assert spec.lock({"order_id": "a"}) == "order:a"
+
+
+# --- a schema of its own ----------------------------------------------------------------------------------------------
+
+
+def test_add_tool_passes_arguments_exactly_as_given(registry: Registry) -> None:
+    """No defaults, no coercion; ``1.0`` stays ``1.0``; the function's changes stay its own."""
+
+    def change(args: dict[str, Any], ctx: RunContext) -> object:
+        args["seen"] = ctx.call_id
+        return args
+
+    assert registry.add_tool(change, name="raw", schema=SCHEMA, description="Raw.", effect=Effect.READ_ONLY) == "raw"
+    spec = registry.tools["raw"]
+    bound = spec.bind({"tags": ["x"], "n": 1.0})
+    assert repr(bound.values) == "{'tags': ['x'], 'n': 1.0}"
+    assert not bound.was_coerced
+    assert spec.invoke(bound.values, CTX) == {"tags": ["x"], "n": 1.0, "seen": "0.0"}
+    assert bound.values == {"tags": ["x"], "n": 1.0}
+    assert spec.bind({"tags": []}).values == {"tags": []}
+    assert spec.schema == SCHEMA
+
+
+def test_add_tool_names_each_bad_argument(registry: Registry) -> None:
+    """Missing, extra (``ctx`` included) and mistyped: a line each."""
+    registry.add_tool(echo, name="raw", schema=SCHEMA, description="")
+    with pytest.raises(ArgumentsInvalid) as invalid:
+        registry.tools["raw"].bind({"n": "3", "ctx": {}, "x": 1})
+    assert sorted(invalid.value.problems) == [
+        "ctx: not an argument of this tool",
+        'n: "3" is not of type "integer"',
+        "tags: required, but missing",
+        "x: not an argument of this tool",
+    ]
+    with pytest.raises(ArgumentsInvalid, match=r"^tags\[1\]: 2 is not of type"):
+        registry.tools["raw"].bind({"tags": ["a", 2]})
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\ud800"])
+def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value: object) -> None:
+    """NaN is not null, and a lone surrogate is not text."""
+    registry.add_tool(echo, name="raw", schema={"type": "object"}, description="")
+    with pytest.raises(ArgumentsInvalid, match=r"^v: not JSON$"):
+        registry.tools["raw"].bind({"v": value})
+
+
+def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:
+    """A schema that is open by its own words stays open."""
+    registry.add_tool(echo, name="a", schema={**SCHEMA, "additionalProperties": True}, description="")
+    registry.add_tool(echo, name="b", schema={"type": "object"}, description="")
+    assert registry.tools["a"].bind({"tags": [], "x": 1}).values == {"tags": [], "x": 1}
+    assert registry.tools["b"].bind({"x": 1}).values == {"x": 1}
+
+
+def _three(args: dict[str, Any], ctx: RunContext, more: int) -> None: ...
+
+
+def _none() -> None: ...
+
+
+async def _async(args: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "schema", "said"),
+    [
+        (echo, {"type": "array"}, "schema must say"),
+        (echo, {"type": "object", "properties": {"a": {"type": "nope"}}}, "not a valid JSON Schema"),
+        (echo, {"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, "not a valid JSON Schema"),
+        (echo, [], "schema must be a JSON Schema object"),
+        (_three, SCHEMA, "must take (args) or (args, ctx)"),
+        (_none, SCHEMA, "must take (args) or (args, ctx)"),
+        (_async, SCHEMA, "async functions are refused"),
+    ],
+)
+def test_add_tool_refuses_what_cannot_work(
+    registry: Registry, fn: Callable[..., object], schema: dict[str, Any], said: str
+) -> None:
+    """A bad schema or function ends at registration, naming the tool."""
+    with pytest.raises(ConfigError, match=r"^tool 'raw': ") as refused:
+        registry.add_tool(fn, name="raw", schema=schema, description="")
+    assert said in str(refused.value)
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_agent_takes_functions_and_names(registry: Registry) -> None:
+    """Tools are listed either way and keep their order."""
+    registry.tool()(get_order)
+    name = registry.add_tool(echo, name="raw", schema=SCHEMA, description="")
+    registry.agent("a", model="scripted:x", system="s", tools=[name, get_order], budget={"max_steps": 3})
+    agent = registry.agents["a"]
+    assert [tool.name for tool in agent.tools] == ["raw", "get_order"]
+    assert (agent.model, agent.system, agent.budget, agent.parallel) == ("scripted:x", "s", {"max_steps": 3}, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tools": ["nope"]}, "unknown tool 'nope'; register it first; there are: get_order, two"),
+        ({"tools": [echo]}, "unknown tool <function echo"),
+        ({"tools": ["get_order", "get_order"]}, "tool 'get_order' is listed twice"),
+        ({"tools": [get_order]}, "registered as get_order, two; list it by name"),
+        ({"model": ""}, "model must be"),
+        ({"system": None}, "system must be a string"),
+        ({"parallel": 1}, "parallel must be"),
+        ({"budget": {"max_stepz": 1}}, "budget has no limit 'max_stepz'; there are: max_steps"),
+        ({"budget": {"max_steps": -1}}, "must be a whole number, zero or more, not -1"),
+        ({"budget": {"max_steps": 1.5}}, "must be a whole number"),
+        ({"budget": {"max_steps": True}}, "must be a whole number"),
+        ({"budget": {"max_dollars": float("nan")}}, "must be a number"),
+        ({"budget": [1]}, "budget must be a dict"),
+    ],
+)
+def test_bad_agents_are_refused(registry: Registry, options: dict[str, Any], said: str) -> None:
+    """A bad agent names itself and the mend, and is not declared."""
+    registry.tool()(get_order)
+    registry.tool(name="two")(get_order)
+    with pytest.raises(ConfigError, match=r"^agent 'a': ") as refused:
+        registry.agent("a", **dict[str, Any]({"model": "m", "system": "s", "tools": []}, **options))
+    assert said in str(refused.value)
+    assert not registry.agents
+
+
+def test_agent_budgets_may_be_zero_null_and_fractional_where_that_makes_sense(registry: Registry) -> None:
+    """Zero is allowed; null means the default; dollars and seconds may be fractions."""
+    budget = {"max_tool_calls": 0, "max_tokens": None, "max_dollars": 0.5, "timeout_s": 1.5}
+    registry.agent("a", model="m", system="s", tools=[], budget=budget)
+    assert registry.agents["a"].budget == budget
+
+
+def test_an_agent_declared_twice_is_refused(registry: Registry) -> None:
+    """A name is one agent's."""
+    registry.agent("a", model="m", system="s", tools=[])
+    with pytest.raises(ConfigError, match=r"agent 'a' is declared twice"):
+        registry.agent("a", model="m", system="s", tools=[])
+
+
+def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: Registry) -> None:
+    """No nesting a model sends can exhaust a worker's stack."""
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+
+    def take(v: Any) -> None:  # noqa: ANN401 - takes anything
+        del v
+
+    registry.tool()(take)
+    registry.add_tool(echo, name="raw", schema={"type": "object"}, description="")
+    for spec in registry.tools.values():
+        with pytest.raises(ArgumentsInvalid):
+            spec.bind({"v": deep})

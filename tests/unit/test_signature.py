@@ -1,0 +1,369 @@
+"""Schemas and binding from a function's type hints."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import functools
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr
+
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.signature import HintedFunction, inspect_function
+from harness_worker.errors import ArgumentsInvalid, ConfigError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+CTX = RunContext(
+    turn_id="t",
+    call_id="0.0",
+    session_id="s",
+    tenant="x",
+    attempt=1,
+    idempotency_key="k",
+    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
+)
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Item(BaseModel):
+    sku: str
+    qty: int = 1
+
+
+def order(  # noqa: D417 - a docstring may leave parameters out
+    items: list[Item],
+    due: datetime.date,
+    size: Size = Size.SMALL,
+    mode: Literal["fast", "slow"] = "fast",
+    note: str | None = None,
+    *,
+    ctx: RunContext,
+) -> dict[str, Any]:
+    """Place an order.
+
+    It is shipped on the day it is due.
+
+    Args:
+        items: What to send; each with its
+            number.
+        due (date): The day.
+        ctx: The run context.
+
+    Returns:
+        What was done.
+    """
+    return {"items": items, "due": due, "size": size, "mode": mode, "note": note, "ctx": ctx}
+
+
+def inspected(fn: Any) -> HintedFunction:  # noqa: ANN401 - any callable
+    """The function, read."""
+    return inspect_function(fn, "tool 'x'")
+
+
+def problems(fn: Any, arguments: dict[str, Any]) -> tuple[str, ...]:  # noqa: ANN401 - any callable
+    """What binding ``arguments`` complains of."""
+    with pytest.raises(ArgumentsInvalid) as invalid:
+        inspected(fn).bind(arguments)
+    return invalid.value.problems
+
+
+def refusal(fn: Any) -> str:  # noqa: ANN401 - any object
+    """Why the function cannot be a tool."""
+    with pytest.raises(ConfigError, match=r"^tool 'x': ") as refused:
+        inspected(fn)
+    return str(refused.value)
+
+
+def test_schema_tells_types_defaults_and_docs_without_ctx() -> None:
+    """The schema is an object of the parameters, described by the docstring; ``ctx`` is not in it."""
+    tool = inspected(order)
+    assert tool.description == "Place an order.\n\nIt is shipped on the day it is due."
+    assert tool.schema["type"] == "object"
+    assert tool.schema["required"] == ["items", "due"]
+    assert tool.schema["additionalProperties"] is False
+    properties = tool.schema["properties"]
+    assert list(properties) == ["items", "due", "size", "mode", "note"]
+    assert properties["due"] == {"type": "string", "format": "date", "description": "The day."}
+    assert properties["items"]["description"] == "What to send; each with its number."
+    assert properties["mode"] == {"type": "string", "enum": ["fast", "slow"], "default": "fast"}
+
+
+def test_schema_of_a_function_without_parameters_is_an_empty_object() -> None:
+    """A tool may take nothing."""
+
+    def now() -> str:
+        return "now"
+
+    tool = inspected(now)
+    assert tool.schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert tool.bind({}).values == {}
+    assert tool.invoke({}, CTX) == "now"
+
+
+def test_bind_fills_defaults_and_invoke_builds_typed_values() -> None:
+    """Bound arguments are JSON; the function gets models, dates and enums."""
+    tool = inspected(order)
+    bound = tool.bind({"items": [{"sku": "a", "qty": 2}], "due": "2026-03-01", "size": "l"})
+    assert bound.values == {
+        "items": [{"sku": "a", "qty": 2}],
+        "due": "2026-03-01",
+        "size": "l",
+        "mode": "fast",
+        "note": None,
+    }
+    assert not bound.was_coerced
+    assert tool.invoke(bound.values, CTX) == {
+        "items": [Item(sku="a", qty=2)],
+        "due": datetime.date(2026, 3, 1),
+        "size": Size.LARGE,
+        "mode": "fast",
+        "note": None,
+        "ctx": CTX,
+    }
+
+
+@pytest.mark.parametrize(("given_value", "run_value"), [("3", 3), (3.0, 3), (True, 1)])
+def test_bind_converts_within_bounds_and_says_so(given_value: object, run_value: int) -> None:
+    """What pydantic's lax mode converts is converted, and the result is marked."""
+
+    def take(n: int) -> int:
+        return n
+
+    bound = inspected(take).bind({"n": given_value})
+    assert (bound.values, bound.was_coerced) == ({"n": run_value}, True)
+    assert type(bound.values["n"]) is int
+
+
+def test_bind_names_each_bad_argument() -> None:
+    """Missing, extra (``ctx`` included) and mistyped arguments: a line each, naming it."""
+    lines = problems(order, {"items": [{"sku": 1}], "size": "xl", "ctx": {}, "colour": "red"})
+    assert lines == (
+        "items[0].sku: input should be a valid string (got 1)",
+        "due: required, but missing",
+        "size: input should be 's' or 'l' (got \"xl\")",
+        "ctx: not an argument of this tool",
+        "colour: not an argument of this tool",
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", ["\udc00"]])
+def test_bind_refuses_what_is_not_json(value: object) -> None:
+    """NaN and lone surrogates are not JSON; the argument is named."""
+
+    def take(v: Any) -> Any:  # noqa: ANN401 - takes anything
+        return v
+
+    assert problems(take, {"v": value}) == ("v: not JSON",)
+
+
+def test_bind_bounds_the_problems_it_tells() -> None:
+    """A model that sends hundreds of wrong values reads some of them."""
+
+    def take(ns: list[int]) -> int:
+        return len(ns)
+
+    lines = problems(take, {"ns": ["x" * 1_000] * 500})
+    assert len(lines) == 21
+    assert lines[-1] == "and 480 more"
+    assert max(map(len, lines)) < 300
+
+
+def test_bind_survives_a_validator_that_raises() -> None:
+    """A mistake in the author's validator is the call's problem, not the worker's."""
+
+    class Raising(BaseModel):
+        v: str
+
+        def model_post_init(self, _context: object) -> None:
+            raise KeyError(self.v)
+
+    def take(s: Raising) -> object:
+        return s
+
+    with pytest.raises(ArgumentsInvalid, match=r"^arguments: KeyError: 'a'$"):
+        inspect_function(take, "tool 'x'", {"Raising": Raising}).bind({"s": {"v": "a"}})
+
+
+def test_bind_keeps_a_secret_that_hides_from_its_own_json() -> None:
+    """A type that does not survive JSON, as a secret, reaches the function as the model gave it."""
+
+    def login(password: SecretStr, n: int) -> str:
+        return password.get_secret_value() * n
+
+    tool = inspected(login)
+    assert tool.invoke(tool.bind({"password": "pw", "n": "2"}).values, CTX) == "pwpw"
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.integers() | st.booleans() | st.none()))
+def test_bind_leaves_json_that_fits_untouched(value: dict[str, Any]) -> None:
+    """Arguments that fit are run as given."""
+
+    def take(v: dict[str, Any]) -> dict[str, Any]:
+        return v
+
+    tool = inspected(take)
+    bound = tool.bind({"v": value})
+    assert (bound.values, bound.was_coerced) == ({"v": value}, False)
+    assert tool.invoke(bound.values, CTX) == value
+
+
+def test_parameters_may_have_any_name() -> None:
+    """Names that pydantic keeps for itself, or would hide, are names like others."""
+
+    def take(schema: int, copy: int, model_config: int, _private: int, p0: int) -> list[int]:
+        return [schema, copy, model_config, _private, p0]
+
+    tool = inspected(take)
+    values = {"schema": 1, "copy": 2, "model_config": 3, "_private": 4, "p0": 5}
+    assert list(tool.schema["properties"]) == list(values)
+    assert tool.invoke(tool.bind(values).values, CTX) == [1, 2, 3, 4, 5]
+
+
+def test_hints_may_carry_field_constraints() -> None:
+    """``Annotated[..., Field()]`` and a ``Field`` default keep bounds, descriptions and defaults."""
+
+    def take(  # noqa: D417 - likewise
+        a: Annotated[int, Field(ge=1, description="own")] = 2, b: int = Field(3, le=5)
+    ) -> int:
+        """Take.
+
+        Args:
+            a: from the docstring
+        """
+        return a + b
+
+    tool = inspected(take)
+    assert tool.schema["properties"]["a"] == {"type": "integer", "minimum": 1, "default": 2, "description": "own"}
+    assert tool.bind({}).values == {"a": 2, "b": 3}
+    assert problems(take, {"b": 6}) == ("b: input should be less than or equal to 5 (got 6)",)
+
+
+def test_a_default_of_none_makes_the_hint_optional() -> None:
+    """``x: int = None`` is written often and means ``int | None``."""
+
+    def take(x: int = None) -> object:  # noqa: RUF013  # pyright: ignore[reportArgumentType] - the case
+        return x
+
+    tool = inspected(take)
+    assert tool.bind({}).values == {"x": None}
+    assert tool.invoke({"x": None}, CTX) is None
+    assert tool.bind({"x": None}).values == {"x": None}
+
+
+class Shop:
+    def stock(self, sku: str) -> str:
+        """How many."""
+        return f"{sku}!"
+
+    def __call__(self, sku: str, ctx: RunContext) -> str:
+        """Look up."""
+        return f"{sku}@{ctx.call_id}"
+
+
+def two(sku: str, connection: object) -> str:
+    """A tool with a parameter that no model can fill."""
+    return f"{sku}{connection}"
+
+
+def test_methods_partials_and_callable_objects_work() -> None:
+    """What is callable and has hints is a tool; what a partial has fixed is not asked of the model."""
+    shop = Shop()
+    assert inspected(shop.stock).invoke({"sku": "a"}, CTX) == "a!"
+    assert inspected(shop.stock).description == "How many."
+    assert inspected(shop).invoke({"sku": "a"}, CTX) == "a@0.0"
+    fixed = inspected(functools.partial(two, connection=7))
+    assert list(fixed.schema["properties"]) == ["sku"]
+    assert fixed.invoke({"sku": "a"}, CTX) == "a7"
+
+
+def test_hints_for_type_checkers_only_harm_neither_ctx_nor_the_result() -> None:
+    """``ctx`` and the return value need not be resolvable; a parameter must be."""
+
+    def fine(a: int, ctx: Missing) -> Missing:  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
+        return (a, ctx)  # pyright: ignore[reportUnknownVariableType]
+
+    def bad(a: Decimal) -> None:
+        del a
+
+    assert inspected(fine).invoke({"a": 1}, CTX) == (1, CTX)
+    assert "parameter 'a'" in refusal(bad)
+    assert "cannot be resolved" in refusal(bad)
+
+
+async def _async(a: int) -> int:
+    return a
+
+
+def _starred(*args: int) -> int:
+    return len(args)
+
+
+def _keywords(**options: int) -> int:
+    return len(options)
+
+
+def _positional(a: int, /) -> int:
+    return a
+
+
+def _unhinted(a) -> int:  # noqa: ANN001 - the case  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+    return a  # pyright: ignore[reportUnknownVariableType]
+
+
+def _odd(a: object = object()) -> object:
+    return a
+
+
+def _context(context: RunContext) -> object:
+    return context
+
+
+def _callback(a: Shop) -> object:
+    return a
+
+
+def _bad_default(a: int = "x") -> int:  # pyright: ignore[reportArgumentType] - the case
+    return a
+
+
+class _AsyncCallable:
+    async def __call__(self, a: int) -> int:
+        return a
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    cast(
+        "list[tuple[object, str]]",
+        [
+            (_async, "async functions are refused"),
+            (functools.partial(_async, a=1), "async functions are refused"),
+            (_AsyncCallable(), "async functions are refused"),
+            (_starred, "'*args'"),
+            (_keywords, "'**options'"),
+            (_positional, "parameter 'a' is positional-only"),
+            (_unhinted, "parameter 'a' has no type hint; add one, such as `a: str`"),
+            (Shop.stock, "parameter 'self' has no type hint"),
+            (_odd, "parameter 'a': its default"),
+            (_bad_default, "parameter 'a': its default 'x' does not fit"),
+            (_context, "parameter named `ctx`"),
+            (_callback, "parameter 'a': its hint"),
+            (Shop, "is not a function"),
+            (7, "is not a function"),
+        ],
+    ),
+)
+def test_functions_that_cannot_be_tools_are_refused_with_the_mend(fn: object, said: str) -> None:
+    """A bad function is refused when it is registered, naming the tool and the parameter."""
+    assert said in refusal(fn)
