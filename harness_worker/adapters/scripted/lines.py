@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
 from pydantic_core import from_json
 
 from harness_worker.errors import ModelError
@@ -67,7 +67,7 @@ class ScriptUsage(BaseModel):
 
 
 class ScriptLine(BaseModel):
-    """One reply. ``latency_s`` is how long the whole call takes; ``error`` makes it fail with that message."""
+    """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,6 +80,12 @@ class ScriptLine(BaseModel):
     latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     chunk_chars: Annotated[int, Field(gt=0)] | None = None
     error: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.error is None and "content" not in self.model_fields_set:
+            raise ValueError("a line has content or an error")
+        return self
 
     @property
     def key(self) -> ScriptKey:

@@ -1,0 +1,71 @@
+"""What every blob store does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.errors import ConfigError, PermanentError, TransientError
+from harness_worker.ports import BlobStore
+
+
+@pytest.fixture(params=["memory", "file", "relative file"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    """An empty store."""
+    monkeypatch.chdir(tmp_path)
+    urls = {"memory": f"memory://{tmp_path.name}", "file": f"file://{tmp_path}/a b", "relative file": "file://here"}
+    return FsspecBlobs(urls[request.param])
+
+
+def test_blobs_give_back_what_was_put(blobs: BlobStore) -> None:
+    """Bytes come back as they were, empty ones and nested keys included; a second put replaces the first."""
+    for key, data in (("art_1", b"\x00\xff" * 600_000), ("tenant/art_2.txt", b""), ("art_1", b"new")):
+        assert blobs.get(blobs.put(key, data)) == data
+
+
+def test_blobs_urls_hold_for_another_store_of_the_same_place(blobs: BlobStore, tmp_path: Path) -> None:
+    """A URL that one process stored is read by another one."""
+    url = blobs.put("art_1", b"x")
+    root = url.removesuffix("/art_1")
+    assert FsspecBlobs(root).get(url) == b"x"
+    assert tmp_path
+
+
+def test_blobs_say_that_there_is_nothing(blobs: BlobStore) -> None:
+    """A missing blob is a permanent error that names its URL, and so is a directory."""
+    url = blobs.put("tenant/art_1", b"x")
+    for absent in (f"{url}_missing", url.removesuffix("/art_1")):
+        with pytest.raises(PermanentError, match="there is no artifact at"):
+            blobs.get(absent)
+
+
+@pytest.mark.parametrize("key", ["", "../up", "/etc/x", "a/../../x", ".hidden", "a//b", "a b", "x\x00"])
+def test_blobs_refuse_keys_that_could_lead_out(blobs: BlobStore, key: str) -> None:
+    """A key is names separated by slashes, and nothing else."""
+    with pytest.raises(PermanentError, match="not a blob key"):
+        blobs.put(key, b"x")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "memory:///elsewhere/x", "http://127.0.0.1:1/x", "", "art_1"])
+def test_blobs_refuse_urls_that_are_not_their_own(blobs: BlobStore, url: str) -> None:
+    """A store reads below its own root only."""
+    with pytest.raises(PermanentError, match="not an artifact of this store"):
+        blobs.get(url)
+    with pytest.raises(PermanentError, match="not an artifact of this store"):
+        blobs.get(blobs.put("art_1", b"x") + "/../../x")
+
+
+def test_blobs_that_cannot_be_written_are_worth_another_try(tmp_path: Path) -> None:
+    """A file system that refuses is a transient error that says why."""
+    (tmp_path / "taken").write_text("a file where the directory should be")
+    with pytest.raises(TransientError, match="the artifact store did not take 'art_1': "):
+        FsspecBlobs(f"file://{tmp_path}/taken").put("art_1", b"x")
+
+
+@pytest.mark.parametrize("url", ["nope://x", "s3://bucket/x"])
+def test_blobs_of_an_unusable_url_are_a_configuration_error(url: str) -> None:
+    """An unknown protocol, or one whose package is not installed, names the setting."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_URL="):
+        FsspecBlobs(url)

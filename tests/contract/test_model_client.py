@@ -1,0 +1,192 @@
+"""What a model client does, shown on the scripted one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.core.budget import Usage
+from harness_worker.errors import ModelError, ScriptExhausted, TransientError
+from harness_worker.ports import ModelClient, ModelReply, ModelRequest
+
+TEXT = [{"type": "text", "text": "Hi"}]
+ASK = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "tu_1", "name": "get", "input": {"a": 1}}]
+
+
+@dataclass(slots=True)
+class RecordedClock:
+    """A clock on which waiting takes no time."""
+
+    waits: list[float] = field(default_factory=list[float])
+
+    def monotonic(self) -> float:
+        """The time waited so far."""
+        return sum(self.waits)
+
+    def wait(self, seconds: float) -> None:
+        """Remember the wait."""
+        self.waits.append(seconds)
+
+
+@pytest.fixture
+def clock() -> RecordedClock:
+    """The model's clock."""
+    return RecordedClock()
+
+
+@pytest.fixture
+def model(clock: RecordedClock) -> ModelClient:
+    """The client under test."""
+    return ScriptedModel(clock)
+
+
+Script = Callable[..., Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Writes a script of the given lines, text or objects, and returns its file."""
+
+    def write(*lines: str | Mapping[str, Any]) -> Path:
+        file = tmp_path / "script.jsonl"
+        file.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+        return file
+
+    return write
+
+
+def asked(file: Path | str, step: int = 0, script: str | None = None, timeout_s: float = 60.0) -> ModelRequest:
+    """A request for a step of a script."""
+    metadata = {} if script is None else {"script": script}
+    return ModelRequest(
+        model=f"scripted:{file}",
+        system="",
+        tools=(),
+        messages=(),
+        step=step,
+        metadata=metadata,
+        timeout_s=timeout_s,
+    )
+
+
+def test_model_plays_the_line_of_script_and_step(model: ModelClient, script: Script) -> None:
+    """``metadata.script`` and the number of committed assistant messages choose the line; the default is "default"."""
+    file = script(
+        {"script": "default", "step": 1, "content": TEXT},
+        {"script": "default", "step": 0, "content": ASK},
+        "",
+        {"script": "other", "step": 0, "content": [], "stop_reason": "max_tokens"},
+    )
+    assert model.complete(asked(file)) == ModelReply(content=tuple(ASK), stop_reason="tool_use", usage=Usage())
+    assert model.complete(asked(file, step=1)).stop_reason == "end_turn"
+    assert model.complete(asked(file, script="other")) == ModelReply(
+        content=(), stop_reason="max_tokens", usage=Usage()
+    )
+    assert model.complete(asked(file)) == model.complete(asked(file))
+
+
+def test_model_keeps_blocks_it_does_not_know(model: ModelClient, script: Script) -> None:
+    """Blocks come back with every field they had."""
+    blocks = [{"type": "thinking", "thinking": "…", "signature": "x"}, {**TEXT[0], "citations": None}]
+    assert model.complete(asked(script({"step": 0, "content": blocks}))).content == tuple(blocks)
+
+
+def test_model_counts_tokens_by_anthropics_names(model: ModelClient, script: Script) -> None:
+    """The four token classes are kept apart; names it does not know and nulls cost nothing."""
+    usage = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cache_read_input_tokens": 3,
+        "cache_creation_input_tokens": 4,
+        "service_tier": "standard",
+    }
+    file = script(
+        {"step": 0, "content": TEXT, "usage": usage}, {"step": 1, "content": TEXT, "usage": {"input_tokens": None}}
+    )
+    expected = Usage(input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4)
+    assert model.complete(asked(file)).usage == expected
+    assert model.complete(asked(file, step=1)).usage == Usage()
+
+
+def test_model_takes_the_time_its_line_says(model: ModelClient, clock: RecordedClock, script: Script) -> None:
+    """``latency_s`` is the whole call's; what takes longer than the call may is worth another try."""
+    file = script({"step": 0, "content": TEXT, "latency_s": 2.5}, {"step": 1, "error": "overloaded", "latency_s": 1})
+    model.complete(asked(file))
+    with pytest.raises(ModelError, match=r"^overloaded$"):
+        model.complete(asked(file, step=1))
+    with pytest.raises(TransientError, match="within 2 s"):
+        model.complete(asked(file, timeout_s=2.0))
+    assert clock.waits == [2.5, 1.0, 2.0]
+
+
+def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) -> None:
+    """Past the end, or an unknown script: exhausted, naming file, script and step."""
+    file = script({"step": 0, "content": TEXT})
+    with pytest.raises(ScriptExhausted, match=r"script\.jsonl: script 'default' has no step 1 \(1 steps\)"):
+        model.complete(asked(file, step=1))
+    with pytest.raises(ScriptExhausted, match=r"script 'x' has no step 0 \(0 steps\)"):
+        model.complete(asked(file, script="x"))
+
+
+def test_model_plays_no_lines_of_another_kind_as_steps(model: ModelClient, script: Script) -> None:
+    """Reflection and compaction lines stand beside the steps and do not serve them."""
+    file = script({"step": 0, "kind": "reflection", "content": TEXT}, {"step": 0, "kind": "step", "content": ASK})
+    assert model.complete(asked(file)).content == tuple(ASK)
+    with pytest.raises(ScriptExhausted):
+        model.complete(asked(script({"step": 0, "kind": "compaction", "content": TEXT})))
+
+
+def test_model_reads_a_script_again_when_it_changes(model: ModelClient, script: Script) -> None:
+    """A file is read when first used and again when it changes, even to one of the same size."""
+    file = script({"step": 0, "content": [{"type": "text", "text": "one"}]})
+    assert model.complete(asked(file)).content[0]["text"] == "one"
+    script({"step": 0, "content": [{"type": "text", "text": "two"}]})
+    os.utime(file, ns=(1, 1))
+    assert model.complete(asked(file)).content[0]["text"] == "two"
+
+
+def test_model_takes_a_relative_file_from_the_working_directory(
+    model: ModelClient, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``scripted:script.jsonl`` is beside the process."""
+    monkeypatch.chdir(script({"step": 0, "content": TEXT}).parent)
+    assert model.complete(asked("script.jsonl")).content == tuple(TEXT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{not json",
+        "[]",
+        '{"content": []}',
+        '{"step": -1, "content": []}',
+        '{"step": 1}',
+        '{"step": 1, "content": "text"}',
+        '{"step": 1, "content": [{"type": "tool_use", "name": "x", "input": {}}]}',
+        '{"step": 1, "content": [{"type": "tool_use", "id": "a", "name": "x", "input": []}]}',
+        '{"step": 1, "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {"n": NaN}}]}',
+        '{"step": 1, "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {"n": 1e999}}]}',
+        '{"step": 1, "content": [{"type": "text"}]}',
+        '{"step": 1, "content": [7]}',
+        '{"step": 1, "content": [], "latency_s": -1}',
+        '{"step": 0, "content": []}',
+    ],
+)
+def test_model_names_the_line_that_is_malformed(model: ModelClient, script: Script, line: str) -> None:
+    """A line that is no reply, or repeats a step, is named with its file."""
+    file = script({"step": 0, "content": TEXT}, "", line)
+    with pytest.raises(ModelError, match=r"script\.jsonl, line 3: "):
+        model.complete(asked(file))
+
+
+def test_model_says_when_its_script_cannot_be_read(model: ModelClient, tmp_path: Path) -> None:
+    """A missing file ends the turn with the file's name."""
+    with pytest.raises(ModelError, match=r"absent\.jsonl: the script cannot be read: No such file"):
+        model.complete(asked(tmp_path / "absent.jsonl"))

@@ -1,0 +1,86 @@
+"""Loading an application's registry."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness_worker.apps import load_registry
+from harness_worker.errors import ConfigError
+
+GOOD = "from harness_worker import Registry\nregistry = Registry()\n"
+_numbers = itertools.count()
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a module of a new name into the working directory, which is not on ``sys.path``; returns its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(source: str) -> str:
+        name = f"app_under_test_{next(_numbers)}"
+        Path(f"{name}.py").write_text(source)
+        return name
+
+    return write
+
+
+def refusal(app: str | None) -> str:
+    """Why the application cannot be loaded."""
+    with pytest.raises(ConfigError) as refused:
+        load_registry(app)
+    return str(refused.value)
+
+
+def test_load_registry_imports_from_the_working_directory(write: Write) -> None:
+    """The registry is the object the import string names, in a module that need not be installed."""
+    name = write(GOOD + "class box:\n    inner = registry\nregistry.agent('a', model='m', system='s', tools=[])\n")
+    assert list(load_registry(f"{name}:registry").agents) == ["a"]
+    assert load_registry(f"{name}:box.inner") is load_registry(f"{name}:registry")
+
+
+@pytest.mark.parametrize("app", [None, "", "shop", "shop:", ":registry", "shop.py:registry", "a/b:registry", "a:b-c"])
+def test_load_registry_explains_what_an_application_is_written_like(app: str | None) -> None:
+    """A malformed import string is answered with an example."""
+    assert "harness_worker.demo.shop:registry" in refusal(app)
+
+
+def test_load_registry_explains_what_it_found_instead(write: Write) -> None:
+    """A wrong name or type is answered with the registries there are."""
+    name = write(GOOD + "other = 7\n")
+    assert refusal(f"{name}:nope") == f"application '{name}:nope': {name} has no 'nope'; there is: {name}:registry"
+    assert f"is a int, not a Registry; there is: {name}:registry" in refusal(f"{name}:other")
+    assert "write `registry = Registry()`" in refusal(f"{write('x = 1')}:x")
+    assert "ModuleNotFoundError: No module named 'surely_not_here'" in refusal("surely_not_here:registry")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("import surely_not_here", "No module named 'surely_not_here'"),
+        (GOOD + "@registry.tool()\ndef f(a): ...\n", "tool 'f': parameter 'a' has no type hint"),
+    ],
+)
+def test_load_registry_tells_what_an_application_raised(write: Write, source: str, said: str) -> None:
+    """Whatever a module raises while it is imported is a configuration error with its message."""
+    name = write(source)
+    message = refusal(f"{name}:registry")
+    assert message.startswith(f"application '{name}:registry': ")
+    assert said in message
+
+
+def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Write) -> None:
+    """``timeout_s`` is at most 45 unless the settings say so."""
+    source = GOOD + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
+    assert "at most 45" in refusal(f"{write(source)}:registry")
+    assert load_registry(f"{write(source)}:registry", max_tool_timeout_s=60).tools["f"].timeout_s == 60
