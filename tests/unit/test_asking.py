@@ -43,7 +43,7 @@ def _gateway(agents: list[str], posted: list[dict[str, Any]], status: str = "com
             case ("GET", "/v1/agents"):
                 return httpx.Response(200, json={"data": [{"name": name} for name in agents]})
             case ("GET", "/v1/turns/t1/events"):
-                event = {"seq": 1, "type": "turn.completed", "at": AT, "data": {}}
+                event: dict[str, Any] = {"seq": 1, "type": "turn.completed", "at": AT, "data": {}}
                 return httpx.Response(200, json={"data": [event], "next": None})
             case _:
                 return httpx.Response(200, json=turn)

@@ -1,0 +1,129 @@
+"""What the README and the other pages say can be done, can be done."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer.main
+
+from harness_worker import Registry, RunContext
+from harness_worker.config import Settings
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.entrypoints.cli import app as commands
+
+ROOT: Final = Path(__file__).parents[2]
+README: Final = (ROOT / "README.md").read_text()
+PAGES: Final = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK: Final = re.compile(r"\]\(([^)#]+)\)")
+HARNESS: Final = ".venv/bin/harness "
+MAKE: Final = "make "
+
+
+def _blocks(language: str, text: str = README) -> list[str]:
+    return [body for kind, body in BLOCK.findall(text) if kind == language]
+
+
+def _commands(prefix: str) -> list[str]:
+    """Every command with that prefix in the fenced blocks of every page."""
+    lines = [line for page in PAGES for block in _blocks("sh", page.read_text()) for line in block.splitlines()]
+    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+
+
+def _context(key: str) -> RunContext:
+    deadline = DeadlineToken(at_s=60.0, clock=lambda: 0.0)
+    return RunContext(
+        turn_id="t", call_id=key, session_id="s", tenant="t", attempt=1, idempotency_key=key, deadline=deadline
+    )
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names that the README's module defines, as run in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "notes"}
+    (source,) = _blocks("python")
+    exec(compile(source, "notes.py", "exec"), names)  # noqa: S102 - our own README
+    return names
+
+
+def test_readme_gives_the_two_commands() -> None:
+    """A newcomer finds ``make demo`` and ``make test``, each a line of its own in a fenced block."""
+    lines = [line for block in _blocks("sh") for line in block.splitlines()]
+    assert [line for line in lines if line.startswith(MAKE)] == ["make demo", "make test"]
+
+
+def test_readme_example_is_an_agent(example: dict[str, Any]) -> None:
+    """The example declares an agent with a read and a write."""
+    registry = example["registry"]
+    assert isinstance(registry, Registry)
+    assert [tool.name for tool in registry.agents["notes"].tools] == ["find_notes", "add_note"]
+
+
+def test_readme_example_deduplicates_by_its_key(example: dict[str, Any], tmp_path: Path) -> None:
+    """The example keeps the promise that ``retry_safe`` makes."""
+    for key in ("k1", "k1", "k2"):
+        assert example["add_note"]("tea", "Assam", _context(key)) == "noted"
+    assert example["find_notes"]("tea") == ["Assam", "Assam"]
+    with closing(sqlite3.connect(tmp_path / "notes.db")) as db:
+        assert db.execute("SELECT count(*) FROM notes").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("command", _commands(HARNESS))
+def test_pages_name_commands_that_exist(command: str) -> None:
+    """Every ``harness`` command line in the pages parses: its command, options and arguments exist."""
+    name, *rest = shlex.split(command.rstrip("\\"), comments=True)
+    group: Any = typer.main.get_command(commands)
+    while name in group.commands and hasattr(group.commands[name], "commands"):
+        group, (name, *rest) = group.commands[name], rest
+    group.commands[name].make_context(name, rest)
+
+
+def test_pages_name_targets_that_exist() -> None:
+    """Every ``make`` target in the pages is in the Makefile, as ``make help`` lists it."""
+    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {command.split()[0] for command in _commands(MAKE)}
+    assert {"demo", "test"} <= named <= targets
+    assert {"demo", "test", "check", "bench", "up", "acceptance"} <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_link_to_what_exists(page: Path) -> None:
+    """A relative link leads to a file or a directory."""
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_architecture_names_tests_that_exist() -> None:
+    """Each invariant in the table names at least one test, and each named test is there."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition("| invariant | tests (below `tests/`) |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| ")]
+    assert len(rows) >= 10
+    for invariant, tests in rows:
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
+        assert named, invariant
+        for file, test in named:
+            assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+
+
+def test_how_to_example_registers_its_tools() -> None:
+    """The page on tools shows code that runs."""
+    names: dict[str, Any] = {"__name__": "tools"}
+    for source in _blocks("python", (ROOT / "docs" / "how-to" / "write-tools.md").read_text()):
+        exec(compile(source, "tools.py", "exec"), names)  # noqa: S102 - our own page
+    assert set(names["registry"].tools) == {"get_order", "refund"}
+
+
+def test_settings_page_has_every_setting_with_its_default() -> None:
+    """The table of settings is complete and true."""
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    rows = dict(re.findall(r"^\| `HARNESS_(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    fields = {name.upper(): field.default for name, field in Settings.model_fields.items()}
+    assert rows == {name: f"`{default}`" if default is not None else "" for name, default in fields.items()}
