@@ -10,7 +10,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], description: str, timeout_s: float = 10.0, *, interval_s: float = 0.02) -> T:
+def wait_until(
+    predicate: Callable[[], T | None], description: str, timeout_s: float = 10.0, *, interval_s: float = 0.02
+) -> T:
     """Ask ``predicate`` again and again until its answer is true.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,30 +11,12 @@ import typer
 
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
-from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.celery_app import run_worker
 from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import ConfigError
 
 _COORDINATOR_THREADS: Final = 8
 _LEAST_TOOLS: Final = 2
-
-
-def run_worker(  # stands in until the engine's worker is there
-    role: str,
-    registry: Registry,
-    settings: Settings,
-    *,
-    queues: tuple[str, ...],
-    concurrency: int,
-    ready_file: Path | None,
-) -> int:
-    """Say that it is ready, and wait for the end."""
-    del role, registry, settings, queues, concurrency
-    signal.signal(signal.SIGTERM, lambda _signum, _frame: None)
-    if ready_file:
-        ready_file.write_text("ready\n")
-    signal.pause()
-    return 0
 
 
 class Role(StrEnum):
@@ -71,15 +52,9 @@ def worker(
     """
     settings = _joined(load_settings(app=app, home=home))
     chosen = tuple(name for name in (queues or "").split(",") if name)
-    registry = load_registry(_app(settings))
+    registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
     raise typer.Exit(run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file))
-
-
-def _app(settings: Settings) -> str:
-    if settings.app is None:
-        raise ConfigError("which agents? name your registry with --app package.module:registry or HARNESS_APP")
-    return settings.app
 
 
 def _joined(settings: Settings) -> Settings:

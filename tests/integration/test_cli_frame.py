@@ -1,0 +1,51 @@
+"""The command line's frame: help, version, exit codes, and the small commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.stacks import run_harness
+
+
+def test_help_shows_how_to_start() -> None:
+    """Help leads a newcomer to a running stack."""
+    shown = run_harness("--help")
+    assert shown.returncode == 0
+    assert "harness up --app package.module:registry" in shown.stdout
+
+
+def test_version_is_one_line() -> None:
+    """The version can be read by a script."""
+    shown = run_harness("--version")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("harness ")
+    assert shown.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "nonsense"),
+        (["up", "--port", "http"], "--port"),
+        (["worker", "--role", "king"], "--role"),
+        (["worker", "--role", "tools", "--home", "/nonexistent"], "HARNESS_REDIS_URL"),
+        (["gateway"], "HARNESS_DATABASE_URL"),
+    ],
+)
+def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
+    """Wrong usage names what is wrong, without a traceback."""
+    refused = run_harness(*arguments)
+    assert refused.returncode == 2, refused.stderr
+    assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_migrate_is_idempotent(tmp_path: Path) -> None:
+    """The second time there is nothing to do, and it says so."""
+    home = str(tmp_path / "home")
+    first, second = (json.loads(run_harness("migrate", "--home", home, "--json").stdout) for _ in range(2))
+    assert first["from"] is None
+    assert second["from"] == second["to"] == first["to"]

@@ -1,0 +1,62 @@
+"""What ``harness up`` refuses: each time a message that helps, the right exit code, and nothing left running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness_worker.adapters.embedded.ports import listening_socket, port_of
+from harness_worker.entrypoints.stack.sessions import marked_processes
+from tests.stacks import APP, run_harness
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "code", "words"),
+    [
+        ([], {}, 2, "--app package.module:registry"),
+        (["--app", "no_such_module:registry"], {}, 2, "no_such_module"),
+        (["--app", "tests.apps.raises:registry"], {}, 2, "RuntimeError: the licence has expired"),
+        (["--app", APP], {"HARNESS_REDIS_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "redis://:***@127.0.0.1:1/0"),
+        (["--app", APP], {"HARNESS_REDIS_URL": "http://127.0.0.1"}, 2, "HARNESS_REDIS_URL"),
+        (["--app", APP], {"HARNESS_DATABASE_URL": "postgresql://me:hidden@127.0.0.1:1/x"}, 3, "me:***@127.0.0.1"),
+        (["--app", APP], {"HARNESS_GRACE_S": "soon"}, 2, "HARNESS_GRACE_S"),
+    ],
+)
+def test_up_refuses_with_a_message(
+    tmp_path: Path, arguments: list[str], env: dict[str, str], code: int, words: str
+) -> None:
+    """Wrong usage exits 2, an unreachable service 3; passwords and tracebacks are never shown."""
+    home = tmp_path / "home"
+    refused = run_harness("up", "--home", str(home), "--port", "0", *arguments, env=env)
+    assert refused.returncode == code, refused.stderr
+    assert words in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("harness: ") or words in refused.stderr.splitlines()[-1]
+    assert "hidden" not in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert refused.stdout == ""
+    assert marked_processes(str(home)) == []
+
+
+def test_up_names_a_port_that_is_taken(tmp_path: Path) -> None:
+    """A port in use is wrong usage; the message says which and what to do."""
+    with listening_socket() as taken:
+        port = str(port_of(taken))
+        refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", port, "--app", APP)
+    assert refused.returncode == 2
+    assert port in refused.stderr
+    assert "--port" in refused.stderr
+
+
+def test_up_names_a_home_that_cannot_be(tmp_path: Path) -> None:
+    """A home that is a file is wrong usage."""
+    (tmp_path / "home").write_text("not a directory")
+    refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", APP)
+    assert refused.returncode == 2
+    assert "--home" in refused.stderr
+
+
+def test_refused_up_leaves_no_server() -> None:
+    """No Valkey of these tests runs on."""
+    assert not [process for process in psutil.Process().children(recursive=True) if "valkey" in process.name()]

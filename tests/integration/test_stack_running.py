@@ -1,0 +1,94 @@
+"""A running stack: what it says, that it heals, and that it keeps others off its home."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from redis import Redis
+
+from harness_worker.adapters.embedded.valkey import answers
+from harness_worker.entrypoints.stack import StackInfo, open_stack, running_stack
+from harness_worker.errors import ConfigError
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import APP, ROOT, await_synced, role_pid, run_harness
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
+    """One stack for this module; each test leaves it healthy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        with open_stack(home=tmp_path_factory.mktemp("stack") / "home", app=APP, coordinators=2, tools=1) as info:
+            yield info
+
+
+def is_ready(stack: StackInfo) -> bool:
+    """Whether the gateway answers at the URL of the ready line."""
+    try:
+        return httpx.get(f"{stack.gateway_url}/readyz", timeout=5, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
+    """The ready line's URLs work at once, and each of its processes runs."""
+    assert is_ready(stack)
+    assert answers(stack.redis_url)
+    assert Path(stack.database_url.removeprefix("sqlite:///")).is_file()
+    assert [process.role for process in stack.processes] == ["redis", "gateway", "coordinator", "tools"]
+    assert all(psutil.Process(process.pid).ppid() == stack.pid for process in stack.processes)
+
+
+def test_stack_ready_line_has_the_contract_fields(stack: StackInfo) -> None:
+    """The line names what the contract names."""
+    line = json.loads(stack.ready_line())
+    assert list(line) == ["gateway", "pid", "redis", "database", "home", "processes"]
+    assert line["processes"][0] == {"role": "redis", "pid": stack.processes[0].pid}
+
+
+def test_stack_is_found_by_its_home(stack: StackInfo) -> None:
+    """Other commands find a running stack."""
+    found = running_stack(stack.home)
+    assert found is not None
+    assert (found.gateway_url, found.pid) == (stack.gateway_url, stack.pid)
+
+
+def test_second_up_on_a_home_is_refused(stack: StackInfo) -> None:
+    """A second stack on the same home exits 1 and names home and pid; the first goes on."""
+    second = run_harness("up", "--home", str(stack.home), "--port", "0", "--app", APP)
+    assert second.returncode == 1
+    assert str(stack.home) in second.stderr
+    assert str(stack.pid) in second.stderr
+    assert second.stdout == ""
+    assert "Traceback" not in second.stderr
+    assert is_ready(stack)
+
+
+@pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])
+def test_killed_process_is_started_again(stack: StackInfo, role: str) -> None:
+    """Whichever process dies comes back, and the URLs stay true."""
+    with Redis.from_url(stack.redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
+        client.set("survives", role)  # pyright: ignore[reportUnknownMemberType]
+        await_synced(client)
+    killed = role_pid(stack.home, role)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: role_pid(stack.home, role) not in (0, killed), f"{role} to come back", 20)
+    wait_until(lambda: answers(stack.redis_url), "redis at the same URL", 20)
+    wait_until(lambda: is_ready(stack), "the gateway at the same URL", 20)
+    if role in ("coordinator", "tools"):
+        wait_until((stack.home / "run" / f"{role}.ready").exists, f"{role} to consume again", 20)
+    with Redis.from_url(stack.redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
+        assert client.get("survives") == role.encode()  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_bad_app_is_told_to_the_opener(tmp_path: Path) -> None:
+    """A stack that cannot start raises with the message of the process that knew why."""
+    with pytest.raises(ConfigError, match="no_such_module"), open_stack(home=tmp_path / "home", app="no_such_module:x"):
+        pass

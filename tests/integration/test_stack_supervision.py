@@ -1,0 +1,143 @@
+"""Supervising real child processes: grace, urgency, leftovers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness_worker.config import environment
+from harness_worker.entrypoints.stack.child import Child, ChildSpec
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.leftovers import end_leftovers
+from harness_worker.entrypoints.stack.logs import LogWriter
+from harness_worker.entrypoints.stack.sessions import MARK
+from harness_worker.entrypoints.stack.signals import StopSignal
+from harness_worker.entrypoints.stack.supervisor import Supervisor
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import none_runs
+
+_POLITE = "import signal; print('up', flush=True); signal.pause()"
+_STUBBORN = f"import signal; [signal.signal(s, signal.SIG_IGN) for s in (15, 3, 2)]; {_POLITE}\nwhile 1: signal.pause()"
+_PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_STUBBORN!r}]); {_POLITE}"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A prepared home."""
+    made = Home(tmp_path / "home")
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def output() -> io.StringIO:
+    """Where the supervisor writes."""
+    return io.StringIO()
+
+
+def child(home: Home, output: io.StringIO, program: str, role: str = "tools") -> Child:
+    """A child that runs a Python program."""
+    spec = ChildSpec(role=role, command=(sys.executable, "-c", program), environment=environment())
+    return Child(spec, home, LogWriter(output, coloured=False))
+
+
+def supervisor(output: io.StringIO, stop: StopSignal, grace_s: float) -> Supervisor:
+    """A supervisor of nothing yet."""
+    return Supervisor(stop, LogWriter(output, coloured=False), grace_s=grace_s, on_change=lambda: None)
+
+
+def said_up(output: io.StringIO, times: int = 1) -> bool:
+    """Whether the children's first words were logged."""
+    return output.getvalue().count("| up") >= times
+
+
+def test_stubborn_child_is_killed_within_the_grace_time(home: Home, output: io.StringIO) -> None:
+    """A child that ignores every polite signal does not outlive the grace time, and the log says so."""
+    with supervisor(output, StopSignal(), grace_s=1.0) as group:
+        stubborn = child(home, output, _STUBBORN)
+        group.start(stubborn)
+        wait_until(lambda: said_up(output), "the child's first words")
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.5
+    assert stubborn.exit_code() == -signal.SIGKILL
+    assert "did not end in time: killed" in output.getvalue()
+
+
+def test_second_interrupt_kills_at_once(home: Home, output: io.StringIO) -> None:
+    """Ctrl-C while it drains ends the wait."""
+    stop = StopSignal()
+    with supervisor(output, stop, grace_s=60.0) as group:
+        group.start(child(home, output, _STUBBORN))
+        wait_until(lambda: said_up(output), "the child's first words")
+        stop.request(signal.SIGINT)
+        threading.Timer(0.3, stop.request, (signal.SIGINT,)).start()
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_child_started_ends_with_it(home: Home, output: io.StringIO) -> None:
+    """A dead child's own children, such as a pool's, do not run on."""
+    with supervisor(output, StopSignal(), grace_s=5.0) as group:
+        parent = child(home, output, _PARENT)
+        group.start(parent)
+        wait_until(lambda: said_up(output, 2), "both to speak")
+        grandchildren = psutil.Process(parent.pid).children()
+        assert grandchildren
+    assert none_runs(grandchildren)
+
+
+def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:
+    """Each line says whose it is; nothing is coloured for a file."""
+    with supervisor(output, StopSignal(), grace_s=5.0) as group:
+        group.start(child(home, output, _POLITE, role="gateway"))
+        wait_until(lambda: said_up(output), "the child's first words")
+    assert "gateway     | up\n" in output.getvalue()
+    assert "\x1b" not in output.getvalue()
+
+
+@pytest.fixture
+def orphan(home: Home) -> Generator[subprocess.Popen[bytes]]:
+    """A process as a killed stack would leave it."""
+    process = subprocess.Popen([sys.executable, "-c", _STUBBORN], env={**os.environ, MARK: str(home.path)})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_leftover_known_by_its_mark_is_ended(home: Home, output: io.StringIO, orphan: subprocess.Popen[bytes]) -> None:
+    """Whatever carries the home's mark is ended before the next start."""
+    end_leftovers(home, LogWriter(output, coloured=False))
+    assert not psutil.pid_exists(orphan.pid)
+    assert str(orphan.pid) in output.getvalue()
+
+
+def test_leftover_known_by_its_file_is_ended(home: Home, output: io.StringIO) -> None:
+    """A server without the mark is known by its pid and start time."""
+    with subprocess.Popen([sys.executable, "-c", _STUBBORN]) as server:
+        identity = ProcessIdentity.of(server.pid)
+        record = {"pid": identity.pid, "started_at": identity.started_at}
+        home.pid_file("redis").write_text(json.dumps(record))
+        end_leftovers(home, LogWriter(output, coloured=False))
+        assert not psutil.pid_exists(server.pid)
+    assert not home.pid_file("redis").exists()
+
+
+def test_pid_that_was_given_again_is_left_alone(home: Home, output: io.StringIO) -> None:
+    """A written pid whose process started at another time is somebody else's."""
+    identity = ProcessIdentity.of(os.getpid())
+    record = {"pid": identity.pid, "started_at": identity.started_at - 60}
+    home.pid_file("redis").write_text(json.dumps(record))
+    end_leftovers(home, LogWriter(output, coloured=False))
+    assert output.getvalue() == ""
