@@ -21,7 +21,8 @@ from harness_worker.adapters.celery.soft_deadline import SignalDeadline
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, Ticker, guarded
 from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
-from harness_worker.bootstrap import Fleet, make_call_runner, make_coordinator, make_fleet
+from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
+from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.errors import HarnessError

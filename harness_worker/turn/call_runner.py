@@ -109,9 +109,7 @@ class CallRunner:
         asked = self.clock.monotonic()
         started = self.store.transact(
             job.turn_id,
-            partial(
-                start_write, call_id=job.call_id, attempt=job.attempt, runner=job.runner, timing=self.timing
-            ),
+            partial(start_write, call_id=job.call_id, attempt=job.attempt, runner=job.runner, timing=self.timing),
         )
         if started is None or started.call is None:
             return self._not_started(started)

@@ -175,4 +175,3 @@ def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
     return GatePass(
         call_id=call.call_id, attempt=call.attempt, remaining_ms=max(1, int(remaining_s * 1_000)), ticket=ticket
     )
-

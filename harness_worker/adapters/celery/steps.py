@@ -69,7 +69,9 @@ class Drain:
         elif not tuple(state.reserved_requests):
             state.should_stop = os.EX_OK
         elif time.monotonic() > self._until:
-            log.warning("%d tasks did not finish in %g s; handing them back", len(state.reserved_requests), self._grace_s)
+            log.warning(
+                "%d tasks did not finish in %g s; handing them back", len(state.reserved_requests), self._grace_s
+            )
             os.kill(os.getpid(), signal.SIGQUIT)
 
     def _begin(self) -> None:

@@ -1,0 +1,3 @@
+"""Wires the parts together. Nothing else does."""
+
+from __future__ import annotations

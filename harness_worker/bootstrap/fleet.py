@@ -1,0 +1,81 @@
+"""What a worker process needs of the outside: database, Redis, Celery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from celery import Celery
+from sqlalchemy import Engine
+
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.events import RedisEvents
+from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.bootstrap.engine import timing_of
+from harness_worker.config import Settings
+from harness_worker.errors import ConfigError
+from harness_worker.ports import Dispatcher, Gate, TurnStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What a worker process needs of the outside. Made once; safe to inherit through a fork after :meth:`forked`.
+
+    Args:
+        settings: This process's settings.
+        app: The Celery application.
+        engine: The database.
+        beat_engine: The database for heartbeats, with short timeouts.
+        redis: The Redis of gate and events.
+        store: The journal.
+        gate: The arbiter of reads.
+        dispatcher: Sends work.
+    """
+
+    settings: Settings
+    app: Celery
+    engine: Engine
+    beat_engine: Engine
+    redis: RedisClient
+    store: TurnStore
+    gate: Gate
+    dispatcher: Dispatcher
+
+    def forked(self) -> None:
+        """Forget connections that belong to the parent process."""
+        dispose_inherited(self.engine)
+        dispose_inherited(self.beat_engine)
+        self.redis.disconnect()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+        self.beat_engine.dispose()
+        self.redis.disconnect()
+
+
+def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
+    """Everything of a worker process that speaks to the outside; connects to nothing yet.
+
+    Raises:
+        ConfigError: A URL is missing or not allowed.
+    """
+    if settings.redis_url is None or settings.database_url is None:
+        raise ConfigError("HARNESS_REDIS_URL and HARNESS_DATABASE_URL must be set for a worker")
+    app = make_app(settings, redis_url=settings.redis_url, broker_url=settings.broker_url)
+    redis = RedisClient(settings.redis_url)
+    engine = make_engine(settings.database_url, pool_size=pool_size)
+    beats = make_engine(settings.database_url, timeouts=BEAT, pool_size=1)
+    return Fleet(
+        settings=settings,
+        app=app,
+        engine=engine,
+        beat_engine=beats,
+        redis=redis,
+        store=SqlTurnStore(engine, RedisEvents(redis), beats=beats),
+        gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
+        dispatcher=CeleryDispatcher(app, timing=timing_of(settings)),
+    )

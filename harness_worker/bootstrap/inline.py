@@ -1,0 +1,158 @@
+"""The whole harness in one process, without broker or workers: for notebooks and tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.adapters.memory.events import MemoryEvents
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
+from harness_worker.config import Settings, load_settings
+from harness_worker.core.budget import agent_limits
+from harness_worker.core.records import Turn
+from harness_worker.core.registry import Registry
+from harness_worker.core.tools import AgentSpec
+from harness_worker.core.visits import Visit
+from harness_worker.errors import ConfigError
+from harness_worker.turn.inline import InlineDispatcher
+from harness_worker.turn.results import TurnResult, turn_result
+from harness_worker.wire import Priority, TurnStatus
+
+TENANT = "default"
+
+
+class AgentHarness:
+    """Runs turns in the calling process, with the engine that the fleet runs.
+
+    Holds nothing of any turn: several may run at once, from several threads.
+
+    Args:
+        registry: The agents and tools.
+        settings: As from the environment if left out. Without a ``database_url`` the journal is a SQLite file that
+            goes with this object.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(self, registry: Registry, settings: Settings | None = None) -> None:
+        home = Path(tempfile.mkdtemp(prefix="harness-"))
+        given = settings or load_settings()
+        url = given.database_url or f"sqlite:///{home / 'harness.db'}"
+        self._settings = given.model_copy(update={"database_url": url, "home": home})
+        self._registry = registry
+        upgrade(url)
+        self._engine = make_engine(url)
+        self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
+        self._closed = weakref.finalize(self, _clean_up, self._engine, home)
+
+    def run_turn(  # noqa: PLR0913 - the options of a turn, by name
+        self,
+        session_id: str | None,
+        user_message: str,
+        *,
+        agent: str | None = None,
+        budget: Mapping[str, float | int | None] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        parallel: bool | None = None,
+        system_prompt_override: str | None = None,
+        skill_context: str | None = None,
+    ) -> TurnResult:
+        """Work one user message to an answer.
+
+        Args:
+            session_id: The conversation; a new one if ``None``.
+            user_message: What the user said.
+            agent: Whom to ask; may be left out when there is one.
+            budget: Limits below the agent's, by name.
+            metadata: Kept with the turn; ``script`` chooses a scripted model's script.
+            parallel: ``False`` runs every call by itself.
+            system_prompt_override: Instead of the agent's system text.
+            skill_context: Extra text for this turn.
+
+        Raises:
+            ConfigError: There is no such agent.
+        """
+        spec = self._agent(agent)
+        turn = Turn(
+            id=new_id(),
+            tenant=TENANT,
+            session_id=session_id or new_id(),
+            agent=spec.name,
+            status=TurnStatus.QUEUED,
+            input=user_message,
+            priority=Priority.INTERACTIVE,
+            budget=agent_limits(spec.budget).clamped(budget),
+            metadata=dict(metadata or {}),
+            parallel=parallel,
+            system_prompt_override=system_prompt_override,
+            skill_context=skill_context,
+        )
+        return self._work(turn)
+
+    def close(self) -> None:
+        """Close the journal; removes it if it was this object's own."""
+        self._closed()
+
+    def _work(self, turn: Turn) -> TurnResult:
+        store = SqlTurnStore(self._engine, MemoryEvents())
+        dispatcher = InlineDispatcher(SystemClock())
+        coordinator = make_coordinator(
+            settings=self._settings,
+            registry=self._registry,
+            store=store,
+            gate=self._gate,
+            dispatcher=dispatcher,
+            holding=_unwatched,
+        )
+        runner = make_call_runner(
+            settings=self._settings,
+            registry=self._registry,
+            store=store,
+            gate=self._gate,
+            dispatcher=dispatcher,
+            soft_deadline=_unlimited,
+        )
+        store.insert_turn(turn)
+        dispatcher.drive(turn.id, coordinator, runner, store, self._gate)
+        loaded = store.load(turn.id)
+        ended, calls = loaded if loaded is not None else (turn, ())
+        return turn_result(ended, calls, store.history(turn.id))
+
+    def _agent(self, name: str | None) -> AgentSpec:
+        agents = self._registry.agents
+        if name is None and len(agents) == 1:
+            return next(iter(agents.values()))
+        spec = agents.get(name or "")
+        if spec is None:
+            known = ", ".join(sorted(agents)) or "none"
+            raise ConfigError(f"agent={name!r}: name one of the registry's agents: {known}")
+        return spec
+
+
+@contextmanager
+def _unwatched(_visit: Visit) -> Iterator[None]:
+    """Visits of one thread need no heartbeat: nobody else may claim the turn."""
+    yield
+
+
+@contextmanager
+def _unlimited(_remaining_s: float) -> Iterator[None]:
+    """A thread cannot be stopped; what comes late is dropped."""
+    yield
+
+
+def _clean_up(engine: Engine, home: Path) -> None:
+    engine.dispose()
+    shutil.rmtree(home, ignore_errors=True)

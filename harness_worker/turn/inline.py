@@ -1,0 +1,129 @@
+"""The same engine without a broker: one turn's work on threads of this process.
+
+For notebooks and tests. A tool that outlives its time cannot be killed here: its thread is left alone and its result
+is dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness_worker.core.records import Call, Turn
+from harness_worker.ports import Clock, Gate, RunningCall, TurnStore
+from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.coordinator import Coordinator
+
+LOOK_S = 1.0
+"""The longest this waits without looking at the turn."""
+
+PAST_DEADLINE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Under:
+    """A call under way on a thread, and when its time is over by the monotonic clock."""
+
+    run: RunningCall
+    is_read: bool
+    until_s: float
+
+
+class InlineDispatcher:
+    """Implements ``ports.Dispatcher`` for one turn.
+
+    Args:
+        clock: This process's monotonic time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._under: dict[str, _Under] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._runner: CallRunner | None = None
+
+    def drive(self, turn_id: str, coordinator: Coordinator, runner: CallRunner, store: TurnStore, gate: Gate) -> None:
+        """Work the turn until it is over."""
+        self._runner = runner
+        coordinator.advance(turn_id)
+        while not self._is_over(turn_id, store):
+            self._wait()
+            self._beat(store, gate, ttl_s=runner.timing.lease_ttl_s)
+            coordinator.advance(turn_id)
+
+    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.advance``."""
+        self._wakes.put(None)
+
+    def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """See ``ports.Dispatcher.chord``."""
+        left = itertools.count(len(calls) - 1, -1)
+
+        def part(call: Call) -> None:
+            self._run(turn, call)
+            if next(left) == 0:
+                self.advance(turn.id, turn.priority)
+
+        for call in calls:
+            self._spawn(lambda call=call: part(call))
+
+    def chain(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """See ``ports.Dispatcher.chain``."""
+
+        def links() -> None:
+            for call in calls:
+                if self._run(turn, call) is Handed.NOT:
+                    return
+            self.advance(turn.id, turn.priority)
+
+        self._spawn(links)
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="inline-tool", daemon=True).start()
+
+    def _run(self, turn: Turn, call: Call) -> Handed:
+        if self._runner is None:
+            return Handed.NOT
+        job = Job(
+            turn_id=turn.id,
+            call_id=call.call_id,
+            attempt=call.attempt,
+            tool=call.tool,
+            is_read=call.is_read,
+            runner=f"inline/{next(self._numbers)}",
+        )
+        run = RunningCall(turn_id=job.turn_id, call_id=job.call_id, attempt=job.attempt, runner=job.runner)
+        until_s = self._clock.monotonic() + call.timeout_s + PAST_DEADLINE_S
+        with self._lock:
+            self._under[job.runner] = _Under(run=run, is_read=job.is_read, until_s=until_s)
+        try:
+            return self._runner.run(job)
+        finally:
+            with self._lock:
+                self._under.pop(job.runner, None)
+
+    def _wait(self) -> None:
+        """Return when somebody knocks, when a call's time is over, or after a while."""
+        now = self._clock.monotonic()
+        with self._lock:
+            ends = [under.until_s - now for under in self._under.values()]
+        wait_s = min([LOOK_S, *(end for end in ends if end > 0)])
+        try:
+            self._wakes.get(timeout=wait_s)
+        except queue.Empty:
+            return
+
+    def _beat(self, store: TurnStore, gate: Gate, *, ttl_s: float) -> None:
+        with self._lock:
+            under = tuple(self._under.values())
+        gate.beat([each.run for each in under if each.is_read])
+        store.beat_calls([each.run for each in under if not each.is_read], ttl_s)
+
+    def _is_over(self, turn_id: str, store: TurnStore) -> bool:
+        loaded = store.load(turn_id)
+        return loaded is None or loaded[0].status.is_final

@@ -1,0 +1,100 @@
+"""A finished turn as its caller sees it: the fields of the HTTP API's Turn and Call, as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.outcomes import content_of, is_error
+from harness_worker.core.records import Call, CallStatus, Message, Turn
+from harness_worker.wire import StopReason, TurnStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """One tool call. ``outcome`` is the class name of what became of it; times are seconds since the epoch."""
+
+    call_id: str
+    tool_use_id: str
+    tool: str
+    effect: str | None
+    step: int
+    wave: int
+    position: int
+    arguments: Mapping[str, Any]
+    outcome: str | None
+    content: str
+    is_error: bool
+    attempt: int
+    worker: str | None
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """One turn. ``messages`` is its own history, Anthropic-shaped; times are seconds since the epoch."""
+
+    id: str
+    status: TurnStatus
+    stop_reason: StopReason | None
+    agent: str
+    session_id: str
+    input: str
+    output_text: str
+    usage: Usage
+    budget: BudgetLimits
+    calls: tuple[CallResult, ...]
+    required_actions: tuple[Mapping[str, Any], ...]
+    error: Mapping[str, str] | None
+    metadata: Mapping[str, str]
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    messages: tuple[Mapping[str, Any], ...]
+
+
+def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) -> TurnResult:
+    """The rows of a turn as its caller sees them."""
+    return TurnResult(
+        id=turn.id,
+        status=turn.status,
+        stop_reason=turn.stop_reason,
+        agent=turn.agent,
+        session_id=turn.session_id,
+        input=turn.input,
+        output_text=turn.output_text,
+        usage=turn.used,
+        budget=turn.budget,
+        calls=tuple(map(_call_result, calls)),
+        required_actions=(),
+        error=turn.error,
+        metadata=turn.metadata,
+        created_at=turn.created_at,
+        started_at=turn.started_at,
+        finished_at=turn.finished_at,
+        messages=tuple({"role": message.role, "content": message.content} for message in messages),
+    )
+
+
+def _call_result(call: Call) -> CallResult:
+    outcome = call.outcome if call.status is CallStatus.ENDED else None
+    return CallResult(
+        call_id=call.call_id,
+        tool_use_id=call.tool_use_id,
+        tool=call.tool,
+        effect=call.effect.value if call.effect is not None else None,
+        step=call.step,
+        wave=call.wave,
+        position=call.position,
+        arguments=call.arguments,
+        outcome=type(outcome).__name__ if outcome is not None else None,
+        content=content_of(outcome) if outcome is not None else "",
+        is_error=outcome is not None and is_error(outcome),
+        attempt=call.attempt,
+        worker=call.worker,
+        started_at=call.started_at,
+        finished_at=call.finished_at,
+    )
