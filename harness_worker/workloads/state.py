@@ -34,7 +34,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.failures import translated
-from harness_worker.adapters.sql.transactions import write
 from harness_worker.workloads.base import Effect, JournalRow, Observation
 
 metadata = MetaData()
@@ -124,7 +123,8 @@ class WorkloadState:
 
     def create(self) -> None:
         """Create the tables if they are missing; many processes may do so at once."""
-        write(self._engine, _create)
+        with translated(self._engine.url), self._engine.begin() as tx:
+            _create(tx)
 
     def overlay(self, turn_id: str) -> Overlay:
         """The records that a turn has changed so far."""
@@ -142,9 +142,11 @@ class WorkloadState:
 
         Args:
             call: Whose idempotency key it is.
-            act: Gets the turn's overlay; what it does elsewhere than in its answer may be rolled back and repeated.
+            act: Gets the turn's overlay; all it does must be in its answer, for it may be rolled back.
         """
-        return write(self._engine, lambda tx: _once(tx, call, act))
+        # Not repeated here: the harness repeats a transient error, and the key makes that safe.
+        with translated(self._engine.url), self._engine.begin() as tx:
+            return _once(tx, call, act)
 
 
 def _create(tx: Connection) -> None:

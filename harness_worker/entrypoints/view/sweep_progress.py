@@ -56,7 +56,6 @@ class SweepProgress:
             self._console.print(f"task {verdict.task.id}: {verdict.why[0]}", style="red", markup=False)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
-        self.tick()
 
     def tick(self) -> None:
         """Time has passed."""
