@@ -98,8 +98,9 @@ class TurnCreator:
             "created_at": db_now(),
         }
         # A concurrent request with the same key waits here until the first has committed.
-        taken = await connection.execute(self._insert_key(idempotency_keys).values(row).on_conflict_do_nothing())
-        if taken.rowcount == 1:
+        claiming = self._insert_key(idempotency_keys).values(row).on_conflict_do_nothing()
+        taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
+        if taken.one_or_none() is not None:
             return None
         age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
         found = await connection.execute(select(idempotency_keys, age_s).where(*self._key(claim)))

@@ -23,10 +23,10 @@ DATABASE_URL_VARIABLE = "HARNESS_TEST_DATABASE_URL"
 
 
 @contextmanager
-def valkey_service() -> Generator[str]:
-    """A Valkey of its own on a free port, without persistence; yields its URL."""
+def valkey_service(port: int | None = None) -> Generator[str]:
+    """A Valkey of its own on ``port`` or a free one, without persistence; yields its URL."""
     with server_directory("valkey") as directory:
-        port = free_port()
+        port = port or free_port()
         command = server_command(find_server(bundled_first=True), port=port, directory=directory, durable=False)
         url = server_url(port)
         log = directory / "valkey.log"

@@ -1,0 +1,215 @@
+"""A real gateway for tests, and a hand that writes what workers would write."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx
+import redis
+import uvicorn
+from sqlalchemy import Engine, create_engine, insert, select, update
+
+from api_gateway.app import create_app
+from api_gateway.config import Settings
+from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import EVENT_STREAM, turn_queue
+
+NOWHERE = "redis://127.0.0.1:1/0"
+CAPS: dict[str, Any] = {
+    "max_steps": 6,
+    "max_tool_calls": 6,
+    "max_reflections": 4,
+    "max_tokens": None,
+    "max_dollars": 1.0,
+    "timeout_s": 60.0,
+}
+AGENT = "support"
+
+
+@contextmanager
+def serving(settings: Settings) -> Generator[str]:
+    """A gateway on a free port of this machine; yields its URL."""
+    config = uvicorn.Config(
+        create_app(settings), port=0, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="gateway", daemon=True)
+    thread.start()
+    wait_until(lambda: server.started or not thread.is_alive(), "the gateway to start")
+    host, port = server.servers[0].sockets[0].getsockname()[:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive(), "the gateway did not stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Writes rows and stream entries as a worker would."""
+
+    engine: Engine
+    redis: Any
+
+    def publish_agent(self, name: str = AGENT, **columns: Any) -> None:
+        """Add an agent to the catalogue."""
+        row = {"name": name, "app": "test", "model": "scripted:x", "tools": [], "budget": CAPS, "parallel": True}
+        with self.engine.begin() as connection:
+            connection.execute(insert(agents).values({**row, "published_at": 0.0, **columns}))
+
+    def row(self, turn_id: str) -> Any:
+        """The turn's row."""
+        with self.engine.connect() as connection:
+            return connection.execute(select(turns).where(turns.c.id == turn_id)).one()
+
+    def change(self, turn_id: str, **columns: Any) -> None:
+        """Change the turn's row."""
+        with self.engine.begin() as connection:
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(**columns))
+
+    def say(self, turn_id: str, role: str, content: Any) -> None:
+        """Append a message."""
+        with self.engine.begin() as connection:
+            count = connection.execute(select(turns.c.message_count).where(turns.c.id == turn_id)).scalar_one()
+            row = {"turn_id": turn_id, "position": count, "role": role, "content": content}
+            connection.execute(insert(messages).values(row))
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(message_count=count + 1))
+
+    def call(self, turn_id: str, step: int, position: int, **columns: Any) -> None:
+        """Add a planned call."""
+        row: dict[str, Any] = {
+            "turn_id": turn_id,
+            "step": step,
+            "position": position,
+            "tool_use_id": f"toolu_{position}",
+            "tool": "get_order",
+            "effect": "READ_ONLY",
+            "arguments": {"order_id": "ö1"},
+            "wave": 0,
+            "retry_safe": True,
+            "timeout_s": 10.0,
+            "queue": "tools",
+            "idempotency_key": f"{turn_id}:{step}.{position}",
+            "status": "planned",
+            "attempt": 1,
+            "collected": False,
+        }
+        with self.engine.begin() as connection:
+            connection.execute(insert(tool_calls).values({**row, **columns}))
+
+    def event(self, turn_id: str, kind: str, *, live: bool = True, **data: Any) -> int:
+        """Commit a durable event, and send it live unless told otherwise; returns its seq."""
+        with self.engine.begin() as connection:
+            seq = connection.execute(select(turns.c.last_seq).where(turns.c.id == turn_id)).scalar_one() + 1
+            row = {"turn_id": turn_id, "seq": seq, "type": kind, "at": 1_700_000_000.25, "data": data}
+            connection.execute(insert(turn_events).values(row))
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(last_seq=seq))
+        if live:
+            self.send(turn_id, kind, seq, **data)
+        return seq
+
+    def send(self, turn_id: str, kind: str, seq: int | None, **data: Any) -> None:
+        """Send an event to the live stream only; without a seq it is a hint."""
+        fields = {"turn": turn_id, "type": kind, "at": repr(1_700_000_000.25), "data": json.dumps(data)}
+        self.redis.xadd(EVENT_STREAM, fields if seq is None else {**fields, "seq": seq})
+
+    def finish(self, turn_id: str, status: str = "completed", *, live: bool = True) -> None:
+        """End the turn."""
+        reason = {"completed": "end_turn", "cancelled": "cancelled"}.get(status, "internal")
+        self.change(turn_id, status=status, stop_reason=reason, output_text="done", finished_at=1_700_000_001.5)
+        self.event(turn_id, f"turn.{status}", live=live, status=status)
+
+    def wake_ups(self, turn_id: str, priority: str = "interactive") -> list[dict[str, Any]]:
+        """The Celery messages for the turn that lie in its queue: headers, with the decoded body beside."""
+        found = [json.loads(raw) for raw in self.redis.lrange(turn_queue(priority), 0, -1)]
+        told = [{**message["headers"], "body": json.loads(base64.b64decode(message["body"]))} for message in found]
+        return [message for message in told if message["body"][0] == [turn_id]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A served gateway with a client and a worker's hand."""
+
+    http: httpx.Client
+    worker: Worker
+    settings: Settings
+    url: str
+    defaults: dict[str, Any] = field(default_factory=lambda: {"agent": AGENT, "input": "Where is order ö1?"})
+
+    def post(self, *, prefer: str | None = None, key: str | None = None, **body: Any) -> httpx.Response:
+        """Post a turn."""
+        given = {"Prefer": prefer, "Idempotency-Key": key}
+        headers = {name: value for name, value in given.items() if value is not None}
+        return self.http.post("/v1/turns", json={**self.defaults, **body}, headers=headers)
+
+    def posted(self, **body: Any) -> dict[str, Any]:
+        """Post a turn that must be accepted."""
+        response = self.post(**body)
+        assert response.status_code == 202, response.text
+        return response.json()
+
+    def turn(self, turn_id: str, **query: str) -> dict[str, Any]:
+        """Read a turn that must exist."""
+        response = self.http.get(f"/v1/turns/{turn_id}", params=query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def ids(self, **query: str | int) -> list[str]:
+        """The ids of one page of the list."""
+        response = self.http.get("/v1/turns", params=query)
+        assert response.status_code == 200, response.text
+        return [turn["id"] for turn in response.json()["data"]]
+
+
+@contextmanager
+def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **settings: Any) -> Generator[Gateway]:
+    """A gateway on a migrated database, with one agent published."""
+    chosen = Settings(database_url=database_url, redis_url=redis_url, dev_keyless=True, **settings)
+    engine = create_engine(sync_url(database_url))
+    broker: Any = cast("Any", redis.Redis).from_url(live_redis_url, decode_responses=True)
+    try:
+        worker = Worker(engine=engine, redis=broker)
+        worker.publish_agent()
+        with serving(chosen) as url, httpx.Client(base_url=url, timeout=30) as http:
+            yield Gateway(http=http, worker=worker, settings=chosen, url=url)
+    finally:
+        broker.close()
+        engine.dispose()
+
+
+def sync_url(database_url: str) -> str:
+    """The URL with a driver that is installed."""
+    return database_url.replace("postgresql://", "postgresql+psycopg://")
+
+
+def own_db(valkey_url: str) -> str:
+    """A Redis database of the gateway's tests alone."""
+    return valkey_url.rpartition("/")[0] + "/7"
+
+
+def problem_of(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem document of a response that must be one."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert (document["status"], document["code"]) == (status, code), document
+    assert document["detail"]
+    assert document["title"]
+    assert "Traceback" not in response.text
+    return document
+
+
+def frames_of(lines: Sequence[str]) -> list[dict[str, str]]:
+    """The events among the lines of a stream; comments are left out."""
+    frames = "\n".join(lines).split("\n\n")
+    told = [[line.partition(": ") for line in frame.split("\n") if line and line[0] != ":"] for frame in frames]
+    return [{name: value for name, _, value in frame} for frame in told if frame]

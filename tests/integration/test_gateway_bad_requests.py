@@ -1,0 +1,264 @@
+"""Bad input of every kind: always a problem document that says what was wrong, never a 400, a 500 or a traceback."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
+
+GOOD = {"agent": AGENT, "input": "hello"}
+
+
+@pytest.fixture(scope="module")
+def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, valkey_url: str) -> Generator[Gateway]:
+    """One gateway for all: nothing here is accepted."""
+    file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("gateway") / "harness.db")
+    with gateway_on(f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000) as running:
+        yield running
+
+
+def send(gateway: Gateway, content: bytes, content_type: str = "application/json") -> Any:
+    """Post raw bytes."""
+    return gateway.http.post("/v1/turns", content=content, headers={"Content-Type": content_type})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"[" * 100_000,
+        b'{"agent":' * 5_000,
+        b'"text"',
+        b"12",
+        b'{"agent":"support","input":"x"} trailing',
+        b'{"agent":"support","input":"\xff"}',
+        '{"agent":"support","input":"x"}'.encode("utf-16"),
+        b'{"agent":"support","input":"\\ud800"}',
+        b'{"agent":"support","input":"\\udc00 tail"}',
+        b'{"agent":"support","input":"x","budget":{"timeout_s":NaN}}',
+        b'{"agent":"support","input":"x","budget":{"timeout_s":Infinity}}',
+        b'{"agent":"support","input":"x","budget":{"timeout_s":1e400}}',
+        b'{"agent":"support","input":"x","budget":{"max_steps":' + b"9" * 5_000 + b"}}",
+        b"agent=support&input=x",
+    ],
+    ids=lambda content: repr(content[:40]),
+)
+def test_body_that_is_no_json_object_is_422(gateway: Gateway, content: bytes) -> None:
+    """Broken JSON, NaN, numbers out of range, broken text and deep nesting are refused, naming the body."""
+    problem = problem_of(send(gateway, content), 422, "invalid_request")
+    assert problem["errors"][0]["loc"][0] == "body"
+    assert problem["errors"][0]["msg"]
+
+
+@pytest.mark.parametrize(
+    ("loc", "change"),
+    [
+        (["agent"], {"agent": None}),
+        (["agent"], {"agent": 3}),
+        (["agent"], {"agent": "a\0"}),
+        (["input"], {"input": ["x"]}),
+        (["input"], {"input": {"text": "x"}}),
+        (["input"], {"input": "a\0b"}),
+        (["surprise"], {"surprise": 1}),
+        (["session_id"], {"session_id": 5}),
+        (["session_id"], {"session_id": ""}),
+        (["session_id"], {"session_id": "s" * 256}),
+        (["session_id"], {"session_id": "s\0"}),
+        (["budget"], {"budget": []}),
+        (["budget", "max_steps"], {"budget": {"max_steps": -1}}),
+        (["budget", "max_steps"], {"budget": {"max_steps": 1.5}}),
+        (["budget", "max_steps"], {"budget": {"max_steps": "3"}}),
+        (["budget", "max_steps"], {"budget": {"max_steps": True}}),
+        (["budget", "max_dollars"], {"budget": {"max_dollars": -0.01}}),
+        (["budget", "timeout_s"], {"budget": {"timeout_s": "9"}}),
+        (["budget", "steps"], {"budget": {"steps": 1}}),
+        (["metadata"], {"metadata": ["a"]}),
+        (["metadata"], {"metadata": {str(number): "x" for number in range(17)}}),
+        (["metadata", "a"], {"metadata": {"a": 1}}),
+        (["metadata", "a"], {"metadata": {"a": None}}),
+        (["metadata", "a"], {"metadata": {"a": "x" * 513}}),
+        (["metadata", "a"], {"metadata": {"a": "\0"}}),
+        (["metadata"], {"metadata": {"\0": "x"}}),
+        (["metadata"], {"metadata": {"k" * 513: "x"}}),
+        (["priority"], {"priority": "urgent"}),
+        (["multitask"], {"multitask": "panic"}),
+        (["parallel"], {"parallel": "yes"}),
+        (["parallel"], {"parallel": 1}),
+        (["system_prompt_override"], {"system_prompt_override": 1}),
+        (["skill_context"], {"skill_context": "\0"}),
+    ],
+)
+def test_field_of_the_wrong_kind_is_422_and_named(gateway: Gateway, loc: list[str], change: dict[str, Any]) -> None:
+    """Each field is checked strictly; the problem says which one is wrong."""
+    response = gateway.http.post("/v1/turns", json={**GOOD, **change})
+    problem = problem_of(response, 422, "invalid_request")
+    assert problem["errors"][0]["loc"][: len(loc) + 1] == ["body", *loc]
+
+
+def test_every_wrong_field_is_told_at_once(gateway: Gateway) -> None:
+    """A person mends all of them in one go."""
+    problem = problem_of(gateway.http.post("/v1/turns", json={"agent": 1, "x": 2}), 422, "invalid_request")
+    assert {error["loc"][1] for error in problem["errors"]} == {"agent", "input", "x"}
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""])
+def test_body_is_json_whatever_the_content_type(gateway: Gateway, content_type: str) -> None:
+    """The body speaks for itself."""
+    assert send(gateway, json.dumps(GOOD).encode(), content_type).status_code == 202
+
+
+def test_body_above_the_limit_is_413(gateway: Gateway) -> None:
+    """A body of the limit's size is read, one byte more is too large, announced or not."""
+    empty = json.dumps({**GOOD, "input": ""}).encode()
+    fits = json.dumps({**GOOD, "input": "x" * (100_000 - len(empty))}).encode()
+    assert len(fits) == 100_000
+    assert send(gateway, fits).status_code == 202
+    problem_of(send(gateway, fits + b" "), 413, "payload_too_large")
+    problem_of(send(gateway, b" " * 900_000), 413, "payload_too_large")
+    chunked = gateway.http.post("/v1/turns", content=iter([b" " * 60_000] * 10))
+    problem_of(chunked, 413, "payload_too_large")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256])
+def test_idempotency_key_of_a_wrong_length_is_422(gateway: Gateway, key: str) -> None:
+    """A key has 1 to 255 characters."""
+    response = gateway.http.post("/v1/turns", json=GOOD, headers={"Idempotency-Key": key})
+    assert problem_of(response, 422, "invalid_request")["errors"][0]["loc"] == ["header", "Idempotency-Key"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            "limit=0",
+            "limit=201",
+            "limit=abc",
+            "limit=-1",
+            "limit=1.0",
+            "limit=",
+            "limit=%EF%BC%91",
+            "limit=" + "9" * 9_000,
+        ),
+        *("status=done", "status=", "surprise=1", "after=", "after=abc", "after=bnVsbA", "after=W10", "after=%00"),
+        *(
+            "after=WzFlOTk5LCJ4Il0",
+            "agent=%00",
+            "session_id=a%00",
+            "metadata=1",
+            "metadata.a=%00",
+            "metadata.a=1&metadata.a=2",
+        ),
+    ],
+)
+def test_list_query_that_makes_no_sense_is_422(gateway: Gateway, query: str) -> None:
+    """Limits out of range, unknown parameters, unknown statuses and cursors nobody gave are refused."""
+    problem = problem_of(gateway.http.get(f"/v1/turns?{query}"), 422, "invalid_request")
+    assert problem["errors"][0]["loc"][0] == "query"
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        *(("/events", query) for query in ("after=-1", "after=x", "after=1.5", "limit=0", "limit=1001", "x=1")),
+        *(("", query) for query in ("include=all", "include=", "x=1")),
+    ],
+)
+def test_turn_query_that_makes_no_sense_is_422(gateway: Gateway, path: str, query: str) -> None:
+    """Queries on one turn are checked as strictly as those on the list."""
+    turn_id = gateway.posted()["id"]
+    problem_of(gateway.http.get(f"/v1/turns/{turn_id}{path}?{query}"), 422, "invalid_request")
+
+
+@pytest.mark.parametrize("after", ["9" * 19, "9" * 30, "9" * 9_000])
+def test_events_after_a_huge_seq_are_none(gateway: Gateway, after: str) -> None:
+    """A number beyond any row's is a number all the same."""
+    turn_id = gateway.posted()["id"]
+    response = gateway.http.get(f"/v1/turns/{turn_id}/events?after={after}")
+    assert response.json() == {"data": [], "next": None}
+
+
+@pytest.mark.parametrize("turn_id", ["nope", "%00", "%ff", "a" * 5_000, "..%2f", "%F0%9F%98%80", "'; drop table turns"])
+@pytest.mark.parametrize(
+    ("method", "tail"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/inputs"), ("GET", "/x")]
+)
+def test_turn_that_does_not_exist_is_404(gateway: Gateway, turn_id: str, method: str, tail: str) -> None:
+    """Whatever is asked of a turn nobody made."""
+    response = gateway.http.request(method, f"/v1/turns/{turn_id}{tail}", json={"message": "hi"})
+    problem_of(response, 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/turns/", "/v2/turns", "/v1/agents/", "/healthz/", "//v1/turns"]
+)
+def test_unknown_route_is_404(gateway: Gateway, path: str) -> None:
+    """Paths are exact: nothing redirects."""
+    problem_of(gateway.http.get(gateway.url + path), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/turns", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/turns", "GET, HEAD, POST"),
+        ("PUT", "/v1/turns/x", "GET, HEAD"),
+        ("GET", "/v1/turns/x/cancel", "POST"),
+        ("HEAD", "/v1/turns/x/cancel", "POST"),
+        ("POST", "/v1/agents", "GET, HEAD"),
+        ("TRACE", "/healthz", "GET, HEAD"),
+        ("POST", "/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_method_that_is_not_offered_is_405_with_allow(gateway: Gateway, method: str, path: str, allowed: str) -> None:
+    """The answer names every method the path has."""
+    response = gateway.http.request(method, path)
+    assert response.headers["allow"] == allowed
+    if method != "HEAD":
+        problem_of(response, 405, "method_not_allowed")
+
+
+def test_head_is_get_without_its_body(gateway: Gateway) -> None:
+    """HEAD has GET's status and headers."""
+    response = gateway.http.head("/v1/turns")
+    assert (response.status_code, response.content) == (200, b"")
+    assert int(response.headers["content-length"]) > 0
+    assert gateway.http.head("/v1/turns/nope").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"decision": "approve"},
+        {"decision": "maybe", "call_id": "0.0"},
+        {"decision": "approve", "call_id": "0.0", "message": "x"},
+        {"message": "x", "reason": "y"},
+        {"message": 1},
+        {"decision": "approve", "call_id": "0.0", "arguments": []},
+        {"message": "x", "surprise": 1},
+    ],
+)
+def test_input_that_is_neither_decision_nor_message_is_422(gateway: Gateway, body: dict[str, Any]) -> None:
+    """Exactly one of decision and message, and nothing that does not belong to it."""
+    turn_id = gateway.posted()["id"]
+    problem_of(gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body), 422, "invalid_request")
+
+
+def test_bytes_that_are_no_http_do_not_stop_the_server(gateway: Gateway) -> None:
+    """A broken client hurts nobody else."""
+    address = urlsplit(gateway.url)
+    with socket.create_connection((address.hostname, address.port), timeout=5) as raw:
+        raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+        raw.recv(1_000)
+    assert gateway.http.get("/healthz").status_code == 200

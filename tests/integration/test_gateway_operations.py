@@ -1,0 +1,241 @@
+"""What operators see: health, readiness, who is let in, restarts, shutdown, the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+import redis
+from sqlalchemy import create_engine, text
+
+from api_gateway.config import Settings
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving, sync_url
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def test_ready_gateway_says_so(gateway: Gateway) -> None:
+    """Alive and ready are 200."""
+    assert gateway.http.get("/healthz").json() == {"status": "ok"}
+    assert gateway.http.get("/readyz").json() == {"status": "ok"}
+
+
+def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
+    """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
+    tables = ("idempotency_keys", "tool_calls", "turn_events", "messages", "turns")
+    with gateway.worker.engine.begin() as connection:
+        for table in tables:
+            connection.execute(text(f"drop table {table}"))
+    problem = problem_of(gateway.http.get("/readyz"), 503, "not_ready")
+    assert problem["missing"] == ["database"]
+    assert "harness migrate" in problem["detail"]
+    problem_of(gateway.post(), 503, "not_ready")
+    problem_of(gateway.http.get("/v1/turns"), 503, "not_ready")
+    assert gateway.http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("database", ["sqlite:////nowhere/harness.db", "postgresql://u:secret@127.0.0.1:1/x"])
+def test_gateway_without_anything_is_alive_but_not_ready(database: str) -> None:
+    """It starts without database and broker, names both, and gives no secret away."""
+    with serving(Settings(database_url=database, redis_url=NOWHERE, dev_keyless=True)) as url:
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        problem = problem_of(httpx.get(f"{url}/readyz"), 503, "not_ready")
+        assert problem["missing"] == ["database", "broker"]
+        refused = httpx.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
+        assert "secret" not in problem_of(refused, 503, "not_ready")["detail"]
+
+
+def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
+    """While Redis is away posts are accepted; when it is back wake-ups and live events flow again by themselves."""
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    with valkey_on(port), gateway_on(sqlite_url, url, url) as gateway:
+        first = gateway.posted()["id"]
+        assert gateway.worker.wake_ups(first)
+        _shut_down(port)
+        assert gateway.posted()["status"] == "queued"
+        problem_of(gateway.http.get("/readyz"), 503, "not_ready")
+        with valkey_on(port):
+            wait_until(lambda: gateway.http.get("/readyz").status_code == 200, "the gateway to be ready again")
+            again = wait_until(lambda: _woken(gateway), "a wake-up to be sent")
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(
+                    gateway.http.get, f"/v1/turns/{again}/events", headers={"Accept": "text/event-stream"}
+                )
+                gateway.worker.finish(again)
+                assert "turn.completed" in answer.result(10).text
+
+
+@contextmanager
+def valkey_on(port: int) -> Generator[None]:
+    """A Valkey on that port."""
+    with valkey_service(port) as url:
+        assert f":{port}" in url
+        yield
+
+
+def _shut_down(port: int) -> None:
+    client: Any = redis.Redis(port=port)
+    client.shutdown(nosave=True)
+    client.close()
+
+
+def _woken(gateway: Gateway) -> str:
+    turn_id = gateway.posted()["id"]
+    return turn_id if gateway.worker.wake_ups(turn_id) else ""
+
+
+@pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/v1/turns/x/events", "/v1", "/v1/nothing"])
+def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str) -> None:
+    """Without HARNESS_DEV_KEYLESS=1 every request of the API is 401, with a bearer token too; health is open."""
+    with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
+        for headers in ({}, {"Authorization": "Bearer x"}):
+            response = httpx.get(url + path, headers=headers)
+            problem_of(response, 401, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_keyless_api_ignores_a_bearer_token(gateway: Gateway) -> None:
+    """A client with a key works against a development gateway."""
+    assert gateway.http.get("/v1/turns", headers={"Authorization": "Bearer x"}).status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}])
+def test_keyless_api_refuses_pages_of_other_sites(sqlite_url: str, headers: dict[str, str], valkey_url: str) -> None:
+    """A browser on this machine must not let a foreign page post turns."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        problem_of(gateway.http.post("/v1/turns", json=gateway.defaults, headers=headers), 403, "forbidden")
+        local = {"Host": "localhost:1", "Origin": "http://localhost:3000"}
+        assert gateway.http.post("/v1/turns", json=gateway.defaults, headers=local).status_code == 202
+
+
+def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
+    """Every route of the contracts is there, and real answers fit their schemas."""
+    document = gateway.http.get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
+        *("/v1/turns/{turn_id}/events", "/v1/agents", "/healthz", "/readyz"),
+    }
+    answer = gateway.post()
+    posting = document["paths"]["/v1/turns"]["post"]
+    _fits(document, posting["responses"]["202"]["content"]["application/json"]["schema"], answer.json())
+    problem = gateway.post(agent="nobody")
+    _fits(document, posting["responses"]["404"]["content"]["application/problem+json"]["schema"], problem.json())
+    body = posting["requestBody"]["content"]["application/json"]["schema"]
+    _fits(document, body, {**gateway.defaults, "budget": {"max_steps": 1}, "metadata": {"a": "b"}})
+    listing = document["paths"]["/v1/turns"]["get"]
+    _fits(
+        document,
+        listing["responses"]["200"]["content"]["application/json"]["schema"],
+        gateway.http.get("/v1/turns").json(),
+    )
+    assert {"401", "403", "422", "500", "503"} <= set(listing["responses"])
+    assert gateway.http.get("/docs").status_code == 200
+
+
+def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:  # noqa: ANN401 - any JSON
+    jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+
+
+def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
+    """Each reference leads to a schema."""
+    document = gateway.http.get("/openapi.json").json()
+    named = set(document["components"]["schemas"])
+    referenced = {part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]}
+    assert referenced <= named
+
+
+def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
+    """SIGTERM ends waits and streams at once with an honest answer, and the process exits."""
+    engine = create_engine(sync_url(sqlite_url))
+    engine.dispose()
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
+        pass  # The agent is published.
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with gateway_process(port, sqlite_url, own_db(valkey_url), tmp_path / "log") as process:
+        wait_until(lambda: _healthy(url), "the gateway to answer", 20)
+        with ThreadPoolExecutor(2) as pool:
+            body = {"agent": "support", "input": "x"}
+            post = pool.submit(httpx.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
+            turn_id = wait_until(lambda: _first_turn(url), "the turn")
+            sse = {"Accept": "text/event-stream"}
+            stream = pool.submit(httpx.get, f"{url}/v1/turns/{turn_id}/events", headers=sse, timeout=30)
+            wait_until(lambda: f"/v1/turns/{turn_id}/events" in (tmp_path / "log").read_text(), "the stream", 5)
+            process.send_signal(signal.SIGTERM)
+            assert post.result(10).status_code == 202
+            assert "turn.queued" in stream.result(10).text
+        process.wait(10)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@contextmanager
+def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> Generator[subprocess.Popen[bytes]]:
+    """A gateway as operators start it."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")},
+        "HARNESS_DATABASE_URL": database_url,
+        "HARNESS_REDIS_URL": redis_url,
+        "HARNESS_DEV_KEYLESS": "1",
+        "HARNESS_LOG_LEVEL": "DEBUG",
+    }
+    command = [sys.executable, "-m", "uvicorn", "--factory", "api_gateway.app:create_app_from_env", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _first_turn(url: str) -> str:
+    turns = httpx.get(f"{url}/v1/turns").json()["data"]
+    return turns[0]["id"] if turns else ""
+
+
+def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
+    """Access logs are JSON with method, path, status and time; inputs, keys and queries stay out."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
+        pass
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = tmp_path / "log"
+    with gateway_process(port, sqlite_url, own_db(valkey_url), log):
+        wait_until(lambda: _healthy(url), "the gateway to answer", 20)
+        headers = {"Authorization": "Bearer my-key"}
+        httpx.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
+        httpx.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
+        wait_until(lambda: '"GET", "path": "/v1/turns"' in log.read_text(), "the log line")
+    lines = [json.loads(line) for line in log.read_text().splitlines() if '"POST"' in line and line.startswith("{")]
+    assert [(line["method"], line["path"], line["status"]) for line in lines] == [("POST", "/v1/turns", 202)]
+    assert lines[0]["elapsed_ms"] > 0
+    ours = "\n".join(line for line in log.read_text().splitlines() if line.startswith("{"))
+    assert not any(secret in ours for secret in ("my-key", "my-text", "my-value"))

@@ -1,0 +1,185 @@
+"""Posting turns: what is stored, who is woken, and what repeats do."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import select, text, update
+
+from harness_worker.schema import idempotency_keys, messages, turn_events, turns
+from tests.integration.gateway_kit import AGENT, CAPS, NOWHERE, Gateway, gateway_on, own_db, problem_of
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def count_turns(gateway: Gateway) -> int:
+    """How many turns there are."""
+    with gateway.worker.engine.connect() as connection:
+        return len(connection.execute(select(turns.c.id)).all())
+
+
+def test_post_answers_202_with_exactly_the_contracts_fields(gateway: Gateway) -> None:
+    """A posted turn is queued; the answer has the contract's fields and its own address."""
+    response = gateway.post(metadata={"clé": "ü"}, session_id="s1")
+    turn = response.json()
+    assert response.status_code == 202
+    assert response.headers["location"] == f"/v1/turns/{turn['id']}"
+    created_at = turn.pop("created_at")
+    assert created_at.endswith("Z")
+    assert len(created_at) == len("2026-01-01T00:00:00.000000Z")
+    zeros = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "dollars", "steps")
+    assert turn == {
+        "id": turn["id"],
+        "status": "queued",
+        "stop_reason": None,
+        "agent": AGENT,
+        "session_id": "s1",
+        "input": "Where is order ö1?",
+        "output_text": "",
+        "usage": {**dict.fromkeys(zeros, 0), "tool_calls": 0},
+        "budget": CAPS,
+        "calls": [],
+        "required_actions": [],
+        "error": None,
+        "metadata": {"clé": "ü"},
+        "started_at": None,
+        "finished_at": None,
+    }
+    assert "ö1" in response.text, "non-ASCII text is not escaped"
+
+
+def test_post_stores_turn_message_and_first_event_together(gateway: Gateway) -> None:
+    """One commit: the queued row, due at once, its user message and event 1."""
+    turn_id = gateway.posted(session_id="s1", budget={"timeout_s": 7}, system_prompt_override="Be brief.")["id"]
+    row = gateway.worker.row(turn_id)
+    assert (row.status, row.tenant, row.last_seq, row.message_count, row.fence) == ("queued", "default", 1, 1, 0)
+    assert row.wake_at == row.created_at
+    assert row.deadline_at == pytest.approx(row.created_at + 7)
+    assert row.system_prompt_override == "Be brief."
+    with gateway.worker.engine.connect() as connection:
+        message = connection.execute(select(messages).where(messages.c.turn_id == turn_id)).one()
+        event = connection.execute(select(turn_events).where(turn_events.c.turn_id == turn_id)).one()
+        clock = connection.execute(text("select 1")).scalar_one()
+    assert clock == 1
+    assert (message.position, message.role, message.content) == (0, "user", "Where is order ö1?")
+    assert (event.seq, event.type, event.at) == (1, "turn.queued", row.created_at)
+    assert event.data == {"agent": AGENT, "session_id": "s1"}
+
+
+@pytest.mark.parametrize("priority", ["interactive", "batch"])
+def test_post_sends_one_wake_up_to_the_prioritys_queue(gateway: Gateway, priority: str) -> None:
+    """The wake-up is `turn.advance` with the id alone; what Flower shows names turn and tenant, no text."""
+    turn_id = gateway.posted(priority=priority)["id"]
+    (message,) = gateway.worker.wake_ups(turn_id, priority)
+    assert message["task"] == "turn.advance"
+    assert message["body"][:2] == [[turn_id], {}]
+    assert (message["argsrepr"], message["kwargsrepr"]) == (f"(turn={turn_id})", "(tenant=default)")
+    assert message["ignore_result"] is True
+
+
+def test_post_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: str) -> None:
+    """The row is the truth: without a broker the turn is stored all the same."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        turn_id = gateway.posted()["id"]
+        assert gateway.turn(turn_id)["status"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [
+        ({}, {}),
+        ({"max_steps": 3, "timeout_s": 1.5}, {"max_steps": 3, "timeout_s": 1.5}),
+        ({"max_steps": 7, "max_dollars": 9.0, "timeout_s": 1e300}, {}),
+        ({"max_steps": 0, "max_tool_calls": 0, "max_dollars": 0, "timeout_s": 0, "max_tokens": 0}, None),
+        ({"max_tokens": 10**30}, {"max_tokens": 2**53}),
+        ({"max_steps": 2.0, "max_tokens": None}, {"max_steps": 2}),
+    ],
+)
+def test_post_clamps_the_budget_to_the_agents(gateway: Gateway, wanted: Any, given: Any) -> None:
+    """Each wanted limit counts unless the agent's is lower; zero is allowed, null is absent."""
+    expected = {**CAPS, **(wanted if given is None else given)}
+    turn = gateway.posted(budget=wanted)
+    assert turn["budget"] == expected
+    assert gateway.worker.row(turn["id"]).budget == expected
+
+
+def test_post_without_a_session_makes_one(gateway: Gateway) -> None:
+    """Each turn without a session begins its own; null counts as absent."""
+    sessions = {gateway.posted(session_id=None)["session_id"] for _ in range(2)}
+    assert len(sessions) == 2
+    assert all(sessions)
+
+
+def test_post_for_an_unknown_agent_is_404_and_names_those_there_are(gateway: Gateway) -> None:
+    """A mistyped agent is told what there is, and nothing is stored."""
+    problem = problem_of(gateway.post(agent="suport"), 404, "unknown_agent")
+    assert AGENT in problem["detail"]
+    assert count_turns(gateway) == 0
+
+
+def test_post_repeated_with_its_key_gives_the_same_turn_as_it_is_now(gateway: Gateway) -> None:
+    """A repeat, equal as JSON, gets the first answer's status and address with the current turn."""
+    first = gateway.post(key="k", budget={"max_steps": 1, "timeout_s": 2})
+    assert first.status_code == 202, first.text
+    gateway.worker.finish(first.json()["id"])
+    body = f'{{"input":"Where is order \\u00f61?", "budget":{{"timeout_s":2.0,"max_steps":1}},"agent":"{AGENT}"}}'
+    again = gateway.http.post("/v1/turns", content=body, headers={"Idempotency-Key": "k"})
+    assert again.status_code == first.status_code == 202
+    assert again.headers["location"] == first.headers["location"]
+    assert (again.json()["id"], again.json()["status"]) == (first.json()["id"], "completed")
+    assert count_turns(gateway) == 1
+    assert len(gateway.worker.wake_ups(first.json()["id"])) == 1
+
+
+def test_post_with_a_used_key_and_another_body_is_refused(gateway: Gateway) -> None:
+    """A key stands for one body."""
+    gateway.posted(key="k")
+    problem_of(gateway.post(key="k", input="other"), 422, "idempotency_mismatch")
+    problem_of(gateway.post(key="k", parallel=True), 422, "idempotency_mismatch")
+    assert count_turns(gateway) == 1
+
+
+def test_post_refused_does_not_use_up_its_key(gateway: Gateway) -> None:
+    """After a 4xx the same key may carry another body."""
+    problem_of(gateway.post(key="k", agent="nobody"), 404, "unknown_agent")
+    problem_of(gateway.post(key="k", input=7), 422, "invalid_request")
+    assert gateway.posted(key="k")["status"] == "queued"
+
+
+def test_post_key_is_forgotten_after_a_day(gateway: Gateway) -> None:
+    """A day later the key makes a new turn."""
+    first = gateway.posted(key="k")
+    with gateway.worker.engine.begin() as connection:
+        aged = update(idempotency_keys).values(created_at=idempotency_keys.c.created_at - 86_401)
+        connection.execute(aged)
+    assert gateway.posted(key="k", input="other")["id"] != first["id"]
+
+
+def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:
+    """However many arrive together, one turn is made and woken once; the others get it, or 409."""
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda _: gateway.post(key="k"), range(6)))
+    accepted = [answer.json()["id"] for answer in answers if answer.status_code == 202]
+    refused = [answer for answer in answers if answer.status_code != 202]
+    assert len(set(accepted)) == 1
+    for answer in refused:
+        problem_of(answer, 409, "idempotency_in_flight")
+    assert count_turns(gateway) == 1
+    assert len(gateway.worker.wake_ups(accepted[0])) == 1
+
+
+def test_posts_at_once_are_all_stored(gateway: Gateway) -> None:
+    """Concurrent writers wait for each other: none fails."""
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda number: gateway.post(input=str(number)), range(24)))
+    assert [answer.status_code for answer in answers] == [202] * 24
+    assert count_turns(gateway) == 24

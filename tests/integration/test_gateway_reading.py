@@ -1,0 +1,220 @@
+"""Reading turns, lists and events on both kinds of database."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
+from harness_worker.schema import turns
+from tests.integration.gateway_kit import AGENT, CAPS, Gateway, gateway_on, own_db, problem_of
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:
+    """Calls come by step and position, as the model was told their outcomes; open ones have none yet."""
+    turn_id = gateway.posted()["id"]
+    result = ToolExecutionResult(call_id="0.2", tool_name="get_order", output="größe", elapsed_ms=1.0)
+    denied = ToolDenied(call_id="0.10", tool_name="x", reason=DenialReason.BUDGET, details="too many")
+    gateway.worker.call(turn_id, 1, 0)
+    gateway.worker.call(turn_id, 0, 10, status="ended", outcome=to_record(denied), effect=None)
+    times = {"started_at": 1_700_000_000.000001, "finished_at": 1_700_000_000.5, "worker": "host/7"}
+    gateway.worker.call(turn_id, 0, 2, status="ended", outcome=to_record(result), attempt=2, **times)
+    calls = gateway.turn(turn_id)["calls"]
+    assert [call["call_id"] for call in calls] == ["0.2", "0.10", "1.0"]
+    assert calls[0] == {
+        "call_id": "0.2",
+        "tool_use_id": "toolu_2",
+        "tool": "get_order",
+        "effect": "READ_ONLY",
+        "step": 0,
+        "wave": 0,
+        "position": 2,
+        "arguments": {"order_id": "ö1"},
+        "outcome": "ToolExecutionResult",
+        "content": "größe",
+        "is_error": False,
+        "attempt": 2,
+        "worker": "host/7",
+        "started_at": "2023-11-14T22:13:20.000001Z",
+        "finished_at": "2023-11-14T22:13:20.500000Z",
+    }
+    assert (calls[1]["outcome"], calls[1]["content"], calls[1]["is_error"], calls[1]["effect"]) == (
+        "ToolDenied",
+        "denied: budget: too many",
+        True,
+        None,
+    )
+    assert (calls[2]["outcome"], calls[2]["content"], calls[2]["is_error"]) == (None, "", False)
+
+
+def test_turn_with_messages_has_the_history_in_order(gateway: Gateway) -> None:
+    """`include=messages` adds the history as stored; without it there is no such field."""
+    turn_id = gateway.posted()["id"]
+    blocks = [{"type": "text", "text": "Là."}]
+    gateway.worker.say(turn_id, "assistant", blocks)
+    history = gateway.turn(turn_id, include="messages")["messages"]
+    assert history == [{"role": "user", "content": "Where is order ö1?"}, {"role": "assistant", "content": blocks}]
+    assert "messages" not in gateway.turn(turn_id)
+
+
+def test_turn_that_ended_shows_how(gateway: Gateway) -> None:
+    """Status, reason, error, usage and times are the row's."""
+    turn_id = gateway.posted()["id"]
+    used = {"input_tokens": 5, "output_tokens": 2, "cache_read_tokens": 1, "cache_write_tokens": 3}
+    used = {**used, "dollars": 0.25, "steps": 2, "tool_calls": 1}
+    gateway.worker.change(turn_id, used=used, error={"code": "model_error", "message": "no"}, started_at=1_700_000_000)
+    gateway.worker.finish(turn_id, "failed")
+    turn = gateway.turn(turn_id)
+    assert (turn["status"], turn["stop_reason"], turn["output_text"]) == ("failed", "internal", "done")
+    assert turn["error"] == {"code": "model_error", "message": "no"}
+    assert turn["usage"] == used
+    assert turn["started_at"] == "2023-11-14T22:13:20.000000Z"
+    assert turn["finished_at"] == "2023-11-14T22:13:21.500000Z"
+
+
+def test_list_is_newest_first_and_stable_while_turns_are_added(gateway: Gateway) -> None:
+    """Pages neither repeat nor miss a turn, even among turns of the same instant, while new ones come."""
+    made = [gateway.posted()["id"] for _ in range(5)]
+    for turn_id in made[:3]:
+        gateway.worker.change(turn_id, created_at=1_700_000_000.1)
+    seen: list[str] = []
+    query: dict[str, str | int] = {"limit": 2}
+    while True:
+        page = gateway.http.get("/v1/turns", params=query).json()
+        seen += [turn["id"] for turn in page["data"]]
+        gateway.posted()
+        if page["next"] is None:
+            break
+        query = {"limit": 2, "after": page["next"]}
+    assert seen == made[:2:-1] + sorted(made[:3], reverse=True)
+
+
+def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
+    """`next` is null when nothing follows."""
+    for _ in range(2):
+        gateway.posted()
+    page = gateway.http.get("/v1/turns?limit=2").json()
+    assert (len(page["data"]), page["next"]) == (2, None)
+
+
+def test_list_narrows_by_status_session_and_agent(gateway: Gateway) -> None:
+    """Filters are joined by and."""
+    gateway.worker.publish_agent("other")
+    first = gateway.posted(session_id="s1")["id"]
+    second = gateway.posted(session_id="s2")["id"]
+    third = gateway.posted(session_id="s2", agent="other")["id"]
+    gateway.worker.finish(first)
+    assert gateway.ids(status="completed") == [first]
+    assert gateway.ids(status="queued") == [third, second]
+    assert gateway.ids(session_id="s2", agent=AGENT) == [second]
+    assert gateway.ids(session_id="S2") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("a", "1"),
+        ("clé", "ü"),
+        ('quo"te', "x"),
+        ("a.b", "x"),
+        ("$", "x"),
+        ("sp ace", ""),
+        ("", "x"),
+        ("a'b", "'"),
+        ("\\", "\\"),
+    ],
+)
+def test_list_narrows_by_metadata_as_text(gateway: Gateway, key: str, value: str) -> None:
+    """Any key and any value are found literally, and only by equal text."""
+    wanted = gateway.posted(metadata={key: value, "z": "1"})["id"]
+    gateway.posted(metadata={key: value + "!", "other": value})
+    gateway.posted()
+    assert gateway.ids(**{f"metadata.{key}": value}) == [wanted]
+    assert gateway.ids(**{f"metadata.{key}": value, "metadata.z": "1"}) == [wanted]
+    assert gateway.ids(**{f"metadata.{key}": value, "metadata.z": "01"}) == []
+
+
+def test_list_hides_other_tenants(gateway: Gateway) -> None:
+    """A turn of another tenant is neither listed nor read."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.change(turn_id, tenant="other")
+    assert gateway.ids() == []
+    problem_of(gateway.http.get(f"/v1/turns/{turn_id}"), 404, "not_found")
+    problem_of(gateway.http.post(f"/v1/turns/{turn_id}/cancel"), 404, "not_found")
+
+
+def test_events_come_in_pages(gateway: Gateway) -> None:
+    """`next` is the last seq given while more exist, else null."""
+    turn_id = gateway.posted(session_id="s1")["id"]
+    for step in range(3):
+        gateway.worker.event(turn_id, "step.started", step=step)
+    path = f"/v1/turns/{turn_id}/events"
+    page = gateway.http.get(path, params={"limit": 2}).json()
+    assert [event["seq"] for event in page["data"]] == [1, 2]
+    assert page["next"] == 2
+    assert page["data"][0]["data"] == {"agent": AGENT, "session_id": "s1"}
+    rest = gateway.http.get(path, params={"after": 2, "limit": 2}).json()
+    assert rest["next"] is None
+    assert rest["data"][1] == {
+        "seq": 4,
+        "type": "step.started",
+        "turn_id": turn_id,
+        "at": "2023-11-14T22:13:20.250000Z",
+        "data": {"step": 2},
+    }
+    assert gateway.http.get(path, params={"after": 4}).json() == {"data": [], "next": None}
+
+
+def test_cancel_flags_and_wakes_the_turn(gateway: Gateway) -> None:
+    """A cancel is one change of the row and one wake-up; nothing else of the turn moves."""
+    turn_id = gateway.posted(priority="batch")["id"]
+    gateway.worker.change(turn_id, wake_at=9e9, version=3)
+    response = gateway.http.post(f"/v1/turns/{turn_id}/cancel")
+    row = gateway.worker.row(turn_id)
+    assert (response.status_code, response.json()["id"]) == (202, turn_id)
+    assert (row.cancel_requested, row.wakes, row.version, row.status) == (True, 1, 3, "queued")
+    assert row.wake_at < 9e9
+    assert len(gateway.worker.wake_ups(turn_id, "batch")) == 2
+
+
+def test_cancel_of_a_finished_turn_changes_nothing(gateway: Gateway) -> None:
+    """It is answered with 200 and the turn as it ended."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.finish(turn_id)
+    before = gateway.worker.row(turn_id)
+    response = gateway.http.post(f"/v1/turns/{turn_id}/cancel")
+    assert (response.status_code, response.json()["status"]) == (200, "completed")
+    assert gateway.worker.row(turn_id) == before
+    assert len(gateway.worker.wake_ups(turn_id)) == 1
+
+
+def test_input_nobody_waits_for_is_409(gateway: Gateway) -> None:
+    """Not waiting is `stale_input`, finished `turn_finished`."""
+    turn_id = gateway.posted()["id"]
+    path, body = f"/v1/turns/{turn_id}/inputs", {"call_id": "0.0", "decision": "approve"}
+    problem_of(gateway.http.post(path, json=body), 409, "stale_input")
+    gateway.worker.finish(turn_id)
+    problem_of(gateway.http.post(path, json={"message": "hi"}), 409, "turn_finished")
+
+
+def test_agents_are_listed_by_name(gateway: Gateway) -> None:
+    """The catalogue is shown as published."""
+    tool = {"name": "t", "description": "Zählt.", "effect": None, "schema": {"type": "object"}}
+    gateway.worker.publish_agent("a", tools=[tool], parallel=False)
+    agents = gateway.http.get("/v1/agents").json()["data"]
+    assert [agent["name"] for agent in agents] == ["a", AGENT]
+    assert agents[0] == {"name": "a", "model": "scripted:x", "tools": [tool], "budget": CAPS, "parallel": False}
+    problem_of(gateway.http.get("/v1/agents?x=1"), 422, "invalid_request")
+
+
+def test_tables_have_the_columns_that_answers_need() -> None:
+    """A renamed column is noticed here."""
+    assert {"metadata", "used", "budget", "last_seq", "wakes", "wake_at"} <= set(turns.c.keys())

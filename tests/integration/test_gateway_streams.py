@@ -1,0 +1,210 @@
+"""Server-sent events: the whole log once and in order, live, resumable, and always ending."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
+
+SSE = {"Accept": "text/event-stream"}
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway with live events, on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as running:
+        yield running
+
+
+class Listener:
+    """A client that reads a stream to its end in a thread."""
+
+    def __init__(self, gateway: Gateway, turn_id: str, pool: ThreadPoolExecutor, **headers: str) -> None:
+        self.lines: list[str] = []
+        self._url = f"{gateway.url}/v1/turns/{turn_id}/events"
+        self._headers = {**SSE, **headers}
+        self._reading = pool.submit(self._read)
+
+    def _read(self) -> None:
+        with httpx.stream("GET", self._url, headers=self._headers, timeout=20) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            for line in response.iter_lines():
+                self.lines.append(line)
+
+    def until(self, text: str) -> None:
+        """Wait for a line that holds ``text``."""
+        wait_until(lambda: any(text in line for line in list(self.lines)), f"{text} in the stream")
+
+    def events(self) -> list[dict[str, str]]:
+        """Every event, once the stream has ended."""
+        self._reading.result(20)
+        return frames_of(self.lines)
+
+
+Listen = Callable[..., Listener]
+
+
+@pytest.fixture
+def listen(gateway: Gateway) -> Generator[Listen]:
+    """Starts listeners."""
+    with ThreadPoolExecutor(4) as pool:
+        yield lambda turn_id, **headers: Listener(gateway, turn_id, pool, **headers)
+
+
+def seqs(events: list[dict[str, str]]) -> list[str]:
+    """The ids in order."""
+    return [event["id"] for event in events if "id" in event]
+
+
+def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: Listen) -> None:
+    """What was comes from SQL, what comes is sent live, each event once and in order, the terminal one last."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.event(turn_id, "step.started", step=0, text="größe\nzwei")
+    listener = listen(turn_id)
+    listener.until("step.started")
+    gateway.worker.event(turn_id, "step.completed", step=0)
+    gateway.worker.finish(turn_id)
+    events = listener.events()
+    assert seqs(events) == ["1", "2", "3", "4"]
+    kinds = ["turn.queued", "step.started", "step.completed", "turn.completed"]
+    assert [event["event"] for event in events] == kinds
+    page = gateway.http.get(f"/v1/turns/{turn_id}/events").json()["data"]
+    assert [json.loads(event["data"]) for event in events] == page
+    assert "größe" in events[1]["data"]
+
+
+def test_stream_passes_hints_on_without_id(gateway: Gateway, listen: Listen) -> None:
+    """Live hints have neither id nor seq and are not in the log."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    wait_until(lambda: _hinted(gateway, listener, turn_id), "a hint")
+    gateway.worker.finish(turn_id)
+    hint = next(event for event in listener.events() if event["event"] == "model.delta")
+    assert "id" not in hint
+    told = json.loads(hint["data"])
+    assert (told["turn_id"], told["type"], told["data"]) == (turn_id, "model.delta", {"text": "Là"})
+    assert "seq" not in told
+
+
+def _hinted(gateway: Gateway, listener: Listener, turn_id: str) -> bool:
+    gateway.worker.send(turn_id, "model.delta", None, text="Là")
+    return any("model.delta" in line for line in list(listener.lines))
+
+
+def test_stream_finds_what_the_live_events_lost(gateway: Gateway, listen: Listen) -> None:
+    """An event that never reached Redis is found in SQL, and order is kept."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    gateway.worker.event(turn_id, "step.started", live=False, step=0)
+    gateway.worker.event(turn_id, "step.completed", live=True, step=0)
+    gateway.worker.finish(turn_id, live=False)
+    assert seqs(listener.events()) == ["1", "2", "3", "4"]
+
+
+def test_stream_repeats_nothing_that_comes_twice(gateway: Gateway, listen: Listen) -> None:
+    """A live event sent again, or late, is dropped."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    gateway.worker.event(turn_id, "step.started", step=0)
+    gateway.worker.send(turn_id, "step.started", 2, step=0)
+    gateway.worker.send(turn_id, "turn.queued", 1)
+    gateway.worker.finish(turn_id)
+    assert seqs(listener.events()) == ["1", "2", "3"]
+
+
+def test_stream_resumes_after_the_last_event_id(gateway: Gateway, listen: Listen) -> None:
+    """`Last-Event-ID` wins over `after`; at or beyond the end of a finished turn there is nothing: 204."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.event(turn_id, "step.started", step=0)
+    gateway.worker.finish(turn_id)
+    assert seqs(listen(turn_id, **{"Last-Event-ID": "1"}).events()) == ["2", "3"]
+    path = f"/v1/turns/{turn_id}/events"
+    for last in ("3", "4", "9" * 40):
+        response = gateway.http.get(f"{path}?after=0", headers={**SSE, "Last-Event-ID": last})
+        assert (response.status_code, response.content) == (204, b"")
+    assert gateway.http.get(f"{path}?after=3", headers=SSE).status_code == 204
+
+
+@pytest.mark.parametrize("last", ["-1", "x", "1.0", ""])
+def test_stream_resumed_after_nonsense_is_422(gateway: Gateway, last: str) -> None:
+    """`Last-Event-ID` is a non-negative integer."""
+    turn_id = gateway.posted()["id"]
+    response = gateway.http.get(f"/v1/turns/{turn_id}/events", headers={**SSE, "Last-Event-ID": last})
+    problem_of(response, 422, "invalid_request")
+
+
+def test_stream_resumed_beyond_a_running_turns_end_still_ends(gateway: Gateway, listen: Listen) -> None:
+    """A client that claims to have events nobody made is let go when the turn is finished."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id, **{"Last-Event-ID": "900"})
+    listener.until("heartbeat")
+    gateway.worker.finish(turn_id)
+    assert seqs(listener.events()) == []
+
+
+def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, listen: Listen) -> None:
+    """Comments keep the connection open."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until(": heartbeat")
+    gateway.worker.finish(turn_id)
+    assert seqs(listener.events()) == ["1", "2"]
+
+
+def test_stream_of_an_unknown_turn_is_404(gateway: Gateway) -> None:
+    """There is nothing to wait for."""
+    problem_of(gateway.http.get("/v1/turns/nope/events", headers=SSE), 404, "not_found")
+
+
+def test_stream_holds_more_events_than_a_page(gateway: Gateway, listen: Listen) -> None:
+    """A burst that overflows a slow reader's queue is read from SQL: none is missing."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    for step in range(600):
+        gateway.worker.event(turn_id, "step.started", live=step % 2 == 0, step=step)
+    gateway.worker.finish(turn_id)
+    assert seqs(listener.events()) == [str(seq) for seq in range(1, 603)]
+
+
+def test_stream_works_without_redis(sqlite_url: str, valkey_url: str) -> None:
+    """SQL alone is enough, a little slower."""
+    with (
+        gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        turn_id = gateway.posted()["id"]
+        listener = Listener(gateway, turn_id, pool)
+        listener.until("heartbeat")
+        gateway.worker.finish(turn_id, live=False)
+        assert seqs(listener.events()) == ["1", "2"]
+
+
+def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(sqlite_url: str, valkey_url: str) -> None:
+    """Live means live: well below the second between two looks."""
+    with (
+        gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        turn_id = gateway.posted()["id"]
+        listener = Listener(gateway, turn_id, pool)
+        listener.until("turn.queued")
+        delays: list[float] = []
+        for step in range(5):
+            started = time.monotonic()
+            gateway.worker.event(turn_id, "step.started", step=step)
+            listener.until(f'"step":{step}')
+            delays.append(time.monotonic() - started)
+        gateway.worker.finish(turn_id)
+        listener.events()
+    assert sorted(delays)[2] < 0.4, delays

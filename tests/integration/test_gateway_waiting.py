@@ -1,0 +1,112 @@
+"""`Prefer: wait`: answers come with the turn's end, whatever becomes of the live events."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from harness_worker.schema import turns
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+
+
+@pytest.fixture
+def gateway(sqlite_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway with live events."""
+    with gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+@pytest.fixture
+def pool() -> Generator[ThreadPoolExecutor]:
+    """Threads for requests that wait."""
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tuple[Future[httpx.Response], str]:
+    """Start a post that waits; returns it with the turn's id as soon as it is stored."""
+    answer = pool.submit(gateway.post, **given)
+
+    def stored() -> str | None:
+        with gateway.worker.engine.connect() as connection:
+            return connection.execute(select(turns.c.id)).scalar_one_or_none()
+
+    turn_id = wait_until(stored, "the turn to be stored")
+    assert turn_id is not None
+    return answer, turn_id
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
+def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecutor, status: str) -> None:
+    """A turn that ends in time is answered with 200 and its final state, well before the next look into SQL."""
+    answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+    wait_until(lambda: gateway.worker.redis.exists("_kombu.binding.turns.interactive"), "the wake-up")
+    started = time.monotonic()
+    gateway.worker.finish(turn_id, status)
+    response = answer.result(10)
+    assert time.monotonic() - started < 5
+    assert (response.status_code, response.json()["status"]) == (200, status)
+    assert response.headers["location"] == f"/v1/turns/{turn_id}"
+    assert response.headers["preference-applied"] == "wait=20"
+
+
+@pytest.mark.parametrize("redis_up", [True, False])
+def test_wait_finds_an_end_that_no_live_event_told(
+    sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor, *, redis_up: bool
+) -> None:
+    """Live events may be lost, and Redis may be down: SQL is looked into every second."""
+    with gateway_on(sqlite_url, own_db(valkey_url) if redis_up else NOWHERE, own_db(valkey_url)) as gateway:
+        answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+        gateway.worker.finish(turn_id, live=False)
+        assert answer.result(10).status_code == 200
+
+
+def test_wait_that_ends_first_is_202(gateway: Gateway) -> None:
+    """A turn that goes on is answered with 202 and what it is now."""
+    response = gateway.post(prefer="wait=1")
+    assert (response.status_code, response.json()["status"]) == (202, "queued")
+
+
+@pytest.mark.parametrize("prefer", ["wait=-1", "wait=soon", "wait", "respond-async", "wait=0", "", ";;=", "wait=1e3"])
+def test_wait_that_is_senseless_is_ignored(gateway: Gateway, prefer: str) -> None:
+    """A preference nobody can honour never fails a request."""
+    response = gateway.post(prefer=prefer)
+    assert response.status_code == 202
+    assert "preference-applied" not in response.headers
+
+
+def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
+    """While the first answer is not known, a repeat is 409; afterwards it gets the first one's status."""
+    answer, turn_id = waiting_post(pool, gateway, prefer="wait=20", key="k")
+    problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
+    problem_of(gateway.post(key="k", input="other"), 422, "idempotency_mismatch")
+    gateway.worker.finish(turn_id)
+    assert answer.result(10).status_code == 200
+    again = gateway.post(key="k")
+    assert (again.status_code, again.json()["id"]) == (200, turn_id)
+
+
+def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
+    """A client that goes away while it waits may ask again at once, and gets the turn it made."""
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{gateway.url}/v1/turns",
+            json=gateway.defaults,
+            headers={"Prefer": "wait=2", "Idempotency-Key": "k"},
+            timeout=0.5,
+        )
+    response = wait_until(lambda: _accepted(gateway.post(key="k")), "the key to be free")
+    assert response is not None
+    assert response.status_code == 202
+
+
+def _accepted(response: httpx.Response) -> httpx.Response | None:
+    return response if response.status_code != 409 else None

@@ -1,0 +1,201 @@
+"""The gateway's pure rules."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_gateway.body import digest, parse_object
+from api_gateway.config import load_settings
+from api_gateway.creation import clamped
+from api_gateway.cursors import Cursor, format_cursor, parse_cursor
+from api_gateway.database import async_url
+from api_gateway.guard import is_loopback
+from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
+from api_gateway.problems import Problem
+from api_gateway.requests import BudgetRequest
+from api_gateway.sse import wants_stream
+from api_gateway.waiting import wait_of
+from harness_worker.errors import ConfigError
+
+CAPS = {
+    "max_steps": 6,
+    "max_tool_calls": 6,
+    "max_reflections": 4,
+    "max_tokens": None,
+    "max_dollars": 1.0,
+    "timeout_s": 60.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("prefer", "seconds"),
+    [
+        (["wait=20"], 20),
+        (["Wait = 5"], 5),
+        (['wait="7"'], 7),
+        (["respond-async, wait=10"], 10),
+        (["respond-async", "wait=10"], 10),
+        (["wait=0.5"], 0.5),
+        (["wait=600"], 60),
+        (["wait=3; foo=bar"], 3),
+        ([], 0),
+        (["wait=-1"], 0),
+        (["wait=x"], 0),
+        (["wait=1e3"], 0),
+        (["awaits=5"], 0),
+        (["wait=" + "9" * 5_000], 0),
+    ],
+)
+def test_wait_of_prefer_headers(prefer: list[str], seconds: float) -> None:
+    """Capped at 60 seconds; a senseless preference is none."""
+    assert wait_of(prefer) == seconds
+
+
+@pytest.mark.parametrize(
+    ("accept", "stream"),
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream; charset=utf-8", True),
+        ("text/event-stream, application/json", True),
+        ("application/json, text/event-stream", False),
+        ("text/event-stream;q=0", False),
+        ("*/*", False),
+        ("", False),
+        ("text/html", False),
+    ],
+)
+def test_wants_stream_by_accept(accept: str, *, stream: bool) -> None:
+    """Only an explicit wish, before JSON, makes a stream."""
+    assert wants_stream(accept) is stream
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.text(st.characters(exclude_characters="\0", codec="utf-8")))
+def test_cursor_round_trips(created_at: float, turn_id: str) -> None:
+    """What is written is read back to the last bit."""
+    cursor = Cursor(created_at=created_at, turn_id=turn_id)
+    assert parse_cursor(format_cursor(cursor)) == cursor
+
+
+@given(st.text(max_size=60))
+def test_cursor_of_anything_else_is_refused(text: str) -> None:
+    """Any other text is a ValueError, nothing else, unless it is one that was written."""
+    try:
+        cursor = parse_cursor(text)
+    except ValueError:
+        return
+    assert format_cursor(cursor) == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (b'{"a":1,"b":[2,{"c":null}]}', b'{ "b":[2.0,{"c":null}], "a":1e0 }', True),
+        ('{"a":"ü"}'.encode(), b'{"a":"\\u00fc"}', True),
+        (b'{"a":0}', b'{"a":-0.0}', True),
+        (b'{"a":1}', b'{"a":true}', False),
+        (b'{"a":1}', b'{"a":"1"}', False),
+        (b'{"a":[1,2]}', b'{"a":[2,1]}', False),
+        (b'{"a":null}', b"{}", False),
+    ],
+)
+def test_digest_compares_parsed_json(one: bytes, other: bytes, *, equal: bool) -> None:
+    """Spelling and the order of keys do not count; values, types and the order of items do."""
+    assert (digest(parse_object(one)) == digest(parse_object(other))) is equal
+
+
+def test_parse_object_says_that_a_surrogate_is_alone() -> None:
+    """The message names the real trouble."""
+    with pytest.raises(Problem, match="lone surrogate"):
+        parse_object(b'{"a":"\\ud800"}')
+
+
+@given(
+    st.builds(
+        BudgetRequest,
+        max_steps=st.none() | st.integers(0, 10**40),
+        max_tokens=st.none() | st.integers(0, 10**40),
+        max_dollars=st.none() | st.floats(0, 1e300),
+    )
+)
+def test_clamped_never_exceeds_the_cap(wanted: BudgetRequest) -> None:
+    """No wish lifts a cap, and a wish below it counts."""
+    budget = clamped(CAPS, wanted)
+    assert budget.max_steps == (6 if wanted.max_steps is None else min(6, wanted.max_steps))
+    assert budget.max_dollars == (1.0 if wanted.max_dollars is None else min(1.0, wanted.max_dollars))
+    assert budget.max_tokens == (None if wanted.max_tokens is None else min(2**53, wanted.max_tokens))
+
+
+@pytest.mark.parametrize(
+    ("given_url", "driver"),
+    [
+        ("sqlite:////tmp/x.db", "sqlite+aiosqlite"),
+        ("postgres://u@h/d", "postgresql+psycopg"),
+        ("postgresql://u:p@h:1/d?sslmode=require", "postgresql+psycopg"),
+        ("postgresql+psycopg://u@h/d", "postgresql+psycopg"),
+    ],
+)
+def test_async_url_has_the_async_driver(given_url: str, driver: str) -> None:
+    """Whatever spelling the workers' URL has."""
+    assert async_url(given_url).drivername == driver
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", ""])
+def test_async_url_of_another_database_is_refused(url: str) -> None:
+    """The message names the variable."""
+    with pytest.raises(ConfigError, match="HARNESS_DATABASE_URL"):
+        async_url(url)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "variable"),
+    [
+        ({"redis_url": "redis://h"}, "HARNESS_DATABASE_URL is not set"),
+        ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d'"),
+        ({"database_url": "sqlite:///x"}, "HARNESS_REDIS_URL is not set"),
+        ({"database_url": "sqlite:///x", "redis_url": "redis://h", "log_level": "LOUD"}, "HARNESS_LOG_LEVEL='LOUD'"),
+    ],
+)
+def test_settings_that_are_wrong_name_their_variable(
+    overrides: dict[str, str], variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person knows at once what to mend."""
+    for name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "LOG_LEVEL"):
+        monkeypatch.delenv(f"HARNESS_{name}", raising=False)
+    with pytest.raises(ConfigError) as error:
+        load_settings(**overrides)
+    assert variable in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        *(("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True)),
+        *(("10.0.0.1", False), ("::ffff:10.0.0.1", False), ("localhost.evil.example", False), ("", False)),
+    ],
+)
+def test_is_loopback(host: str, *, loopback: bool) -> None:
+    """Only this machine's own addresses."""
+    assert is_loopback(host) is loopback
+
+
+async def _drained(feed: Feed) -> list[LiveEvent | None]:
+    return [await feed.next(0.001) for _ in range(3)]
+
+
+def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
+    """A slow reader loses the events and is told so once; memory stays bounded."""
+
+    async def overflow() -> list[LiveEvent | None]:
+        feed = Feed()
+        for seq in range(QUEUE_SIZE + 2):
+            feed.offer(LiveEvent(turn_id="t", seq=seq, type="x", at=0.0, data="{}"))
+        return await _drained(feed)
+
+    lost, kept, nothing = asyncio.run(overflow())
+    assert (lost, nothing) == (None, None)
+    assert kept is not None
+    assert kept.seq == QUEUE_SIZE + 1
