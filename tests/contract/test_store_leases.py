@@ -94,13 +94,13 @@ def test_beat_turn_of_a_finished_turn_is_ignored(world: World, status: TurnStatu
 
 
 def test_beat_calls_prolongs_running_writes_only(world: World):
-    """Of many runs of several turns those count that really run, as that attempt, in that process."""
+    """Of many runs of several turns those count that really run in that process, its attempt risen or not."""
     a, b = world.queued(), world.queued()
     world.put(running(a, 0), running(a, 1, attempt=2), running(a, 2, status=CallStatus.ENDED), running(a, 3))
     world.put(running(b, 0, runner="host/8"), running(b, 1))
     runs = [run_of(a, 0), run_of(a, 1), run_of(a, 2), run_of(b, 0), run_of(b, 1), run_of("gone", 0)]
     world.store.beat_calls(runs, 3_000.0)
-    assert [lease > 2_000 for lease in call_leases(world, a)] == [True, False, False, False]
+    assert [lease > 2_000 for lease in call_leases(world, a)] == [True, True, False, False]
     assert [lease > 2_000 for lease in call_leases(world, b)] == [False, True]
     world.store.beat_calls([], 3_000.0)
 
@@ -134,16 +134,18 @@ def test_beat_turn_leaves_a_locked_turn_and_returns_at_once(postgres_world: Worl
 
 
 def test_lose_call_ends_the_lease_of_that_run(world: World):
-    """The lease is over now; another attempt or another process of it is not touched."""
+    """The lease is over now; an earlier attempt or another process of it is not touched."""
     turn_id = world.queued()
     future = world.now() + 900
-    world.put(*(running(turn_id, position, lease_until=future) for position in range(4)))
+    world.put(*(running(turn_id, position, lease_until=future) for position in range(5)))
     world.put(running(turn_id, 3, status=CallStatus.ENDED, lease_until=future))
+    world.put(running(turn_id, 4, attempt=2, lease_until=future))
     world.store.lose_call(run_of(turn_id, 0))
     world.store.lose_call(run_of(turn_id, 1, attempt=2))
     world.store.lose_call(run_of(turn_id, 2, runner="host/8"))
     world.store.lose_call(run_of(turn_id, 3))
-    assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False]
+    world.store.lose_call(run_of(turn_id, 4))  # its process raised the attempt that the message named
+    assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False, True]
 
 
 def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):

@@ -1,14 +1,12 @@
-"""Writes a decision: only what changed, with the numbers of its messages and events."""
+"""What a decision writes: only what changed, with the numbers of its messages and events."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Executable
-
+from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
 from harness_worker.adapters.sql.statements import (
     ADD_CALL,
@@ -23,21 +21,17 @@ from harness_worker.core.records import Call
 from harness_worker.ports import Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """Writes decisions on one kind of database."""
-
-    statements: Statements
-
-    def write(self, connection: Connection, snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
-        """Write ``decision`` over ``snapshot`` and return its events as they will stand."""
-        events = _numbered_events(snapshot, decision)
-        _write_turn(connection, snapshot, decision)
-        _write_calls(connection, snapshot, decision.calls)
-        _execute(connection, ADD_MESSAGE, _message_rows(snapshot, decision))
-        _execute(connection, ADD_EVENT, [event_row(event) for event in events])
-        _execute(connection, self.statements.add_artifact, [_artifact_row(a, snapshot.now) for a in decision.artifacts])
-        return events
+def writes_of(statements: Statements, snapshot: Snapshot, decision: Decision[Any]) -> tuple[list[Write], list[Event]]:
+    """What has to be written to make ``decision`` of ``snapshot``, and its events as they will stand."""
+    events = _numbered_events(snapshot, decision)
+    writes: list[Write] = [
+        *_turn_writes(snapshot, decision),
+        *_call_writes(snapshot, decision.calls),
+        (ADD_MESSAGE, _message_rows(snapshot, decision)),
+        (ADD_EVENT, [event_row(event) for event in events]),
+        (statements.add_artifact, [_artifact_row(artifact, snapshot.now) for artifact in decision.artifacts]),
+    ]
+    return writes, events
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -53,31 +47,27 @@ def _numbered_events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]
     ]
 
 
-def _write_turn(connection: Connection, snapshot: Snapshot, decision: Decision[Any]) -> None:
-    old = snapshot.turn
-    counted = replace(
-        decision.turn or old,
-        last_seq=old.last_seq + len(decision.events),
-        message_count=old.message_count + len(decision.messages),
-    )
-    changes = changed_columns(old, counted)
-    if changes:
-        connection.execute(CHANGE_TURN, {"this_turn": old.id, **changes})
+def _turn_writes(snapshot: Snapshot, decision: Decision[Any]) -> list[Write]:
+    turn = snapshot.turn
+    changes = changed_columns(turn, decision.turn) if decision.turn else {}
+    if decision.events:
+        changes["last_seq"] = turn.last_seq + len(decision.events)
+    if decision.messages:
+        changes["message_count"] = turn.message_count + len(decision.messages)
+    return [(CHANGE_TURN, [{"this_turn": turn.id, **changes}])] if changes else []
 
 
-def _write_calls(connection: Connection, snapshot: Snapshot, calls: Iterable[Call]) -> None:
+def _call_writes(snapshot: Snapshot, calls: Iterable[Call]) -> list[Write]:
     known = {(call.step, call.position): call for call in snapshot.calls}
     added: list[dict[str, Any]] = []
-    changed: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    changed: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for call in calls:
         old = known.get((call.step, call.position))
         if old is None:
             added.append(columns_of(call))
         elif changes := changed_columns(old, call):
             changed[tuple(changes)].append({**_call_key(old), **changes})
-    for rows in changed.values():
-        _execute(connection, CHANGE_CALL, rows)
-    _execute(connection, ADD_CALL, added)
+    return [*((CHANGE_CALL, rows) for rows in changed.values()), (ADD_CALL, added)]
 
 
 def _call_key(call: Call) -> dict[str, Any]:
@@ -96,8 +86,3 @@ def _artifact_row(artifact: Artifact, now: float) -> dict[str, Any]:
     row = columns_of(artifact)
     expires_at = now + row.pop("ttl_s")
     return {**row, "created_at": now, "expires_at": expires_at}
-
-
-def _execute(connection: Connection, statement: Executable, rows: list[Any]) -> None:
-    if rows:
-        connection.execute(statement, rows if len(rows) > 1 else rows[0])

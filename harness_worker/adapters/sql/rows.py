@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
@@ -26,6 +27,8 @@ from harness_worker.wire import StopReason, TurnStatus
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
+_turn_values = attrgetter(*TURN_FIELDS)
+_call_values = attrgetter(*CALL_FIELDS)
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What Postgres' text cannot hold: U+0000 and lone surrogates."""
@@ -78,9 +81,9 @@ def columns_of(value: Turn | Call | Artifact) -> dict[str, Any]:
 
 def changed_columns(old: Turn | Call, new: Turn | Call) -> dict[str, Any]:
     """The columns in which ``new`` differs from ``old``."""
-    names = TURN_FIELDS if isinstance(new, Turn) else CALL_FIELDS
-    pairs = ((name, getattr(old, name), getattr(new, name)) for name in names)
-    return {name: _column(after) for name, before, after in pairs if before != after}
+    names, values = (TURN_FIELDS, _turn_values) if isinstance(new, Turn) else (CALL_FIELDS, _call_values)
+    triples = zip(names, values(old), values(new), strict=True)
+    return {name: _column(after) for name, before, after in triples if before != after}
 
 
 def _tool_record(tool: ToolSpec) -> dict[str, Any]:

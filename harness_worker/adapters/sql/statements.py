@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Delete,
     Insert,
-    Select,
     Update,
     and_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
+    literal_column,
     or_,
     select,
     tuple_,
@@ -23,12 +24,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
 from harness_worker.schema import agents, artifacts, db_now, messages, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES
-
-AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 
 _TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
 _CALL_COLUMNS: Final = tuple(tool_calls.c[name] for name in CALL_FIELDS)
@@ -38,7 +38,7 @@ _CALLS_IN_ORDER: Final = (
     .order_by(tool_calls.c.step, tool_calls.c.position)
 )
 
-NOW: Final = select(db_now())
+NOW_AND_WHETHER: Final = select(db_now(), exists().where(turns.c.id == bindparam("turn_id")))
 ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = _CALLS_IN_ORDER
 HISTORY: Final = (
@@ -53,6 +53,7 @@ CHANGE_CALL: Final = update(tool_calls).where(
     tool_calls.c.step == bindparam("this_step"),
     tool_calls.c.position == bindparam("this_position"),
 )
+ADD_TURN: Final = insert(turns)
 ADD_CALL: Final = insert(tool_calls)
 ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
@@ -68,8 +69,7 @@ class Statements:
     Args:
         lock_turn: The turn's columns and then the database's time, read once the turn's row is locked.
         lock_calls: The calls of a snapshot, locked in order.
-        add_turn: Does nothing if there is a turn of that id.
-        add_artifact: Likewise.
+        add_artifact: Does nothing if there is an artifact of that id.
         put_agent: Insert or replace.
         beat_turn: Prolongs a visit's lease, unless its row is locked.
         beat_calls: Prolongs the leases of running writes whose rows are not locked.
@@ -80,7 +80,6 @@ class Statements:
 
     lock_turn: AnySelect
     lock_calls: AnySelect
-    add_turn: Insert
     add_artifact: Insert
     put_agent: Insert
     beat_turn: Update
@@ -101,9 +100,6 @@ def statements_for(dialect: str) -> Statements:
     return Statements(
         lock_turn=_lock_turn(),
         lock_calls=_locked(_snapshot_calls(), skip=False),
-        add_turn=_insert(dialect, turns)
-        .on_conflict_do_nothing(index_elements=["id"])
-        .execution_options(preserve_rowcount=True),
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
         beat_turn=_beat_turn(dialect),
@@ -129,7 +125,7 @@ def _lock_turn() -> AnySelect:
 
 
 def _snapshot_calls() -> AnySelect:
-    latest = select(turns.c.step - 1).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
+    latest = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
     return _CALLS_IN_ORDER.where(or_(tool_calls.c.collected.is_(False), tool_calls.c.step == latest))
 
 

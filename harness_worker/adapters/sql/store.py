@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Executable
 
-from harness_worker.adapters.sql import statements
-from harness_worker.adapters.sql.commit import Journal, event_row
+from harness_worker.adapters.sql.commit import event_row, writes_of
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.rows import TURN_FIELDS, agent_row, call_of, columns_of, message_of, turn_of
-from harness_worker.adapters.sql.transactions import read, write
+from harness_worker.adapters.sql.pipeline import Write, fetch
+from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, message_of, turn_of
+from harness_worker.adapters.sql.statements import (
+    ADD_EVENT,
+    ADD_MESSAGE,
+    ADD_TURN,
+    ALL_CALLS,
+    FORGET_AGENTS,
+    HISTORY,
+    NOW_AND_WHETHER,
+    ONE_TURN,
+    statements_for,
+)
+from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec
@@ -34,18 +45,18 @@ class SqlTurnStore:
         self._reader = reading(engine)
         self._beats = beats or engine
         self._events = events
-        self._statements = statements.statements_for(engine.dialect.name)
-        self._journal = Journal(statements=self._statements)
+        self._statements = statements_for(engine.dialect.name)
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
         """Lock the turn, let ``decide`` say what becomes of it, write that, commit, then send its events."""
 
-        def work(connection: Connection) -> tuple[T, list[Event]] | None:
+        def work(connection: Connection) -> Outcome[tuple[T, list[Event]] | None]:
             snapshot = self._snapshot(connection, turn_id)
             if snapshot is None:
-                return None
+                return Outcome(value=None, writes=())
             decision = decide(snapshot)
-            return decision.result, self._journal.write(connection, snapshot, decision)
+            writes, events = writes_of(self._statements, snapshot, decision)
+            return Outcome(value=(decision.result, events), writes=writes)
 
         committed = write(self._engine, work)
         if committed is None:
@@ -55,7 +66,7 @@ class SqlTurnStore:
 
     def insert_turn(self, turn: Turn) -> None:
         """Add a queued turn with its user message and ``turn.queued``; nothing if it is there already."""
-        self._send(write(self._engine, lambda connection: self._insert(connection, turn)))
+        self._send(write(self._engine, lambda connection: _queue(connection, turn)))
 
     def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
         """The turn and all its calls, ordered by step and position; no lock."""
@@ -63,13 +74,13 @@ class SqlTurnStore:
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """The turn's messages in order."""
-        wanted = {"turn_id": turn_id}
-        return tuple(map(message_of, read(self._reader, lambda c: c.execute(statements.HISTORY, wanted).all())))
+        (rows,) = read(self._reader, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
+        return tuple(map(message_of, rows))
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
         held = {"turn_id": turn_id, "by": owner, "with_fence": fence, "ttl_s": ttl_s}
-        write(self._beats, lambda connection: connection.execute(self._statements.beat_turn, held))
+        self._just(self._beats, self._statements.beat_turn, held)
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
         """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
@@ -77,14 +88,14 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        write(self._beats, lambda connection: connection.execute(self._statements.beat_calls, values))
+        self._just(self._beats, self._statements.beat_calls, values)
 
     def lose_call(self, run: RunningCall) -> None:
         """End the lease of a running write whose process is known to be dead."""
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
-        write(self._engine, lambda connection: connection.execute(self._statements.lose_call, values))
+        self._just(self._engine, self._statements.lose_call, values)
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
         """Turns that somebody must look at and nobody does, as (id, priority), oldest first."""
@@ -95,51 +106,48 @@ class SqlTurnStore:
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Replace what ``app`` published before; an agent of that name from another app is taken over."""
         rows = [agent_row(app, agent) for agent in sorted(agents, key=lambda agent: agent.name)]
-        write(self._engine, lambda connection: self._publish(connection, app, rows))
+        forget = {"this_app": app, "kept": [row["name"] for row in rows]}
+        # One upsert after the other, in one order: workers that publish at once wait for each other.
+        writes: list[Write] = [*((self._statements.put_agent, [row]) for row in rows), (FORGET_AGENTS, [forget])]
+        write(self._engine, lambda _: Outcome(value=None, writes=writes))
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
-        row = connection.execute(self._statements.lock_turn, {"turn_id": turn_id}).one_or_none()
-        if row is None:
+        locks = (self._statements.lock_turn, self._statements.lock_calls)
+        found, calls = fetch(connection, locks, {"turn_id": turn_id})
+        if not found:
             return None
-        calls = connection.execute(self._statements.lock_calls, {"turn_id": turn_id})
-        return Snapshot(now=row[-1], turn=turn_of(row[: len(TURN_FIELDS)]), calls=tuple(map(call_of, calls)))
+        *columns, now = found[0]
+        return Snapshot(now=now, turn=turn_of(columns), calls=tuple(map(call_of, calls)))
 
-    def _insert(self, connection: Connection, turn: Turn) -> list[Event]:
-        now: float = connection.execute(statements.NOW).scalar_one()
-        times = {"created_at": now, "wake_at": now, "deadline_at": now + turn.budget.timeout_s}
-        row = {**columns_of(turn), **times, "last_seq": 1, "message_count": 1}
-        if connection.execute(self._statements.add_turn, row).rowcount == 0:
-            return []
-        message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
-        connection.execute(statements.ADD_MESSAGE, message)
-        data = {"agent": turn.agent, "session_id": turn.session_id}
-        queued = Event(turn_id=turn.id, seq=1, type="turn.queued", at=now, data=data)
-        connection.execute(statements.ADD_EVENT, event_row(queued))
-        return [queued]
+    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str]]]:
+        found = [(row[0], row[1]) for row in connection.execute(self._statements.lock_due, {"most": limit})]
+        pushed = {"ids": [turn_id for turn_id, _ in found], "backoff_s": backoff_s}
+        return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])
 
-    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> list[tuple[str, str]]:
-        found = connection.execute(self._statements.lock_due, {"most": limit}).all()
-        if found:
-            ids = [row[0] for row in found]
-            connection.execute(self._statements.push_due, {"ids": ids, "backoff_s": backoff_s})
-        return [(row[0], row[1]) for row in found]
-
-    def _publish(self, connection: Connection, app: str, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            connection.execute(self._statements.put_agent, row)
-        kept = [row["name"] for row in rows]
-        connection.execute(statements.FORGET_AGENTS, {"this_app": app, "kept": kept})
+    def _just(self, engine: Engine, statement: Executable, values: dict[str, Any]) -> None:
+        write(engine, lambda _: Outcome(value=None, writes=[(statement, [values])]))
 
     def _send(self, events: Sequence[Event]) -> None:
         if events:
             self._events.send(events)
 
 
+def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
+    ((now, exists),) = fetch(connection, [NOW_AND_WHETHER], {"turn_id": turn.id})[0]
+    if exists:
+        return Outcome(value=[], writes=())
+    times = {"created_at": now, "wake_at": now, "deadline_at": now + turn.budget.timeout_s}
+    row = {**columns_of(turn), **times, "last_seq": 1, "message_count": 1}
+    message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
+    data = {"agent": turn.agent, "session_id": turn.session_id}
+    queued = Event(turn_id=turn.id, seq=1, type="turn.queued", at=now, data=data)
+    writes: list[Write] = [(ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
+    return Outcome(value=[queued], writes=writes)
+
+
 def _load(connection: Connection, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
-    row = connection.execute(statements.ONE_TURN, {"turn_id": turn_id}).one_or_none()
-    if row is None:
-        return None
-    return turn_of(row), tuple(map(call_of, connection.execute(statements.ALL_CALLS, {"turn_id": turn_id}).all()))
+    found, calls = fetch(connection, [ONE_TURN, ALL_CALLS], {"turn_id": turn_id})
+    return (turn_of(found[0]), tuple(map(call_of, calls))) if found else None
 
 
 def _step_and_position(run: RunningCall) -> tuple[int, int]:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from harness_worker.adapters.sql.failures import is_passing, translated
+from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
 
 T = TypeVar("T")
+W = TypeVar("W", bound=Callable[..., Any])
 
 ATTEMPTS = 5
 LONGEST_S = 6.0
 
 
-def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """Run ``work`` in a transaction and commit it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[T]):
+    """What a transaction leads to: the value for its caller, and what it writes."""
 
-    ``work`` is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
-    connection. What it raises itself rolls back and comes out.
+    value: T
+    writes: Sequence[Write]
+
+
+def write(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
+    """Run ``work``, which only reads and locks, then execute the writes it asks for, and commit.
+
+    All of it is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
+    connection. What ``work`` raises itself rolls back and comes out.
 
     Raises:
         TransientError: The database did not answer. If that happened during the commit, it may have been made:
@@ -40,7 +51,7 @@ def read(reader: Engine, work: Callable[[Connection], T]) -> T:
     return _repeated(reader, _look, work)
 
 
-def _repeated(engine: Engine, once: Callable[[Engine, Callable[[Connection], T]], T], work: Callable[..., T]) -> T:
+def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W) -> T:
     with translated(engine.url):
         try:
             return once(engine, work)
@@ -64,12 +75,22 @@ def _look(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _commit(engine: Engine, work: Callable[[Connection], T]) -> T:
+def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
     with engine.connect() as connection, connection.begin() as transaction:
-        value = work(connection)
-        try:
-            transaction.commit()
-        except SQLAlchemyError as error:
-            shown = engine.url.render_as_string(hide_password=True)
-            raise TransientError(f"the database {shown} was lost during a commit, which may have been made") from error
-        return value
+        outcome = work(connection)
+        with pipelined(connection):
+            execute(connection, outcome.writes)
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                if _was_refused(error):
+                    raise
+                shown = engine.url.render_as_string(hide_password=True)
+                doubt = f"the database {shown} was lost during a commit, which may have been made"
+                raise TransientError(doubt) from error
+        return outcome.value
+
+
+def _was_refused(error: DBAPIError) -> bool:
+    """Whether the database itself said that it did not commit: a pipelined write failed, or the commit's checks."""
+    return getattr(error.orig, "sqlstate", None) is not None and not error.connection_invalidated
