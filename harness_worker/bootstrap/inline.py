@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,13 +142,13 @@ class AgentHarness:
 
 
 @contextmanager
-def _unwatched(_visit: Visit) -> Iterator[None]:
+def _unwatched(_visit: Visit) -> Generator[None]:
     """Visits of one thread need no heartbeat: nobody else may claim the turn."""
     yield
 
 
 @contextmanager
-def _unlimited(_remaining_s: float) -> Iterator[None]:
+def _unlimited(remaining_s: float) -> Generator[None]:  # noqa: ARG001 - the port's signature
     """A thread cannot be stopped; what comes late is dropped."""
     yield
 

@@ -18,7 +18,7 @@ from celery.signals import worker_process_init, worker_ready
 from harness_worker.adapters.celery.children import Children, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline
-from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, Ticker, guarded
+from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
 from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
@@ -74,8 +74,8 @@ def run_worker(
     fleet = make_fleet(settings, pool_size=concurrency + 2)
     fleet.store.publish_catalogue(settings.app or "", registry.agents.values())
     wiring = _coordinator(fleet, registry) if role == COORDINATOR else _tools(fleet, registry)
-    fleet.app.harness_ticks = partial(_ticks, fleet, role)
-    fleet.app.steps["worker"].add(Ticker)
+    drain = Drain(grace_s=settings.grace_s)
+    fleet.app.steps["worker"].add(ticker(partial(_ticks, fleet, role, drain)))
     worker = fleet.app.Worker(
         hostname=f"{role}-{os.getpid()}@{socket.gethostname()}",
         pool_cls="threads" if role == COORDINATOR else "prefork",
@@ -87,7 +87,7 @@ def run_worker(
         optimization="fair",
         quiet=True,
     )
-    return _serve(worker, wiring, settings, ready_file)
+    return _serve(worker, wiring, drain, ready_file)
 
 
 def default_queues(role: str, registry: Registry) -> tuple[str, ...]:
@@ -97,10 +97,7 @@ def default_queues(role: str, registry: Registry) -> tuple[str, ...]:
     return tuple(sorted({DEFAULT_TOOL_QUEUE, *(tool.queue for tool in registry.tools.values())}))
 
 
-def _serve(worker: Any, wiring: _Wiring, settings: Settings, ready_file: Path | None) -> int:  # noqa: ANN401
-    drain = Drain(worker, grace_s=settings.grace_s)
-    worker.harness_drain = drain
-
+def _serve(worker: Any, wiring: _Wiring, drain: Drain, ready_file: Path | None) -> int:  # noqa: ANN401
     def ready(**_: object) -> None:
         signal.signal(signal.SIGTERM, drain.on_signal)
         signal.signal(signal.SIGINT, drain.on_signal)
@@ -134,7 +131,7 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
         dispatcher=fleet.dispatcher,
         holding=heartbeat.holding,
     )
-    fleet.app.register_task(AdvanceTask(lambda: coordinator))
+    fleet.app.register_task(AdvanceTask(coordinator))
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s)
     return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
 
@@ -149,7 +146,7 @@ def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
         soft_deadline=SignalDeadline(),
     )
     for name in registry.tools:
-        fleet.app.register_task(ToolTask(name, lambda: runner))
+        fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))
 
     def forked(**_: object) -> None:
         make_group_leader()
@@ -157,7 +154,6 @@ def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
         fleet.forked()
 
     worker_process_init.connect(forked, weak=False)
-    fleet.app.harness_lost = partial(_lost, fleet)
     return _Wiring(fleet=fleet, services=())
 
 
@@ -170,8 +166,8 @@ def _lost(fleet: Fleet, run: RunningCall) -> None:
         log.warning("death of the process of call %s of turn %s not told: %s", run.call_id, run.turn_id, error)
 
 
-def _ticks(fleet: Fleet, role: str, worker: Any) -> Iterable[tuple[float, Callable[[], None]]]:  # noqa: ANN401
-    yield DRAIN_TICK_S, worker.harness_drain.tick
+def _ticks(fleet: Fleet, role: str, drain: Drain, worker: Any) -> Iterable[tuple[float, Callable[[], None]]]:  # noqa: ANN401
+    yield DRAIN_TICK_S, partial(drain.tick, worker)
     if role == TOOLS:
         pool = worker.pool
         children = Children(pool.maintain_pool, lambda: [process.pid for process in pool._pool._pool])  # noqa: SLF001 - Celery offers no other list

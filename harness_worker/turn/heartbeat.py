@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from harness_worker.core.visits import Visit
@@ -44,7 +44,7 @@ class VisitHeartbeat:
             self._thread.join()
 
     @contextmanager
-    def holding(self, visit: Visit) -> Iterator[None]:
+    def holding(self, visit: Visit) -> Generator[None]:
         """Beat for ``visit`` within the context."""
         with self._lock:
             self._held[visit.owner] = visit

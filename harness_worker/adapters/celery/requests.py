@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
 
-from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
@@ -18,19 +18,26 @@ from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage
 log = logging.getLogger(__name__)
 
 
-class ToolRequest(Request):
-    """Tells the worker's ``lost`` hook when a call's process is known to be dead."""
+@runtime_checkable
+class HearsOfLoss(Protocol):
+    """A task that is told when the process of one of its calls is known to be dead."""
 
-    def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - Celery's own signature
+    def lost(self, run: RunningCall) -> None:
+        """The process that ran ``run`` is gone. Called in the parent process; never raises."""
+        ...
+
+
+class ToolRequest(Request):
+    """Tells its task when a call's process is known to be dead."""
+
+    def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
         """Called in the parent when the task failed or its process was lost."""
-        error = exc_info.exception
-        if isinstance(error, ExceptionWithTraceback):
-            error = error.exc
+        error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
         if isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             self._say_lost()
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
-    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - Celery's own signature
+    def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called in the parent when a time limit was reached; at the hard one the process is killed."""
         super().on_timeout(soft, timeout)
         if not soft:
@@ -38,9 +45,8 @@ class ToolRequest(Request):
 
     def _say_lost(self) -> None:
         run = running_call(self)
-        hook: Callable[[RunningCall], None] | None = getattr(self.app, "harness_lost", None)
-        if run is not None and hook is not None:
-            hook(run)
+        if run is not None and isinstance(self.task, HearsOfLoss):
+            self.task.lost(run)
 
 
 def running_call(request: Request) -> RunningCall | None:

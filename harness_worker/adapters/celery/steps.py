@@ -10,48 +10,52 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from celery import bootsteps
 from celery.worker import state
 
 log = logging.getLogger(__name__)
 
+Ticks: TypeAlias = Callable[[Any], Iterable[tuple[float, Callable[[], None]]]]
+
 DRAIN_TICK_S = 0.1
 LAST_RESORT_S = 3.0
 
 
-class Ticker(bootsteps.StartStopStep):
-    """Calls ``app.harness_ticks`` (pairs of seconds and a function) from the worker's own timer."""
+def ticker(ticks: Ticks) -> type[bootsteps.StartStopStep]:
+    """A boot step that calls functions from the worker's own timer.
 
-    requires = {"celery.worker.components:Timer", "celery.worker.components:Pool"}  # noqa: RUF012 - Celery's own form
+    Args:
+        ticks: Given the worker, pairs of seconds and the function to call so often.
+    """
 
-    def __init__(self, parent: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        self._timers: list[Any] = []
-        super().__init__(parent, **kwargs)
+    class Ticker(bootsteps.StartStopStep):
+        requires = ("celery.worker.components:Timer", "celery.worker.components:Pool")
 
-    def start(self, parent: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        """Begin to tick."""
-        for every_s, tick in parent.app.harness_ticks(parent):
-            self._timers.append(parent.timer.call_repeatedly(every_s, tick))
+        def __init__(self, parent: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery's own signature
+            self._timers: list[Any] = []
+            super().__init__(parent, **kwargs)
 
-    def stop(self, parent: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
-        """Tick no more."""
-        for timer in self._timers:
-            timer.cancel()
+        def start(self, parent: Any) -> None:  # noqa: ANN401 - Celery's own signature
+            self._timers = [parent.timer.call_repeatedly(every_s, tick) for every_s, tick in ticks(parent)]
+
+        def stop(self, parent: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
+            for timer in self._timers:
+                timer.cancel()
+
+    return Ticker
 
 
 class Drain:
     """Stops taking work on a signal, lets what runs finish, and hands back what does not within the grace time.
 
     Args:
-        worker: The Celery worker.
         grace_s: Seconds for what runs to finish.
     """
 
-    def __init__(self, worker: Any, *, grace_s: float) -> None:  # noqa: ANN401 - a celery.worker.WorkController
-        self._worker = worker
+    def __init__(self, *, grace_s: float) -> None:
         self._grace_s = grace_s
         self._asked = False
         self._until: float | None = None
@@ -60,12 +64,12 @@ class Drain:
         """Ask for the drain; the timer does it."""
         self._asked = True
 
-    def tick(self) -> None:
-        """Go on with the drain, if it was asked for."""
+    def tick(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
+        """Go on with the drain of ``worker``, if it was asked for."""
         if not self._asked or state.should_stop is not None:
             return
         if self._until is None:
-            self._begin()
+            self._begin(worker)
         elif not tuple(state.reserved_requests):
             state.should_stop = os.EX_OK
         elif time.monotonic() > self._until:
@@ -74,11 +78,11 @@ class Drain:
             )
             os.kill(os.getpid(), signal.SIGQUIT)
 
-    def _begin(self) -> None:
+    def _begin(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
         self._until = time.monotonic() + max(0.0, self._grace_s - LAST_RESORT_S)
         log.info("draining: no new work, %d tasks to finish", len(state.reserved_requests))
-        for queue in tuple(self._worker.app.amqp.queues.consume_from):
-            self._worker.consumer.cancel_task_queue(queue)
+        for queue in tuple(worker.app.amqp.queues.consume_from):
+            worker.consumer.cancel_task_queue(queue)
 
 
 def guarded(name: str, work: Callable[[], object], errors: type[Exception]) -> Callable[[], None]:

@@ -10,8 +10,8 @@ from typing import Any
 from celery import Task
 from celery.exceptions import Ignore
 
-from harness_worker.adapters.celery.requests import ToolRequest
 from harness_worker.errors import TransientError
+from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.wire import ADVANCE_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
@@ -23,19 +23,19 @@ class AdvanceTask(Task[..., Any]):
     """``turn.advance(turn_id)``: look at a turn once. Idempotent; waits for nothing but the model.
 
     Args:
-        coordinator: This process's coordinator.
+        coordinator: Drives turns.
     """
 
     name = ADVANCE_TASK
     typing = False
 
-    def __init__(self, coordinator: Callable[[], Coordinator]) -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
     def run(self, turn_id: str) -> None:
         """Look at the turn; a database that does not answer leaves it to the reconciler."""
         try:
-            self._coordinator().advance(turn_id)
+            self._coordinator.advance(turn_id)
         except TransientError as error:
             log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
@@ -45,15 +45,21 @@ class ToolTask(Task[..., Any]):
 
     Args:
         tool: The tool's name.
-        runner: This process's runner of calls.
+        runner: Runs calls.
+        on_lost: Told in the parent process when the process of a call is known to be dead; never raises.
     """
 
-    Request = ToolRequest
+    Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
 
-    def __init__(self, tool: str, runner: Callable[[], CallRunner]) -> None:
+    def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall], None]) -> None:
         self.name = tool_task(tool)
         self._runner = runner
+        self._on_lost = on_lost
+
+    def lost(self, run: RunningCall) -> None:
+        """See ``requests.HearsOfLoss``."""
+        self._on_lost(run)
 
     def run(self, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
         """Run the call; returns its id for the canvas, or leaves the canvas where it is."""
@@ -72,7 +78,7 @@ class ToolTask(Task[..., Any]):
             runner=runner_name(str(self.request.hostname), os.getpid()),
         )
         try:
-            return self._runner().run(job)
+            return self._runner.run(job)
         except TransientError as error:
             log.warning("call %s of turn %s not started, a look-in will: %s", job.call_id, job.turn_id, error)
             return Handed.ON if job.is_read else Handed.NOT
