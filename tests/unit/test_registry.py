@@ -292,7 +292,7 @@ async def _async(args: dict[str, Any]) -> None: ...
     [
         (echo, {"type": "array"}, "schema must say"),
         (echo, {"type": "object", "properties": {"a": {"type": "nope"}}}, "not a valid JSON Schema"),
-        (echo, {"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, "not a valid JSON Schema"),
+        (echo, {"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, "Retrieval is disabled"),
         (echo, [], "schema must be a JSON Schema object"),
         (_three, SCHEMA, "must take (args) or (args, ctx)"),
         (_none, SCHEMA, "must take (args) or (args, ctx)"),
