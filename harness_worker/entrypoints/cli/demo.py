@@ -11,9 +11,7 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import load_settings
@@ -46,6 +44,8 @@ def demo(
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
         answers = [_converse(client, each, console) for each in CONVERSATIONS]
         console.print("\nStopping the stack …")
+        stopping_s = clock.monotonic()
+    console.print(f"Stopped after {duration(clock.monotonic() - stopping_s)}.")
     _conclude(answers, place, console)
     raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
 
@@ -75,13 +75,12 @@ def _conclude(answers: Sequence[Answered], home: Path, console: Console) -> None
     console.print()
     console.print(_summary(answers))
     console.print("\nWhere to look next", style="bold")
-    for words, command in _next(answers[0].turn["id"], home):
-        console.print(f"  {words}")
-        console.print(Padding(Text(command, style="cyan", no_wrap=True, overflow="ignore"), (0, 0, 0, 4), expand=False))
+    for row in _next(answers[0].turn["id"], home):
+        console.print(row, style="" if row.endswith(":") else "cyan", markup=False, soft_wrap=True)
 
 
 def _summary(answers: Sequence[Answered]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
     table.add_column("turn")
     for name in ("status", "steps", "waves", "calls", "time", "tokens", "from cache"):
         table.add_column(name, justify="left" if name == "status" else "right")
@@ -99,15 +98,20 @@ def _figures(answered: Answered) -> tuple[str, ...]:
     return (turn["status"], *map(str, counts), duration(answered.elapsed_s), f"{tokens:,}", f"{cached:,}")
 
 
-def _next(turn_id: str, home: Path) -> tuple[tuple[str, str], ...]:
+def _next(turn_id: str, home: Path) -> tuple[str, ...]:
     harness, place = _short(Path(sys.argv[0])), _short(home)
     return (
-        ("Keep the same stack running, with these turns in it:", f"{harness} up --home {place} --app {APP}"),
-        ("then look at a turn and at the whole HTTP API:", f"curl http://127.0.0.1:8700/v1/turns/{turn_id}"),
-        ("", "http://127.0.0.1:8700/docs"),
-        ("Ask one question:", f'{harness} run "Wrap order 1055" --app {APP} --metadata script=gift'),
-        ("Write an agent of your own, in thirty lines:", "README.md"),
-        ("How a turn survives any process dying:", "docs/architecture.md"),
+        "  Keep the same stack running, with these turns in it:",
+        f"    {harness} up --home {place} --app {APP}",
+        "  and from another terminal see a turn, or the whole HTTP API:",
+        f"    curl -s http://127.0.0.1:8700/v1/turns/{turn_id}",
+        "    http://127.0.0.1:8700/docs",
+        "  Ask it one of the three questions again, with the same live view:",
+        f'    {harness} run "Wrap order 1055" --home {place} --metadata script=gift',
+        "  Write an agent of your own in thirty lines:",
+        "    README.md",
+        "  Read how a turn survives any process dying:",
+        "    docs/architecture.md",
     )
 
 

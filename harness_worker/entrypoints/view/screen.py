@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.padding import Padding
 from rich.text import Text
 
 from harness_worker.entrypoints.view.lines import draw, marks_for
@@ -73,7 +72,7 @@ class Screen:
             self._opened = (line.place, now)
         waited_s = now - self._opened[1] if self._opened else 0.0
         if self._live is not None:
-            self._live.update(self._padded(self._moving(line, waited_s)))
+            self._live.update(self._indented(self._moving(line, waited_s)))
         elif line is not None and now - self._last_drawn >= QUIET_S:
             self._print(Text(f"waiting {_what(line)} ({waited_s:.0f} s)", style="dim"))
 
@@ -86,11 +85,11 @@ class Screen:
         return draw(line, width=self._console.width - self._indent, marks=self._marks, details=details)
 
     def _print(self, text: Text) -> None:
-        self._console.print(self._padded(text))
+        self._console.print(self._indented(text), soft_wrap=True)
         self._last_drawn = self._monotonic()
 
-    def _padded(self, text: Text) -> Padding:
-        return Padding(text, (0, 0, 0, self._indent), expand=False)
+    def _indented(self, text: Text) -> Text:
+        return Text("\n").join(Text(" " * self._indent).append_text(row) for row in text.split("\n"))
 
 
 def _what(line: Line) -> str:

@@ -1,0 +1,145 @@
+"""``harness run`` and ``harness demo`` on a real stack, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.stack import StackInfo, open_stack
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import HARNESS, run_harness
+
+SHOP: Final = "harness_worker.demo.shop:registry"
+ROOT: Final = Path(__file__).parents[2]
+BLOCK: Final = re.compile(r"^```(python|jsonl)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.xdist_group("shop")  # one stack for all of them
+QUESTION: Final = ("run", "Gift-wrap it, please.", "--agent", "support", "--metadata", "script=gift")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
+    """One stack that serves the shop."""
+    with open_stack(home=tmp_path_factory.mktemp("shop"), app=SHOP, tools=2) as info:
+        yield info
+
+
+def test_run_draws_waves_on_stderr_and_answers_on_stdout(stack: StackInfo) -> None:
+    """A pipe gets the answer alone on stdout; stderr shows each wave, the failed call's reason and the totals."""
+    ran = run_harness(*QUESTION, "--home", str(stack.home))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("Order 1055 is gift-wrapped now.")
+    assert len(ran.stdout.splitlines()) == 1
+    waves = [line for line in ran.stderr.splitlines() if line.startswith("  wave")]
+    assert [line.split()[2] for line in waves] == [
+        "get_order",
+        "add_gift_wrap",
+        "apply_voucher",
+        "list_vouchers",
+        "apply_voucher",
+    ]
+    assert "get_policy" in waves[0]
+    assert "Voucher SPRING24 expired" in ran.stderr
+    assert "5 steps, 6 calls, 5 waves" in ran.stderr
+    assert "\x1b" not in ran.stdout + ran.stderr
+
+
+def test_run_json_prints_events_and_last_the_turn(stack: StackInfo) -> None:
+    """``--json`` gives one document a line: the events without gaps, then the turn as GET shows it."""
+    ran = run_harness(*QUESTION, "--url", stack.gateway_url, "--json", "--session", "s-1")
+    assert ran.returncode == 0, ran.stderr
+    *events, turn = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["type"] == "turn.completed"
+    assert turn["session_id"] == "s-1"
+    with GatewayClient(stack.gateway_url) as client:
+        assert client.turn(turn["id"]) == turn
+
+
+def test_run_of_an_unknown_agent_lists_those_there_are(stack: StackInfo) -> None:
+    """Wrong usage exits with 2 and says what is right."""
+    ran = run_harness("run", "hi", "--agent", "suport", "--url", stack.gateway_url)
+    assert ran.returncode == 2
+    assert "there is no agent suport; there are: support" in ran.stderr
+
+
+def test_run_of_a_turn_that_fails_exits_1(stack: StackInfo) -> None:
+    """A turn that does not complete is told with its reason, and the exit code says so."""
+    ran = run_harness("run", "hi", "--metadata", "script=nosuch", "--url", stack.gateway_url)
+    assert ran.returncode == 1
+    assert "failed (script_exhausted)" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("options", [["--url", "http://127.0.0.1:9"], ["--home", "nowhere"]])
+def test_run_without_a_stack_says_how_to_start_one(options: list[str], tmp_path: Path) -> None:
+    """Nothing to ask: exit code 3, and the command that starts a stack."""
+    named = [str(tmp_path / option) if option == "nowhere" else option for option in options]
+    ran = run_harness("run", "hi", "--agent", "support", *named, env={"HARNESS_APP": ""})
+    assert ran.returncode == 3
+    assert "harness up --app" in ran.stderr
+
+
+def test_run_interrupted_cancels_its_turn(stack: StackInfo) -> None:
+    """Ctrl-C does not leave a turn running that nobody waits for."""
+    slow = ("run", "hi", "--metadata", "script=address", "--url", stack.gateway_url)
+    with subprocess.Popen([*HARNESS, *slow], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the model has asked for the slow tool
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
+    assert process.returncode not in (0, None)
+    (turn_id,) = re.findall(r"cancelled turn (\S+)", told)
+    with GatewayClient(stack.gateway_url) as client:
+        ended = wait_until(lambda: _if_final(client.turn(turn_id)), "the turn to end", 20)
+    assert ended["status"] == "cancelled"
+
+
+def _if_final(turn: dict[str, Any]) -> dict[str, Any] | None:
+    return turn if turn["finished_at"] else None
+
+
+def test_demo_answers_three_customers(tmp_path: Path) -> None:
+    """The demonstration completes three turns, fits 80 columns in a pipe, and names commands to go on with."""
+    ran = run_harness("demo", "--home", str(tmp_path / "demo"), env={"COLUMNS": "80"})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("  completed in ") == 3
+    assert [row.split()[1:5] for row in ran.stdout.splitlines() if row.startswith(("address", "broken", "gift"))] == [
+        ["completed", "3", "3", "5"],
+        ["completed", "3", "4", "7"],
+        ["completed", "5", "5", "6"],
+    ]
+    assert "\x1b" not in ran.stdout
+    shown, _, hints = ran.stdout.partition("Where to look next")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "harness" in hints
+
+
+def test_readme_agent_answers(tmp_path: Path) -> None:
+    """The README's agent, saved as it says, answers the README's question on a stack started for it."""
+    for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
+        (tmp_path / ("notes.py" if kind == "python" else "notes.jsonl")).write_text(body)
+    ran = subprocess.run(
+        [*HARNESS, "run", "Note that I like Assam.", "--app", "notes:registry"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "Noted: you like Assam.\n"
+    assert "✓ find_notes" in ran.stderr
+    kept = "import sqlite3; print(sqlite3.connect('notes.db').execute('SELECT topic, text FROM notes').fetchall())"
+    saw = subprocess.run([sys.executable, "-c", kept], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert saw.stdout == "[('tea', 'likes Assam')]\n"
