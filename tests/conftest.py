@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
-from harness_worker.schema import metadata
+from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
 
 
-def migrate(database_url: str) -> None:
-    """Make the tables."""
-    engine = create_engine(database_url)
-    metadata.create_all(engine)
-    engine.dispose()
-
-
 @pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
+def valkey_url() -> Generator[str]:
     """A real Valkey, one a session (a worker process under xdist); never flushed: choose keys of your own."""
     with given_or_own_valkey() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server() -> Generator[PostgresServer]:
     """A real Postgres, one a session."""
     with given_or_own_postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
+def postgres_template(postgres_server: PostgresServer) -> Generator[str]:
     """The name of a migrated database that tests copy."""
     url = postgres_server.create_database()
-    migrate(url)
+    upgrade(url)
     yield database_name(url)
     postgres_server.drop_database(url)
 
@@ -48,12 +40,12 @@ def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file that tests copy."""
     file = tmp_path_factory.mktemp("sqlite") / "template.db"
-    migrate(f"sqlite:///{file}")
+    upgrade(f"sqlite:///{file}")
     return file
 
 
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
+def postgres_url(postgres_server: PostgresServer, postgres_template: str) -> Generator[str]:
     """A fresh migrated Postgres database."""
     url = postgres_server.create_database(template=postgres_template)
     yield url

@@ -19,6 +19,8 @@ from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import APP, ROOT, await_synced, role_pid, run_harness
 
+pytestmark = pytest.mark.xdist_group("stack")  # one stack for all of them
+
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
