@@ -1,11 +1,13 @@
-"""Works a sweep's tasks: over HTTP through a running stack, which may lose any of its processes meanwhile."""
+"""Works a sweep's tasks: over HTTP, where any process may be lost meanwhile, or in the calling process."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
+from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
@@ -70,6 +72,22 @@ class HttpRunner:
                 if not _is_passing(refused) or self._clock.monotonic() > over_at:
                     raise _explained(refused) from refused
             self._clock.wait(POLL_S)
+
+
+class InProcessRunner:
+    """Works turns in the calling thread.
+
+    Args:
+        harness: The engine with the workload's registry.
+    """
+
+    def __init__(self, harness: AgentHarness) -> None:
+        self._harness = harness
+
+    def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
+        """One task as one turn."""
+        result = self._harness.run_turn(None, task.input, agent=agent, metadata={"script": task.id})
+        return finished(asdict(result))
 
 
 def finished(turn: Mapping[str, Any]) -> FinishedTurn:

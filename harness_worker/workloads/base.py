@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from harness_worker.core.canonical import canonical
+from harness_worker.core.registry import Registry
 
 
 class Half(StrEnum):
@@ -117,6 +118,10 @@ class Workload(Protocol):
     @property
     def app(self) -> str:
         """The registry, as ``module:registry``."""
+        ...
+
+    def registry(self) -> Registry:
+        """What ``app`` names, for the workload's own settings: for turns in this process."""
         ...
 
     def tasks(self) -> Sequence[WorkloadTask]:

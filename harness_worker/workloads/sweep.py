@@ -56,12 +56,13 @@ class Sweep:
         workload: Which.
         half: Which part of it.
         concurrency: How many turns are in flight at once.
+        limit: Only so many tasks, the first ones.
     """
 
-    def __init__(self, workload: Workload, half: Half, concurrency: int) -> None:
+    def __init__(self, workload: Workload, half: Half, concurrency: int, limit: int | None = None) -> None:
         self._workload = workload
         self._concurrency = concurrency
-        self.tasks: Sequence[WorkloadTask] = [task for task in workload.tasks() if half.holds(task.id)]
+        self.tasks: Sequence[WorkloadTask] = [task for task in workload.tasks() if half.holds(task.id)][:limit]
         # One thread: a replay is pure computing. It begins while the stack starts and stays ahead of the turns.
         self._replayer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._replays = {task.id: self._replayer.submit(workload.replay, task) for task in self.tasks}

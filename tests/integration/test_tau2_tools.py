@@ -10,6 +10,7 @@ import pytest
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask
@@ -38,6 +39,10 @@ def state(database_url: str) -> Iterator[WorkloadState]:
     state.create()
     yield state
     engine.dispose()
+
+
+def _workload(domain: Domain, state: WorkloadState) -> Tau2Workload:
+    return Tau2Workload(domain, state, Registry)
 
 
 def _context(task: WorkloadTask, number: int) -> RunContext:
@@ -72,7 +77,7 @@ def _play(domain: Domain, state: WorkloadState, task: WorkloadTask, times: int) 
 @pytest.mark.parametrize("deliveries", [1, 2])
 def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState, deliveries: int):
     """Every observation, the effects in order and the final state are tau2's own, even if each call comes twice."""
-    workload = Tau2Workload(domain, state)
+    workload = _workload(domain, state)
     for task in _sample(workload.tasks()):
         expected = workload.replay(task)
         assert _play(domain, state, task, deliveries) == expected.observations
@@ -83,7 +88,7 @@ def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState,
 
 def test_tau2_replay_tells_a_lost_write(domain: Domain, state: WorkloadState):
     """The comparison can fail: a turn that did nothing is not what a task with writes left."""
-    workload = Tau2Workload(domain, state)
+    workload = _workload(domain, state)
     task = next(task for task in workload.tasks() if any(not call.is_read for call in task.calls))
     expected, found = workload.replay(task), workload.observed("a turn that never was")
     assert expected.effects
@@ -92,7 +97,7 @@ def test_tau2_replay_tells_a_lost_write(domain: Domain, state: WorkloadState):
 
 def test_tau2_tasks_are_those_of_the_package(domain: Domain, state: WorkloadState):
     """As many tasks, calls and writes as the package records."""
-    tasks = Tau2Workload(domain, state).tasks()
+    tasks = _workload(domain, state).tasks()
     calls = [call for task in tasks for call in task.calls]
     assert (len(tasks), len(calls), sum(not call.is_read for call in calls)) == COUNTS[domain.name]
 

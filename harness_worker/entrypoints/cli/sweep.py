@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack
-from harness_worker.entrypoints.sweep_runners import HttpRunner
+from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
-from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Half, Workload
 from harness_worker.workloads.catalogue import WORKLOADS, load_workload
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
@@ -55,6 +55,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     workload: Annotated[str, typer.Argument(help=f"One of {', '.join(sorted(WORKLOADS))}.", show_default=False)],
     *,
     half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of them.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator threads of the stack it starts.")] = 2,
     tools: Annotated[int, typer.Option(min=1, help="Tool processes of the stack it starts.")] = 4,
@@ -78,7 +79,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     settings = _settings(workload, home, url)
     loaded = load_workload(workload, settings)
     console = Console(stderr=True, highlight=False)
-    with closing(Sweep(loaded, half, concurrency)) as sweep:
+    with closing(Sweep(loaded, half, concurrency, limit)) as sweep:
         stack = StackWish(url=url, coordinators=coordinators, tools=tools)
         with (
             _runner(loaded, settings, via, stack, console) as runner,
@@ -102,7 +103,9 @@ def _runner(
     workload: Workload, settings: Settings, via: Via, wish: StackWish, console: Console
 ) -> Generator[TurnRunner]:
     if via is Via.INPROCESS:
-        raise ConfigError("--via inprocess: the engine in one process is not there yet; use --via http")
+        with closing(AgentHarness(workload.registry(), settings)) as harness:
+            yield InProcessRunner(harness)
+        return
     with _gateway(workload, settings, wish, console) as url, GatewayClient(url) as client:
         if not client.ready():
             raise StackUnreachable(f"the stack at {url} is not ready: GET {url}/readyz says why")

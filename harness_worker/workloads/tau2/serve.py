@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from harness_worker.adapters.sql.engine import make_engine
@@ -33,7 +34,7 @@ def tau2_registry(name: str, settings: Settings) -> Registry:
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
     _prepare(domain, where)
-    return _registry(domain, where)
+    return _registry(domain, where, WorkloadState(make_engine(where.database_url)))
 
 
 def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
@@ -41,7 +42,8 @@ def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
     _prepare(domain, where)
-    return Tau2Workload(domain, WorkloadState(make_engine(where.database_url)))
+    state = WorkloadState(make_engine(where.database_url))
+    return Tau2Workload(domain, state, partial(_registry, domain, where, state))
 
 
 def _prepare(domain: Domain, where: Places) -> None:
@@ -54,9 +56,8 @@ def _prepare(domain: Domain, where: Places) -> None:
         engine.dispose()
 
 
-def _registry(domain: Domain, where: Places) -> Registry:
+def _registry(domain: Domain, where: Places, state: WorkloadState) -> Registry:
     registry = Registry()
-    state = WorkloadState(make_engine(where.database_url))
     names = [_add(registry, domain, state, tool) for tool in domain.over(domain.base).get_tools()]
     registry.agent(
         f"tau2-{domain.name}",

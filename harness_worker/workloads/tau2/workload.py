@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from harness_worker.core.registry import Registry
 from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, WorkloadTask
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.overlay import View
@@ -14,10 +17,12 @@ class Tau2Workload:
     Args:
         domain: Which.
         state: Where its tools keep what turns changed.
+        make_registry: Makes the registry of its tools over that state.
     """
 
-    def __init__(self, domain: Domain, state: WorkloadState) -> None:
+    def __init__(self, domain: Domain, state: WorkloadState, make_registry: Callable[[], Registry]) -> None:
         self._domain = domain
+        self._make_registry = make_registry
         self._state = state
 
     @property
@@ -29,6 +34,10 @@ class Tau2Workload:
     def app(self) -> str:
         """The module that serves the domain's tools."""
         return f"harness_worker.workloads.tau2.{self._domain.name}_app:registry"
+
+    def registry(self) -> Registry:
+        """The domain's tools and its agent."""
+        return self._make_registry()
 
     def tasks(self) -> tuple[WorkloadTask, ...]:
         """Every task of the domain's base set."""
