@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.exc import OperationalError
 
-from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine
+from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import EventDraft
@@ -231,3 +232,14 @@ def test_sqlite_reads_while_another_writes(sqlite_url: str):
         with world.locked(text("UPDATE turns SET wakes = 9")):
             assert world.turn(turn_id).wakes == 0
             assert world.store.history(turn_id)
+
+
+def test_sqlite_write_transaction_takes_the_lock_at_its_start(sqlite_url: str):
+    """A transaction that began as a reader could not write after another did; so none begins as one."""
+    impatient = make_engine(sqlite_url, timeouts=Timeouts(statement_s=0.1))
+    with world_of(sqlite_url) as world, world.engine.begin():
+        with pytest.raises(OperationalError, match="database is locked"), impatient.begin():
+            pass
+        with reading(impatient).connect() as reader:
+            assert reader.execute(select(turns.c.id)).all() == []
+    impatient.dispose()
