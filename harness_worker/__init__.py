@@ -1,14 +1,29 @@
-"""A distributed harness for tool-calling agents: what an application imports to declare its agents and tools."""
+"""A distributed harness for tool-calling agents: what an application imports to declare its agents and tools.
+
+``AgentHarness`` is loaded when it is first named: declaring tools needs no database library.
+"""
 
 from __future__ import annotations
 
-from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.config import Settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from harness_worker.core.effects import Effect
 from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolTransientError
-from harness_worker.turn.results import CallResult, TurnResult
+
+if TYPE_CHECKING:
+    from harness_worker.bootstrap.inline import AgentHarness
+    from harness_worker.config import Settings
+    from harness_worker.turn.results import CallResult, TurnResult
+
+_LAZY = {
+    "AgentHarness": "harness_worker.bootstrap.inline",
+    "CallResult": "harness_worker.turn.results",
+    "Settings": "harness_worker.config",
+    "TurnResult": "harness_worker.turn.results",
+}
 
 __all__ = [
     "AgentHarness",
@@ -21,3 +36,9 @@ __all__ = [
     "ToolTransientError",
     "TurnResult",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 REPLACEMENT = "\ufffd"
 
@@ -15,3 +16,14 @@ def clean_text(text: str) -> str:
         return text
     paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return paired.replace("\x00", REPLACEMENT)
+
+
+def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """``value`` with every text in it clean, keys included; what is clean already is returned as it is."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean_json(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {clean_json(key): clean_json(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value

@@ -9,6 +9,7 @@ from typing import Any
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.text import clean_json
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid
@@ -25,6 +26,7 @@ class _Judged:
     arguments: Arguments
     spec: ToolSpec | None
     denied: str | None = None
+    was_coerced: bool = False
 
     @property
     def want(self) -> Want:
@@ -39,10 +41,11 @@ class _Judged:
 
 def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
     """The reply with its calls planned as the turn's next step."""
-    blocks = [block for block in reply.content if block.get("type") == "tool_use"]
-    text = "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
+    content: tuple[dict[str, Any], ...] = tuple(clean_json(block) for block in reply.content)
+    blocks = [block for block in content if block.get("type") == "tool_use"]
+    text = "".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
     return Said(
-        content=reply.content,
+        content=content,
         text=text,
         stop_reason=reply.stop_reason,
         usage=reply.usage,
@@ -74,7 +77,7 @@ def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
         bound = spec.bind(arguments)
     except ArgumentsInvalid as invalid:
         return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=spec, denied=str(invalid))
-    return _Judged(tool_use_id=tool_use_id, name=name, arguments=bound.values, spec=spec)
+    return _Judged(tool_use_id=tool_use_id, name=name, arguments=bound.values, spec=spec, was_coerced=bound.was_coerced)
 
 
 def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
@@ -92,6 +95,7 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
         tool=judged.name,
         effect=spec.effect if spec is not None else None,
         arguments=judged.arguments,
+        was_coerced=judged.was_coerced,
         wave=wave,
         retry_safe=spec is not None and spec.retry_safe,
         timeout_s=spec.timeout_s if spec is not None else 0.0,

@@ -22,6 +22,7 @@ class Ticket:
     session_id: str
     tenant: str
     idempotency_key: str
+    was_coerced: bool = False
 
     def to_json(self) -> str:
         """This ticket as the gate carries it."""
@@ -43,4 +44,5 @@ def ticket_for(turn: Turn, call: Call) -> Ticket:
         session_id=turn.session_id,
         tenant=turn.tenant,
         idempotency_key=call.idempotency_key,
+        was_coerced=call.was_coerced,
     )

@@ -56,7 +56,10 @@ class ToolBody:
         if context.deadline.expired:
             return None
         elapsed_ms = self._since_ms(started)
-        return self._kept(outcome_of_return(ticket.call_id, ticket.tool, value, elapsed_ms=elapsed_ms), ticket)
+        outcome = outcome_of_return(
+            ticket.call_id, ticket.tool, value, elapsed_ms=elapsed_ms, was_coerced=ticket.was_coerced
+        )
+        return self._kept(outcome, ticket)
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         arguments = dict(ticket.arguments)

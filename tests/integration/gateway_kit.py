@@ -62,7 +62,14 @@ class Worker:
 
     def publish_agent(self, name: str = AGENT, **columns: Any) -> None:
         """Add an agent to the catalogue."""
-        row = {"name": name, "app": "test", "model": "scripted:x", "tools": [], "budget": CAPS, "parallel": True}
+        row: dict[str, Any] = {
+            "name": name,
+            "app": "test",
+            "model": "scripted:x",
+            "tools": [],
+            "budget": CAPS,
+            "parallel": True,
+        }
         with self.engine.begin() as connection:
             connection.execute(insert(agents).values({**row, "published_at": 0.0, **columns}))
 
@@ -99,6 +106,7 @@ class Worker:
             "timeout_s": 10.0,
             "queue": "tools",
             "idempotency_key": f"{turn_id}:{step}.{position}",
+            "was_coerced": False,
             "status": "planned",
             "attempt": 1,
             "collected": False,
