@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import pytest
 from redis import Redis
 
 from harness_worker.adapters.embedded.valkey import answers
+from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.stack import StackInfo, open_stack, running_stack
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
-from tests.stacks import APP, ROOT, await_synced, role_pid, run_harness
+from tests.stacks import APP, HARNESS, ROOT, await_synced, role_pid, run_harness
 
 pytestmark = pytest.mark.xdist_group("stack")  # one stack for all of them
 
@@ -44,8 +46,10 @@ def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
     assert is_ready(stack)
     assert answers(stack.redis_url)
     assert Path(stack.database_url.removeprefix("sqlite:///")).is_file()
-    assert [process.role for process in stack.processes] == ["redis", "gateway", "coordinator", "tools"]
-    assert all(psutil.Process(process.pid).ppid() == stack.pid for process in stack.processes)
+    now = running_stack(stack.home)
+    assert now is not None
+    assert [process.role for process in now.processes] == ["redis", "gateway", "coordinator", "tools"]
+    assert all(psutil.Process(process.pid).ppid() == stack.pid for process in now.processes)
 
 
 def test_stack_ready_line_has_the_contract_fields(stack: StackInfo) -> None:
@@ -71,6 +75,23 @@ def test_second_up_on_a_home_is_refused(stack: StackInfo) -> None:
     assert second.stdout == ""
     assert "Traceback" not in second.stderr
     assert is_ready(stack)
+
+
+def test_ready_screen_gives_commands_for_an_agent_there_is(stack: StackInfo) -> None:
+    """What it says to try works as it stands: it names a real agent at the real address."""
+    screen = ready_screen(stack)
+    assert f'curl -s {stack.gateway_url}/v1/turns -H \'Prefer: wait=20\' -d \'{{"agent": "trivial"' in screen
+    assert "\x1b" not in screen
+
+
+def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> None:
+    """A worker beside the stack finds its URLs by the home, and SIGTERM ends it well."""
+    ready = tmp_path / "ready"
+    options = ("--role", "tools", "--app", APP, "--home", str(stack.home), "--concurrency", "1")
+    with subprocess.Popen([*HARNESS, "worker", *options, "--ready-file", str(ready)], cwd=ROOT) as second:
+        wait_until(ready.exists, "the second worker to consume", 30)
+        second.terminate()
+        assert second.wait(20) == 0
 
 
 @pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])

@@ -12,6 +12,7 @@ import typer
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.celery_app import run_worker
+from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import ConfigError
 
@@ -73,7 +74,10 @@ def _joined(settings: Settings) -> Settings:
             f"{' and '.join(missing)} not set, and no stack runs in {settings.home}: set what is missing, "
             "or name the home of a running stack with --home"
         )
-    return settings.model_copy(update={"redis_url": redis_url, "database_url": database_url})
+    artifact_url = settings.artifact_url or (Home(stack.home).artifact_url if stack else None)
+    return settings.model_copy(
+        update={"redis_url": redis_url, "database_url": database_url, "artifact_url": artifact_url}
+    )
 
 
 def _default_size(role: Role) -> int:

@@ -19,7 +19,7 @@ from harness_worker.entrypoints.stack.info import StackInfo, from_ready_line
 from harness_worker.entrypoints.stack.plan import CLI
 from harness_worker.errors import TransientError
 
-_START_TIMEOUT_S: Final = 120.0
+_START_TIMEOUT_S: Final = 180.0
 _DRAIN_SLACK_S: Final = 10.0
 
 

@@ -57,7 +57,7 @@ class LogWriter:
 
     def _copy(self, role: str, source: IO[bytes], keep: list[str]) -> None:
         with source:
-            for raw in source:
+            for raw in iter(lambda: source.readline(_LONGEST_LINE_BYTES), b""):
                 text = raw.decode(errors="replace").rstrip()
                 keep.append(text)
                 del keep[:-_KEPT_LINES]
@@ -65,3 +65,5 @@ class LogWriter:
 
 
 _KEPT_LINES: Final = 50
+_LONGEST_LINE_BYTES: Final = 65_536
+"""Longer lines are cut in pieces: what a tool prints must not fill the supervisor's memory."""

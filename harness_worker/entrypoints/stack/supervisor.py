@@ -16,7 +16,7 @@ from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.entrypoints.stack.signals import StopSignal
 
 _LOOK_S: Final = 0.1
-_START_TIMEOUT_S: Final = 60.0
+_START_TIMEOUT_S: Final = 120.0
 
 
 class Supervisor:

@@ -1,0 +1,89 @@
+"""The stack's small rules: passwords, restarts, messages, the ready line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness_worker.config import Settings
+from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
+from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line
+from harness_worker.entrypoints.stack.plan import StackPlan
+from harness_worker.entrypoints.stack.probes import masked
+from harness_worker.entrypoints.stack.restarts import Backoff
+from harness_worker.errors import ConfigError, HarnessError, TransientError
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:s3cret@host:1/0", "redis://:***@host:1/0"),
+        ("postgresql://me:s3cret@host/x?sslmode=require", "postgresql://me:***@host/x?sslmode=require"),
+        ("redis://host:1/0", "redis://host:1/0"),
+        ("sqlite:////tmp/home/harness.db", "sqlite:////tmp/home/harness.db"),
+    ],
+)
+def test_masked_hides_passwords_only(url: str, shown: str) -> None:
+    """A URL is shown as it is but for its password."""
+    assert masked(url) == shown
+
+
+def test_backoff_grows_to_its_cap_and_forgets_after_a_long_life() -> None:
+    """Quick deaths are answered ever more slowly, a death after a healthy life at once again."""
+    backoff = Backoff()
+    assert [backoff.died(lived_s=1) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert backoff.died(lived_s=31) == 0.2
+
+
+def test_backoff_is_not_due_before_its_time() -> None:
+    """A restart waits for its delay, and is done once."""
+    backoff = Backoff()
+    assert not backoff.pending
+    backoff.died(lived_s=1)
+    assert backoff.pending
+    assert not backoff.is_due()
+    backoff.restarted()
+    assert not backoff.pending
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1, StartFailed), (2, ConfigError), (3, TransientError), (-9, StartFailed)])
+def test_start_failure_keeps_the_childs_class_and_message(code: int, kind: type[HarnessError]) -> None:
+    """A child's exit code and message become those of the stack."""
+    failure = start_failure("tools", code, "some log\nharness: no such app\n  try another")
+    assert type(failure) is kind
+    assert str(failure) == "no such app\n  try another"
+
+
+def test_start_failure_without_words_names_the_child() -> None:
+    """A silent child is at least named."""
+    assert "tools ended at start with exit code -9" in str(start_failure("tools", -9, "Killed"))
+    assert own_message("Killed") == ""
+
+
+def test_ready_line_is_read_back() -> None:
+    """What is written can be read."""
+    info = StackInfo(
+        gateway_url="http://127.0.0.1:1",
+        redis_url="redis://127.0.0.1:2/0",
+        database_url="sqlite:////x",
+        pid=3,
+        home=Path("/x"),
+        processes=(ProcessInfo(role="tools", pid=4),),
+    )
+    assert from_ready_line(info.ready_line()) == info
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", "starting …"])
+def test_other_lines_are_no_ready_line(line: str) -> None:
+    """Anything else is refused."""
+    with pytest.raises(ValueError, match=r".+"):
+        from_ready_line(line)
+
+
+def test_relative_database_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ready line's database URL is usable from any directory."""
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(database_url="sqlite:///data.db")
+    plan = StackPlan(settings=settings, port=0, coordinators=1, tools=0)
+    assert plan.database_url == f"sqlite:///{tmp_path / 'data.db'}"
