@@ -67,6 +67,10 @@ class Sweep:
         self._replayer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._replays = {task.id: self._replayer.submit(workload.replay, task) for task in self.tasks}
 
+    def finish_replays(self) -> None:
+        """Wait for every replay. They hold the interpreter for long: turns in this process are better run after."""
+        wait(self._replays.values())
+
     def run(self, runner: TurnRunner, watcher: SweepWatcher) -> SweepResult:
         """Run every task; the first error that is not a task's own ends the sweep."""
         began = time.monotonic()

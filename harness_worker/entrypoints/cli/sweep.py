@@ -80,6 +80,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     loaded = load_workload(workload, settings)
     console = Console(stderr=True, highlight=False)
     with closing(Sweep(loaded, half, concurrency, limit)) as sweep:
+        if via is Via.INPROCESS:
+            console.print(f"replaying {len(sweep.tasks)} tasks without the harness first …")
+            sweep.finish_replays()
         stack = StackWish(url=url, coordinators=coordinators, tools=tools)
         with (
             _runner(loaded, settings, via, stack, console) as runner,

