@@ -7,7 +7,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 export PYTHON
 
-.PHONY: help demo test check lint bench acceptance up clean
+.PHONY: help demo test check bench acceptance up clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -15,16 +15,14 @@ help: ## this list
 demo: .venv/installed ## watch three turns of a small shop's support agent (no key needed)
 	@.venv/bin/harness demo
 
-test: .venv/installed-dev lint ## every test, on real Valkey, Postgres and SQLite
+test: .venv/installed-dev ## every test, on real Valkey, Postgres and SQLite; style and layers are among them
 	@echo "Running the tests (some minutes) …"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not acceptance" $(PYTEST_ARGS)
 
-lint: .venv/installed-dev
+check: .venv/installed-dev ## style, layers and types, without running anything
 	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check --quiet .
-	@.venv/bin/lint-imports --no-cache >.venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
-
-check: .venv/installed-dev lint ## style, layers and types
+	@$(PY) -m ruff format --check .
+	@.venv/bin/lint-imports --no-cache
 	@$(PY) -m pyright --pythonpath $(PY)
 
 bench: .venv/installed-dev ## latency of the measuring workload W1, one turn at a time
