@@ -111,6 +111,8 @@ def test_transact_writes_all_or_nothing(world: World):
     assert world.store.load(turn_id) == before
     assert world.seqs(turn_id) == [1]
     assert len(world.sink.sent) == 1
+    world.store.transact(turn_id, one_event)
+    assert world.seqs(turn_id) == [1, 2]
 
 
 def test_transact_appends_messages_and_events_after_the_last(world: World):

@@ -45,12 +45,19 @@ def execute(connection: Connection, writes: Sequence[Write]) -> None:
 
 @contextmanager
 def pipelined(connection: Connection) -> Generator[None]:
-    """Within the context statements are sent without waiting; the commit waits for all of them and raises for any."""
+    """Within the context statements are sent without waiting; the commit waits for all of them and raises for any.
+
+    A connection on which one of them failed is given up: how far it got is then known to the server alone.
+    """
     if connection.dialect.name != "postgresql":
         yield
         return
-    with _driver(connection).pipeline():
-        yield
+    try:
+        with _driver(connection).pipeline():
+            yield
+    except BaseException:
+        connection.invalidate()
+        raise
 
 
 @lru_cache(maxsize=64)
