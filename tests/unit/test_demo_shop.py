@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ from harness_worker.demo import shop
 from harness_worker.demo.conversations import CONVERSATIONS
 from harness_worker.demo.database import reset, shop_file
 from harness_worker.demo.shop import SCRIPT, registry
-
-EVERYBODY = 3
 
 
 @pytest.fixture(autouse=True)
@@ -102,16 +98,6 @@ def test_shop_reset_is_the_first_day_again() -> None:
     reset(shop_file())
     assert shop.get_order("1042")["address"] == "3 Mill Lane, 7010 Trondheim"
     assert _rows("SELECT * FROM effects") == []
-
-
-def test_shop_is_made_once_by_many_processes(home: Path) -> None:
-    """Processes that open the shop at the same moment, for the first time, all find it whole."""
-    code = "from harness_worker.demo import shop; print(len(shop.search_products('kettle')))"
-    started = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(EVERYBODY)
-    ]
-    assert [process.communicate(timeout=60)[0] for process in started] == ["2\n"] * EVERYBODY
-    assert (home / "shop.db").exists()
 
 
 def test_recording_fits_the_tools() -> None:
