@@ -1,0 +1,23 @@
+"""The agents of the end-to-end suite."""
+
+from __future__ import annotations
+
+from tests.apps.e2e import faults, journal
+from tests.apps.e2e.work import registry
+
+__all__ = ["faults", "registry"]
+
+_MODEL = f"scripted:{journal.scripts_file(journal.directory())}"
+_TOOLS = tuple(name for name in registry.tools if name != "mystery")
+_BUDGET = {"max_steps": 20, "max_tool_calls": 50, "timeout_s": 60, "max_tokens": 10_000}
+
+
+@registry.tool
+def unlisted() -> str:
+    """Registered, and not on any agent's list."""
+    return "never"
+
+
+registry.agent("worker", model=_MODEL, system="Work.", tools=(*_TOOLS, "mystery"), budget=_BUDGET)
+registry.agent("orderly", model=_MODEL, system="One by one.", tools=_TOOLS, budget=_BUDGET, parallel=False)
+registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

@@ -1,0 +1,95 @@
+"""Tools that do what they should."""
+
+from __future__ import annotations
+
+import time
+
+from harness_worker import Effect, Registry, RunContext
+from tests.apps.e2e import journal
+
+registry = Registry()
+
+
+@registry.tool(effect=Effect.READ_ONLY)
+def look(n: int, ctx: RunContext, s: float = 0.0) -> dict[str, int]:
+    """Look, for some seconds."""
+    journal.entered(ctx)
+    time.sleep(s)
+    return {"n": n}
+
+
+@registry.tool(effect=Effect.READ_ONLY)
+def meet(who: str, parties: int, ctx: RunContext) -> str:
+    """Wait until that many calls of this step run at the same time."""
+    journal.entered(ctx, who=who)
+    step = ctx.call_id.partition(".")[0] + "."
+    until = time.monotonic() + 8
+    while time.monotonic() < until:
+        lines = journal.read(journal.directory(), ctx.turn_id)
+        if len({line["call"] for line in lines if line["call"].startswith(step)}) >= parties:
+            return "met"
+        time.sleep(0.01)
+    return "alone"
+
+
+@registry.tool(effect=Effect.READ_ONLY, resource_keys=lambda a: a.keys)
+def touch(keys: list[str], ctx: RunContext) -> str:
+    """Look at the named resources."""
+    journal.entered(ctx)
+    return ",".join(keys)
+
+
+@registry.tool(effect=Effect.LOCAL_WRITE)
+def put(n: int, ctx: RunContext, s: float = 0.0) -> str:
+    """Write, and take some seconds for it."""
+    journal.entered(ctx)
+    journal.did(ctx, n=n)
+    time.sleep(s)
+    return f"put {n}"
+
+
+@registry.tool(effect=Effect.NETWORK, retry_safe=True)
+def send(n: int, ctx: RunContext) -> str:
+    """Write, and know a repeat by its key."""
+    journal.entered(ctx)
+    journal.did_once(ctx)
+    return f"sent {n}"
+
+
+@registry.tool
+def mystery(n: int, ctx: RunContext) -> str:
+    """Do nobody knows what."""
+    journal.entered(ctx)
+    journal.did(ctx, n=n)
+    return f"mystery {n}"
+
+
+@registry.tool(effect=Effect.READ_ONLY, queue="gpu")
+def gpu_look(n: int, ctx: RunContext) -> str:
+    """Look, where the graphics cards are."""
+    journal.entered(ctx)
+    return f"gpu {n}"
+
+
+@registry.tool(effect=Effect.READ_ONLY)
+def context(ctx: RunContext) -> dict[str, object]:
+    """Tell what a tool is told."""
+    journal.entered(ctx)
+    return {
+        "turn_id": ctx.turn_id,
+        "call_id": ctx.call_id,
+        "session_id": ctx.session_id,
+        "tenant": ctx.tenant,
+        "attempt": ctx.attempt,
+        "key": ctx.idempotency_key,
+        "remaining_s": ctx.deadline.remaining_s(),
+    }
+
+
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=40)
+def linger(ctx: RunContext) -> str:
+    """Take for ever at first, no time later."""
+    journal.entered(ctx)
+    if ctx.attempt == 1:
+        time.sleep(39)
+    return f"attempt {ctx.attempt}"

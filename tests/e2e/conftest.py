@@ -1,0 +1,53 @@
+"""One running stack a database for the whole suite."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from harness_worker.entrypoints.stack import open_stack
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
+from tests.e2e.outsider import Outsider
+from tests.stacks import ROOT
+
+APP = "tests.apps.e2e.app:registry"
+KINDS = [pytest.param(kind, marks=pytest.mark.xdist_group(f"e2e-{kind}")) for kind in ("sqlite", "postgres")]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def database(request: pytest.FixtureRequest) -> str:
+    """The kind of database, each in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def database_env(database: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The variables that choose an empty database of that kind; none for SQLite, the default."""
+    if database == "sqlite":
+        return {}
+    return {"HARNESS_DATABASE_URL": request.getfixturevalue("postgres_server").create_database()}
+
+
+@pytest.fixture(scope="session")
+def outsider(
+    database: str, database_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Outsider]:
+    """Somebody who talks to a running stack."""
+    directory = tmp_path_factory.mktemp(f"e2e-{database}")
+    scripts_file(directory).touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        env = {**database_env, DIRECTORY_VARIABLE: str(directory)}
+        with open_stack(home=directory / "home", app=APP, coordinators=8, tools=4, env=env) as stack:
+            client = Outsider(stack, directory)
+            yield client
+            client.http.close()
+            _keep_log(directory)
+
+
+def _keep_log(directory: Path) -> None:
+    """The log holds no error of ours that nobody saw."""
+    assert "InvariantError" not in (directory / "home" / "logs" / "up.log").read_text()

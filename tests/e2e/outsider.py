@@ -1,0 +1,153 @@
+"""A client of a running stack who knows only HTTP, and may look at what the tools wrote down themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+
+from harness_worker.entrypoints.stack import StackInfo
+from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e import journal
+from tests.e2e.soundness import check_sound
+
+Json: TypeAlias = dict[str, Any]
+Step: TypeAlias = str | Sequence[tuple[str, Any]] | Mapping[str, Any]
+
+FINAL = ("completed", "incomplete", "failed", "cancelled")
+END_TIMEOUT_S = 90.0
+
+
+def call(tool: str, **arguments: object) -> tuple[str, Any]:
+    """A tool call as a scripted model makes it."""
+    return tool, arguments
+
+
+class Outsider:
+    """Posts turns and reads them.
+
+    Args:
+        stack: Where to.
+        directory: Where the suite's scripts and journals lie.
+    """
+
+    def __init__(self, stack: StackInfo, directory: Path) -> None:
+        self.stack = stack
+        self.directory = directory
+        self.http = httpx.Client(base_url=stack.gateway_url, timeout=30, trust_env=False)
+
+    def body(self, *steps: Step, agent: str = "worker", **options: object) -> Json:
+        """What to post for a turn whose model says ``steps``: text, calls, or whole script lines."""
+        script = add_script(self.directory, steps)
+        return {"agent": agent, "input": "go", "metadata": {"script": script}, **options}
+
+    def post(self, *steps: Step, agent: str = "worker", **options: object) -> str:
+        """Post a turn; returns its id."""
+        answer = self.http.post("/v1/turns", json=self.body(*steps, agent=agent, **options))
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]
+
+    def turn(self, turn_id: str) -> Json:
+        """The turn with its messages, as it is now."""
+        answer = self.http.get(f"/v1/turns/{turn_id}", params={"include": "messages"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def end(self, turn_id: str, timeout_s: float = END_TIMEOUT_S) -> Json:
+        """The turn once it is over, held against the rules for every turn."""
+
+        def ended() -> Json | None:
+            turn = self.turn(turn_id)
+            return turn if turn["status"] in FINAL else None
+
+        turn = wait_until(ended, f"turn {turn_id} to end", timeout_s, interval_s=0.1)
+        check_sound(turn, self.events(turn_id), self.journal(turn_id))
+        return turn
+
+    def run(self, *steps: Step, agent: str = "worker", **options: object) -> Json:
+        """Post a turn and wait for its end."""
+        return self.end(self.post(*steps, agent=agent, **options))
+
+    def events(self, turn_id: str) -> list[Json]:
+        """Every event of a turn, page by page."""
+        found: list[Json] = []
+        after: int | None = 0
+        while after is not None:
+            answer = self.http.get(f"/v1/turns/{turn_id}/events", params={"after": after, "limit": 7})
+            assert answer.status_code == 200, answer.text
+            found += answer.json()["data"]
+            after = answer.json()["next"]
+        return found
+
+    def journal(self, turn_id: str) -> list[Json]:
+        """What the turn's tools wrote down."""
+        return journal.read(self.directory, turn_id)
+
+    def entries(self, turn_id: str, call_id: str | None = None) -> list[Json]:
+        """The entries into tools' bodies, of one call or all."""
+        lines = [line for line in self.journal(turn_id) if line["event"] == "entered"]
+        return [line for line in lines if call_id in (None, line["call"])]
+
+    def await_entry(self, turn_id: str, call_id: str) -> Json:
+        """Wait until a call's body runs."""
+
+        def entry() -> Json | None:
+            return next(iter(self.entries(turn_id, call_id)), None)
+
+        return wait_until(entry, f"call {call_id} of {turn_id} to run", 30)
+
+
+def add_script(directory: Path, steps: Sequence[Step]) -> str:
+    """Add a script to the suite's file, at once for whoever reads it; returns its name."""
+    text = json.dumps(steps)
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = journal.scripts_file(directory)
+    known = file.read_text() if file.exists() else ""
+    if f'"{name}"' not in known:
+        lines = [json.dumps({"script": name, "step": number, **_line(step)}) for number, step in enumerate(steps)]
+        fresh = file.with_suffix(".new")
+        fresh.write_text(known + "".join(line + "\n" for line in lines))
+        fresh.replace(file)
+    return name
+
+
+def _line(step: Step) -> Mapping[str, Any]:
+    if isinstance(step, str):
+        return {"content": [{"type": "text", "text": step}]}
+    if isinstance(step, Mapping):
+        return step
+    return {
+        "content": [
+            {"type": "tool_use", "id": f"toolu_{position}", "name": tool, "input": arguments}
+            for position, (tool, arguments) in enumerate(step)
+        ]
+    }
+
+
+class Posted:
+    """Turns posted all at once, so that the waiting ones wait together; each is ended when first asked for.
+
+    Args:
+        outsider: Who posts.
+        bodies: What to post, by name.
+    """
+
+    def __init__(self, outsider: Outsider, bodies: Mapping[str, Json]) -> None:
+        self._outsider = outsider
+        self._ids = {name: self._post(body) for name, body in bodies.items()}
+        self._ended: dict[str, Json] = {}
+
+    def __getitem__(self, name: str) -> Json:
+        """The turn of that name, once it is over."""
+        if name not in self._ended:
+            self._ended[name] = self._outsider.end(self._ids[name])
+        return self._ended[name]
+
+    def _post(self, body: Json) -> str:
+        answer = self._outsider.http.post("/v1/turns", json=body)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]

@@ -1,0 +1,107 @@
+"""The rules that hold for every turn that has ended, however it went (contracts, "Calls" and "Events")."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).parent.parent.parent
+TERMINAL = ("turn.completed", "turn.incomplete", "turn.failed", "turn.cancelled")
+OUTCOMES = ("ToolExecutionResult", "ToolTimeout", "ToolFailure", "ToolDenied", "ToolArtifactReference")
+ERRORS = ("ToolTimeout", "ToolFailure", "ToolDenied")
+READ_ONLY = "READ_ONLY"
+
+
+def check_sound(turn: Json, events: list[Json], journal: list[Json]) -> None:
+    """Assert every rule.
+
+    Args:
+        turn: The turn with its messages.
+        events: All its events.
+        journal: What its tools wrote down.
+    """
+    _check_text(turn, events)
+    _check_calls(turn["calls"])
+    _check_results(turn)
+    _check_events(turn, events)
+    _check_entries(turn["calls"], journal)
+
+
+def _check_text(*documents: object) -> None:
+    """No traceback and no path of ours in anything a client reads."""
+    text = json.dumps(documents)
+    for secret in ("Traceback", 'File \\"', str(ROOT), sys.prefix, "site-packages"):
+        assert secret not in text, text
+
+
+def _check_calls(calls: list[Json]) -> None:
+    """Ordered, each with an outcome, and waves that never fall within a step."""
+    order = [(each["step"], each["position"]) for each in calls]
+    assert order == sorted(set(order))
+    waves = [(each["step"], each["wave"]) for each in calls]
+    assert waves == sorted(waves)
+    for each in calls:
+        assert each["call_id"] == f"{each['step']}.{each['position']}"
+        assert each["outcome"] in OUTCOMES, each
+        assert each["is_error"] is (each["outcome"] in ERRORS), each
+        assert each["attempt"] >= 1
+
+
+def _check_results(turn: Json) -> None:
+    """Exactly one result a call, before the next assistant message, in the model's order, saying what the call says."""
+    messages: list[Json] = turn["messages"]
+    assert messages[0] == {"role": "user", "content": turn["input"]}
+    asked = [_blocks(m, "tool_use") for m in messages if m["role"] == "assistant"]
+    for step, blocks in enumerate(asked):
+        calls = [each for each in turn["calls"] if each["step"] == step]
+        assert [b["id"] for b in blocks] == [c["tool_use_id"] for c in calls]
+        if blocks:
+            results = _blocks(messages[_index_of_step(messages, step) + 1], "tool_result")
+            assert [r["tool_use_id"] for r in results] == [b["id"] for b in blocks]
+            assert [r["content"] for r in results] == [c["content"] for c in calls]
+            assert [r.get("is_error", False) for r in results] == [c["is_error"] for c in calls]
+    answered = sum(len(_blocks(m, "tool_result")) for m in messages if m["role"] == "user")
+    assert answered == len(turn["calls"])
+
+
+def _blocks(message: Json, kind: str) -> list[Json]:
+    content = message["content"]
+    return [] if isinstance(content, str) else [block for block in content if block["type"] == kind]
+
+
+def _index_of_step(messages: list[Json], step: int) -> int:
+    return [index for index, message in enumerate(messages) if message["role"] == "assistant"][step]
+
+
+def _check_events(turn: Json, events: list[Json]) -> None:
+    """Numbered without gaps, one completion a call, one terminal event, the last, that says what the turn says."""
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[0]["type"] == "turn.queued"
+    assert {event["turn_id"] for event in events} == {turn["id"]}
+    completed = [event["data"] for event in events if event["type"] == "tool.completed"]
+    told = {data["call_id"]: (data["tool"], data["outcome"], data["is_error"]) for data in completed}
+    assert len(told) == len(completed)
+    assert told == {c["call_id"]: (c["tool"], c["outcome"], c["is_error"]) for c in turn["calls"]}
+    assert [event["type"] for event in events if event["type"] in TERMINAL] == [f"turn.{turn['status']}"]
+    assert events[-1]["type"] == f"turn.{turn['status']}"
+    starts, ends = ([e["data"]["step"] for e in events if e["type"] == f"step.{w}"] for w in ("started", "completed"))
+    assert starts == ends == list(range(len(starts)))
+
+
+def _check_entries(calls: list[Json], journal: list[Json]) -> None:
+    """A body is entered once an attempt, a denied call's never; an effect happens once a key, a key is one call's."""
+    entries = Counter((line["call"], line["attempt"]) for line in journal if line["event"] == "entered")
+    assert not [entry for entry, times in entries.items() if times > 1], journal
+    effects = Counter(line["key"] for line in journal if line["event"] == "effect")
+    assert not [key for key, times in effects.items() if times > 1], journal
+    keys = {(line["call"], line["key"]) for line in journal}
+    assert len(keys) == len({call for call, _ in keys}) == len({key for _, key in keys}), journal
+    known = {each["call_id"]: each for each in calls}
+    for called, attempt in entries:
+        assert known[called]["outcome"] != "ToolDenied", known[called]
+        assert attempt <= known[called]["attempt"], known[called]

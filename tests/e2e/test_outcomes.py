@@ -1,0 +1,268 @@
+"""Tools that misbehave: each ends in its own outcome, one result each, and the turn goes on (contracts, "Calls")."""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+import pytest
+
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Json, Outsider, Posted, Step, call
+from tests.e2e.times import contents
+
+LOOK = call("look", n=1)
+PUT = call("put", n=1)
+CASES: dict[str, list[Step]] = {
+    "nap": [[call("nap", s=5), LOOK]],
+    "nap_write": [[call("nap_write", s=5), PUT, LOOK], [LOOK, PUT]],
+    "swallow": [[call("swallow"), LOOK]],
+    "swallow_all": [[call("swallow_all"), LOOK]],
+    "swallow_write": [[call("swallow_write"), PUT]],
+    "weird": [[call("weird", kind=kind) for kind in ("object", "nan", "infinity", "bytes", "cycle", "generator")]],
+    "weirder": [[call("weird", kind=kind) for kind in ("lock", "class", "function")]],
+    "odd_text": [[call("odd_text")]],
+    "errors": [[call("fail", how=how) for how in ("value", "path", "exit", "exit_zero", "interrupt", "recursion")]],
+    "more_errors": [[call("fail", how=how) for how in ("memory", "long", "mute", "group", "generator_exit")]],
+    "said": [[call("fail", how=how) for how in ("tool_error", "dict", "null_error", "string")]],
+    "write_errors": [[call("fail_write", how=how) for how in ("value", "exit", "dict")], [PUT]],
+    "final": [[call("fail", how="final"), LOOK]],
+    "blobs": [[call("blob", chars=chars) for chars in (12_000, 12_001, 1_000_000)]],
+    "die": [[call("die"), LOOK]],
+    "die_once": [[call("die_once"), LOOK]],
+    "die_write": [[PUT, call("die_write"), PUT, LOOK], [PUT]],
+    "die_safe": [[call("die_safe"), PUT, LOOK], [PUT]],
+    "die_safe_once": [[call("die_safe_once"), PUT]],
+    "leave": [[call("leave")]],
+    "leave_write": [[call("leave_write"), LOOK]],
+    "spawn": [[call("spawn", then_die=False)]],
+    "spawn_die": [[call("spawn", then_die=True)]],
+    "unknown": [[call("nonsense", n=1), call("unlisted"), LOOK]],
+    "invalid": [
+        [
+            call("look"),
+            call("look", n="many"),
+            call("look", n=1, m=2),
+            call("look", n=1, ctx={}),
+            call("put", n=None, s="x"),
+            call("look", n=2),
+        ]
+    ],
+    "stumble": [[call("stumble_safe", times=2), call("stumble_write", times=9)], [call("stumble_safe", times=99), PUT]],
+    "context": [[call("context"), call("context")]],
+}
+
+
+@pytest.fixture(scope="module")
+def turns(outsider: Outsider) -> Posted:
+    """Every case, posted at once; each ends with the model's last word if the turn goes on."""
+    return Posted(outsider, {name: outsider.body(*steps, "done") for name, steps in CASES.items()})
+
+
+def only(turn: Json, call_id: str) -> Json:
+    """One call of a turn."""
+    (found,) = (each for each in turn["calls"] if each["call_id"] == call_id)
+    return found
+
+
+def outcomes(turn: Json, step: int = 0) -> list[str]:
+    """The outcome of each call of a step, without its common part."""
+    return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == step]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_turn_goes_on_after_a_fault(turns: Posted, name: str) -> None:
+    """Whatever a tool does, the model has the last word; the rules for every turn hold."""
+    turn = turns[name]
+    assert (turn["status"], turn["stop_reason"], turn["output_text"]) == ("completed", "end_turn", "done")
+
+
+@pytest.mark.parametrize("name", ["nap", "swallow", "swallow_all"])
+def test_read_past_its_deadline_is_a_timeout(turns: Posted, name: str) -> None:
+    """A read that sleeps or swallows its soft limits is a timeout; the other call of its wave is not."""
+    assert outcomes(turns[name]) == ["Timeout", "ExecutionResult"]
+    assert only(turns[name], "0.0")["attempt"] == 1
+
+
+@pytest.mark.parametrize("name", ["nap_write", "swallow_write"])
+def test_write_past_its_deadline_is_in_doubt(turns: Posted, name: str) -> None:
+    """A started write past its deadline is a doubt, never a timeout, and the rest of the message never runs."""
+    doubt, *rest = contents(turns[name])
+    assert doubt.startswith("outcome_unknown: ")
+    assert all(content.startswith("denied: not_run: ") for content in rest)
+    assert outcomes(turns[name])[0] == "Failure"
+
+
+def test_message_after_a_doubt_runs(turns: Posted) -> None:
+    """A doubt stops its own message only."""
+    assert contents(turns["nap_write"], 1) == ['{"n":1}', "put 1"]
+
+
+def test_unserialisable_values_are_named(turns: Posted) -> None:
+    """What JSON cannot hold is a failure that names type and place."""
+    said = contents(turns["weird"]) + contents(turns["weirder"])
+    kinds = ["object at $.a[1]", "float at $", "float at $[0]", "bytes at $", "list at $[0]", "generator at $"]
+    assert said == [f"unserialisable result: {kind}" for kind in (*kinds, "lock at $", "type at $", "function at $")]
+    assert set(outcomes(turns["weird"]) + outcomes(turns["weirder"])) == {"Failure"}
+
+
+def test_text_that_cannot_be_kept_is_replaced(turns: Posted) -> None:
+    """NUL and lone surrogates become U+FFFD."""
+    assert contents(turns["odd_text"]) == ['{"a\ufffdb":"c\ufffdd"}']
+
+
+def test_exceptions_are_named_with_their_message(turns: Posted) -> None:
+    """An exception is ``TypeName: message``, whatever it is, without paths."""
+    value, path, leave, leave_zero, interrupt, recursion = contents(turns["errors"])
+    assert value == "ValueError: no such order"
+    assert path.startswith("FileNotFoundError: ")
+    assert "/" not in path
+    assert (leave, leave_zero) == ("SystemExit: 3", "SystemExit: 0")
+    assert interrupt.startswith("KeyboardInterrupt: ")
+    assert recursion.startswith("RecursionError: maximum recursion depth exceeded")
+    assert set(outcomes(turns["errors"])) == {"Failure"}
+
+
+def test_odd_exceptions_are_told_too(turns: Posted) -> None:
+    """Long, silent, grouped and unusual ones: each is one short line."""
+    memory, long, mute, group, generator = contents(turns["more_errors"])
+    assert memory.startswith("MemoryError: ")
+    assert len(long) == 2_000
+    assert mute.startswith("Mute: ")
+    assert group.startswith("ExceptionGroup: two")
+    assert generator.startswith("GeneratorExit: ")
+
+
+def test_tool_says_itself_what_failed(turns: Posted) -> None:
+    """A ToolError is its message; a dict with an error is a failure; null is none, and a string never is."""
+    assert contents(turns["said"]) == [
+        "the shop is closed",
+        '{"error":"out of stock","left":0}',
+        '{"error":null,"left":0}',
+        "error: but only a string",
+    ]
+    assert outcomes(turns["said"]) == ["Failure", "Failure", "ExecutionResult", "ExecutionResult"]
+
+
+def test_failed_write_does_not_stop_later_ones(turns: Posted) -> None:
+    """A write that raised is known to have failed: those after it run."""
+    assert outcomes(turns["write_errors"]) == ["Failure"] * 3
+    assert contents(turns["write_errors"], 1) == ["put 1"]
+
+
+def test_final_tool_error_is_its_message(turns: Posted) -> None:
+    """An error that forbids another try reads like any other."""
+    assert contents(turns["final"]) == ["never again", '{"n":1}']
+
+
+def test_long_output_is_stored_aside(turns: Posted, outsider: Outsider) -> None:
+    """12,000 characters stay inline; one more is a reference with 200 characters of it; the bytes are kept."""
+    inline, over, huge = turns["blobs"]["calls"]
+    assert (inline["outcome"], inline["content"]) == ("ToolExecutionResult", "x" * 12_000)
+    for each, size in ((over, 12_001), (huge, 1_000_000)):
+        assert each["outcome"] == "ToolArtifactReference"
+        name, summary = each["content"].split(": ")
+        assert name.startswith("art_")
+        assert summary == "x" * 200
+        (kept,) = (outsider.stack.home / "artifacts" / turns["blobs"]["id"]).glob(f"{name}*")
+        assert kept.read_bytes() == b"x" * size
+
+
+@pytest.mark.parametrize("name", ["die", "leave"])
+def test_read_that_ends_its_process_each_time_is_lost(turns: Posted, outsider: Outsider, name: str) -> None:
+    """It is run three times, then given up."""
+    lost = only(turns[name], "0.0")
+    assert lost["outcome"] == "ToolFailure"
+    assert lost["content"].startswith("worker_lost: ")
+    assert lost["attempt"] == 3
+    assert [line["attempt"] for line in outsider.entries(turns[name]["id"], "0.0")] == [1, 2, 3]
+
+
+def test_calls_beside_a_lost_read_are_unharmed(turns: Posted) -> None:
+    """Another call of its wave has its own result."""
+    assert contents(turns["die"])[1] == '{"n":1}'
+
+
+def test_read_that_ends_its_process_once_is_run_again(turns: Posted) -> None:
+    """The second attempt's result stands."""
+    again = only(turns["die_once"], "0.0")
+    assert (again["content"], again["attempt"]) == ("attempt 2", 2)
+
+
+@pytest.mark.parametrize("name", ["die_write", "leave_write"])
+def test_write_that_ends_its_process_is_in_doubt(turns: Posted, outsider: Outsider, name: str) -> None:
+    """It is never run again; what came before stands, what comes after in its message never runs."""
+    calls = [each for each in turns[name]["calls"] if each["step"] == 0]
+    place = 1 if name == "die_write" else 0
+    assert calls[place]["content"].startswith("outcome_unknown: ")
+    assert all(each["content"].startswith("denied: not_run: ") for each in calls[place + 1 :])
+    assert len(outsider.entries(turns[name]["id"], calls[place]["call_id"])) == 1
+    assert contents(turns["die_write"], 1) == ["put 1"]
+
+
+def test_retry_safe_write_that_ends_its_process_each_time_is_lost(turns: Posted, outsider: Outsider) -> None:
+    """It is run three times with one key, then given up; the rest of its message never runs, the next message does."""
+    lost, *rest = [each for each in turns["die_safe"]["calls"] if each["step"] == 0]
+    assert lost["content"].startswith("worker_lost: ")
+    assert (lost["outcome"], lost["attempt"]) == ("ToolFailure", 3)
+    assert all(each["content"].startswith("denied: not_run: ") for each in rest)
+    entries = outsider.entries(turns["die_safe"]["id"], "0.0")
+    assert [line["attempt"] for line in entries] == [1, 2, 3]
+    assert len({line["key"] for line in entries}) == 1
+    assert contents(turns["die_safe"], 1) == ["put 1"]
+
+
+def test_retry_safe_write_that_ends_its_process_once_is_run_again(turns: Posted) -> None:
+    """The second attempt's result stands, and the chain goes on."""
+    assert contents(turns["die_safe_once"]) == ["attempt 2", "put 1"]
+
+
+@pytest.mark.parametrize("name", ["spawn", "spawn_die"])
+def test_process_a_tool_started_goes_with_it(turns: Posted, outsider: Outsider, name: str) -> None:
+    """Ending a tool, by its deadline or by the death of its process, ends what it started."""
+    pids = [line["started"] for line in outsider.entries(turns[name]["id"])]
+    assert len(pids) == only(turns[name], "0.0")["attempt"]
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "what the tool started to be gone", 5)
+
+
+def test_unknown_tool_is_denied_with_what_there_is(turns: Posted) -> None:
+    """A tool that does not exist, or is not the agent's, is denied; the model learns what is available."""
+    nonsense, unlisted, look = turns["unknown"]["calls"]
+    assert nonsense["content"].startswith("denied: validation: unknown tool nonsense; available: look, ")
+    assert unlisted["content"].startswith("denied: validation: unknown tool unlisted; available: ")
+    assert nonsense["effect"] is None
+    assert look["outcome"] == "ToolExecutionResult"
+
+
+def test_invalid_arguments_are_denied_by_name(turns: Posted) -> None:
+    """Missing, mistyped and extra arguments, the model's own ``ctx`` included, are each named."""
+    said = contents(turns["invalid"])
+    for content, names in zip(said[:5], (["n"], ["n"], ["m"], ["ctx"], ["n", "s"]), strict=True):
+        assert content.startswith("denied: validation: ")
+        assert all(name in content.removeprefix("denied: validation: ") for name in names)
+    assert said[5] == '{"n":2}'
+    assert turns["invalid"]["usage"]["tool_calls"] == 1
+
+
+def test_passing_faults_are_tried_again_unseen(turns: Posted) -> None:
+    """A retry-safe tool is tried again within its deadline, in one attempt; any other fails at once."""
+    passed, unsafe = (each for each in turns["stumble"]["calls"] if each["step"] == 0)
+    assert (passed["outcome"], passed["content"], passed["attempt"]) == ("ToolExecutionResult", "try 3", 1)
+    assert (unsafe["outcome"], unsafe["content"]) == ("ToolFailure", "come back later")
+
+
+def test_passing_fault_that_does_not_pass_is_a_failure(turns: Posted) -> None:
+    """A tool whose last try failed within its deadline has failed, without doubt: the next call runs."""
+    assert contents(turns["stumble"], 1) == ["come back later", "put 1"]
+
+
+def test_tool_is_told_its_call(turns: Posted) -> None:
+    """The context names turn, call, session, tenant and key, and how long is left."""
+    turn = turns["context"]
+    told = [json.loads(content) for content in contents(turn)]
+    assert [each["call_id"] for each in told] == ["0.0", "0.1"]
+    assert {(each["turn_id"], each["session_id"], each["tenant"]) for each in told} == {
+        (turn["id"], turn["session_id"], "default")
+    }
+    assert told[0]["key"] != told[1]["key"]
+    assert all(0 < each["remaining_s"] <= 10 for each in told)

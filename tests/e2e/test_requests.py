@@ -1,0 +1,91 @@
+"""Posting, repeating and flooding (contracts, "Requests")."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.e2e.outsider import Outsider, call
+
+
+def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> None:
+    """A repeated request answers with the first one's turn as it is now; another body is refused."""
+    body = outsider.body([call("put", n=1, s=1.0)], "done")
+    headers = {"Idempotency-Key": "one-turn-only"}
+    first = outsider.http.post("/v1/turns", json=body, headers=headers)
+    assert first.status_code == 202
+    turn_id = first.json()["id"]
+    outsider.await_entry(turn_id, "0.0")
+    during = outsider.http.post("/v1/turns", json=body, headers=headers)
+    assert (during.status_code, during.json()["id"], during.json()["status"]) == (202, turn_id, "running")
+    outsider.end(turn_id)
+    after = outsider.http.post("/v1/turns", json=body, headers=headers)
+    assert (after.status_code, after.json()["id"], after.json()["status"]) == (202, turn_id, "completed")
+    assert after.headers["Location"] == first.headers["Location"] == f"/v1/turns/{turn_id}"
+    other = outsider.http.post("/v1/turns", json={**body, "input": "something else"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    assert len(outsider.entries(turn_id)) == 1
+
+
+def test_same_key_at_the_same_moment_is_one_turn(outsider: Outsider) -> None:
+    """Requests that race for a key make one turn."""
+    body = outsider.body([call("put", n=1)], "done")
+
+    def post(_: int) -> str:
+        answer = outsider.http.post("/v1/turns", json=body, headers={"Idempotency-Key": "a-race"})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]
+
+    with ThreadPoolExecutor(6) as pool:
+        (turn_id,) = set(pool.map(post, range(6)))
+    assert outsider.end(turn_id)["status"] == "completed"
+
+
+def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> None:
+    """A client that waits gets 200 and the end; one that does not wait long enough gets 202."""
+    body = outsider.body([call("look", n=1)], "done")
+    waited = outsider.http.post("/v1/turns", json=body, headers={"Prefer": "wait=20"})
+    assert (waited.status_code, waited.json()["output_text"]) == (200, "done")
+    slow = outsider.body([call("look", n=1, s=3)], "done")
+    gave_up = outsider.http.post("/v1/turns", json=slow, headers={"Prefer": "wait=1"})
+    assert gave_up.status_code == 202
+    assert outsider.end(gave_up.json()["id"])["status"] == "completed"
+
+
+def test_thirty_turns_at_once_all_end(outsider: Outsider) -> None:
+    """Turns posted together all finish, interactive and batch."""
+    steps = [call("look", n=1), call("look", n=2)], [call("put", n=3)], "done"
+    bodies = [outsider.body(*steps, priority=priority) for priority in ("interactive", "batch") for _ in range(15)]
+
+    def post(number: int) -> str:
+        return outsider.http.post("/v1/turns", json=bodies[number]).json()["id"]
+
+    with ThreadPoolExecutor(10) as pool:
+        ids = list(pool.map(post, range(30)))
+    turns = [outsider.end(turn_id) for turn_id in ids]
+    assert {turn["status"] for turn in turns} == {"completed"}
+    assert all(len(outsider.entries(turn_id)) == 3 for turn_id in ids)
+
+
+def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:
+    """Workers publish what they serve."""
+    agents = {agent["name"]: agent for agent in outsider.http.get("/v1/agents").json()["data"]}
+    assert set(agents) == {"worker", "orderly", "modest"}
+    assert agents["orderly"]["parallel"] is False
+    tools = {tool["name"]: tool for tool in agents["worker"]["tools"]}
+    assert tools["look"]["effect"] == "READ_ONLY"
+    assert tools["mystery"]["effect"] is None
+    assert "ctx" not in tools["look"]["schema"]["properties"]
+    assert "unlisted" not in tools
+
+
+def test_cancelled_turn_ends_and_stays_ended(outsider: Outsider) -> None:
+    """A cancel ends a running turn: what ran is cut, the rest never runs; a second cancel changes nothing."""
+    turn_id = outsider.post([call("put", n=1, s=5), call("put", n=2)], "never said")
+    outsider.await_entry(turn_id, "0.0")
+    assert outsider.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
+    turn = outsider.end(turn_id, timeout_s=15)
+    assert (turn["status"], turn["stop_reason"]) == ("cancelled", "cancelled")
+    assert turn["calls"][0]["content"].startswith("outcome_unknown: ")
+    assert turn["calls"][1]["content"].startswith("denied: not_run: ")
+    again = outsider.http.post(f"/v1/turns/{turn_id}/cancel")
+    assert (again.status_code, again.json()["status"]) == (200, "cancelled")

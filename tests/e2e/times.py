@@ -1,0 +1,32 @@
+"""When calls ran, by what the API says of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+
+def started(call: dict[str, Any]) -> datetime:
+    """When the attempt whose outcome was taken began."""
+    return datetime.fromisoformat(call["started_at"])
+
+
+def finished(call: dict[str, Any]) -> datetime:
+    """When it ended."""
+    return datetime.fromisoformat(call["finished_at"])
+
+
+def one_by_one(calls: list[dict[str, Any]]) -> bool:
+    """Whether each call began after the one before had ended."""
+    return all(finished(before) <= started(after) for before, after in pairwise(calls))
+
+
+def waves(turn: dict[str, Any], step: int = 0) -> list[int]:
+    """The wave of each call of a step."""
+    return [call["wave"] for call in turn["calls"] if call["step"] == step]
+
+
+def contents(turn: dict[str, Any], step: int = 0) -> list[str]:
+    """What the model reads of each call of a step."""
+    return [call["content"] for call in turn["calls"] if call["step"] == step]
