@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome
@@ -68,10 +68,11 @@ class ToolBody:
         return self._retrying(context.deadline)(spec.invoke, arguments, context)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
+        """Tries again while the next try begins in time; a last failure that is known is not turned into a timeout."""
         return Retrying(
             retry=retry_if_exception_type(ToolTransientError),
             wait=wait_random_exponential(multiplier=0.05, max=MAX_BACKOFF_S),
-            stop=stop_after_delay(deadline.remaining_s()),
+            stop=stop_before_delay(deadline.remaining_s()),
             sleep=lambda seconds: self.clock.wait(min(seconds, deadline.remaining_s())),
             reraise=True,
         )
