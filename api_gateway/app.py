@@ -25,21 +25,32 @@ from api_gateway.publisher import Publisher
 from api_gateway.routes import agents, events, health, turns
 from api_gateway.services import Services
 from api_gateway.store import Store
+from harness_worker.errors import ConfigError
 
 TENANT: Final = "default"
 TITLE: Final = "Agent harness"
 VERSION: Final = "1"
+WRONG_USAGE: Final = 2
 
 
 def create_app_from_env() -> FastAPI:
     """The application as uvicorn starts it: settings from the environment, logs to stderr.
 
-    Raises:
-        ConfigError: A setting is missing or wrong; the message names its variable.
+    A wrong setting ends the process with exit code 2 and a message that names its variable.
     """
-    settings = load_settings()
-    logging.basicConfig(level=settings.log_level, stream=sys.stderr, format="%(message)s")
-    return create_app(settings)
+    try:
+        settings = load_settings()
+        _log_to_stderr(settings.log_level)
+        return create_app(settings)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(WRONG_USAGE) from None
+
+
+def _log_to_stderr(level: str) -> None:
+    # Libraries stay at WARNING whatever the level: a database driver's debug log holds users' texts.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("api_gateway").setLevel(level)
 
 
 def create_app(settings: Settings) -> FastAPI:

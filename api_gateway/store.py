@@ -24,7 +24,6 @@ class Standing:
 
     status: TurnStatus
     last_seq: int
-    priority: str
 
 
 class Store:
@@ -37,12 +36,12 @@ class Store:
 
     async def standing(self, turn_id: str) -> Standing | None:
         """The turn's status and last event."""
-        query = select(turns.c.status, turns.c.last_seq, turns.c.priority).where(self._is(turn_id))
+        query = select(turns.c.status, turns.c.last_seq).where(self._is(turn_id))
         async with self._engine.connect() as connection:
             row = (await connection.execute(query)).one_or_none()
         if row is None:
             return None
-        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq, priority=row.priority)
+        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq)
 
     async def turn(self, turn_id: str) -> Turn | None:
         """The turn with its calls, by step and position."""
@@ -92,15 +91,16 @@ class Store:
             rows = await connection.execute(select(agents).order_by(agents.c.name))
             return AgentList(data=[agent_of(row) for row in rows])
 
-    async def request_cancel(self, turn_id: str) -> bool:
-        """Ask the turn to stop; False if it does not exist or is finished."""
+    async def request_cancel(self, turn_id: str) -> str | None:
+        """Ask the turn to stop; returns its priority, or ``None`` if it does not exist or is finished."""
         change = (
             update(turns)
             .where(self._is(turn_id), turns.c.status.not_in(FINAL_STATUSES))
             .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
+            .returning(turns.c.priority)
         )
         async with self._writer.begin() as connection:
-            return (await connection.execute(change)).rowcount == 1
+            return (await connection.execute(change)).scalar_one_or_none()
 
     async def check(self) -> None:
         """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""

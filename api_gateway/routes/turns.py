@@ -71,13 +71,12 @@ async def cancel_turn(
     turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Turn:
     """Ask a turn to stop."""
-    turn = await _existing(turn_id, services)
-    if not await services.store.request_cancel(turn_id):
+    priority = await services.store.request_cancel(turn_id)
+    if priority is None:
         response.status_code = 200
-        return await _existing(turn_id, services)
-    standing = await services.store.standing(turn_id)
-    await services.publisher.advance(turn_id, standing.priority if standing else "interactive")
-    return turn
+    else:
+        await services.publisher.advance(turn_id, priority)
+    return await _existing(turn_id, services)
 
 
 @router.post(

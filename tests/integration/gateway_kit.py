@@ -103,6 +103,7 @@ class Worker:
             "arguments": {"order_id": "ö1"},
             "wave": 0,
             "retry_safe": True,
+            "was_coerced": False,
             "timeout_s": 10.0,
             "queue": "tools",
             "idempotency_key": f"{turn_id}:{step}.{position}",
@@ -116,13 +117,17 @@ class Worker:
 
     def event(self, turn_id: str, kind: str, *, live: bool = True, **data: Any) -> int:
         """Commit a durable event, and send it live unless told otherwise; returns its seq."""
+        seq = self._commit(turn_id, kind, data, {})
+        if live:
+            self.send(turn_id, kind, seq, **data)
+        return seq
+
+    def _commit(self, turn_id: str, kind: str, data: dict[str, Any], columns: dict[str, Any]) -> int:
         with self.engine.begin() as connection:
             seq = connection.execute(select(turns.c.last_seq).where(turns.c.id == turn_id)).scalar_one() + 1
             row = {"turn_id": turn_id, "seq": seq, "type": kind, "at": 1_700_000_000.25, "data": data}
             connection.execute(insert(turn_events).values(row))
-            connection.execute(update(turns).where(turns.c.id == turn_id).values(last_seq=seq))
-        if live:
-            self.send(turn_id, kind, seq, **data)
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(last_seq=seq, **columns))
         return seq
 
     def send(self, turn_id: str, kind: str, seq: int | None, **data: Any) -> None:
@@ -131,10 +136,13 @@ class Worker:
         self.redis.xadd(EVENT_STREAM, fields if seq is None else {**fields, "seq": seq})
 
     def finish(self, turn_id: str, status: str = "completed", *, live: bool = True) -> None:
-        """End the turn."""
+        """End the turn: status and terminal event in one commit."""
         reason = {"completed": "end_turn", "cancelled": "cancelled"}.get(status, "internal")
-        self.change(turn_id, status=status, stop_reason=reason, output_text="done", finished_at=1_700_000_001.5)
-        self.event(turn_id, f"turn.{status}", live=live, status=status)
+        columns = {"status": status, "stop_reason": reason, "output_text": "done", "finished_at": 1_700_000_001.5}
+        kind, data = f"turn.{status}", {"status": status}
+        seq = self._commit(turn_id, kind, data, columns)
+        if live:
+            self.send(turn_id, kind, seq, **data)
 
     def wake_ups(self, turn_id: str, priority: str = "interactive") -> list[dict[str, Any]]:
         """The Celery messages for the turn that lie in its queue: headers, with the decoded body beside."""

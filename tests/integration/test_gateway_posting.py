@@ -167,7 +167,7 @@ def test_post_key_is_forgotten_after_a_day(gateway: Gateway) -> None:
 def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:
     """However many arrive together, one turn is made and woken once; the others get it, or 409."""
     with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda _: gateway.post(key="k"), range(6)))
+        answers = [pending.result() for pending in [threads.submit(gateway.post, key="k") for _ in range(6)]]
     accepted = [answer.json()["id"] for answer in answers if answer.status_code == 202]
     refused = [answer for answer in answers if answer.status_code != 202]
     assert len(set(accepted)) == 1
@@ -180,6 +180,7 @@ def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:
 def test_posts_at_once_are_all_stored(gateway: Gateway) -> None:
     """Concurrent writers wait for each other: none fails."""
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda number: gateway.post(input=str(number)), range(24)))
+        pending = [threads.submit(gateway.post, input=str(number)) for number in range(24)]
+        answers = [answer.result() for answer in pending]
     assert [answer.status_code for answer in answers] == [202] * 24
     assert count_turns(gateway) == 24

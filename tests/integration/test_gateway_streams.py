@@ -55,7 +55,11 @@ Listen = Callable[..., Listener]
 def listen(gateway: Gateway) -> Generator[Listen]:
     """Starts listeners."""
     with ThreadPoolExecutor(4) as pool:
-        yield lambda turn_id, **headers: Listener(gateway, turn_id, pool, **headers)
+
+        def start(turn_id: str, **headers: str) -> Listener:
+            return Listener(gateway, turn_id, pool, **headers)
+
+        yield start
 
 
 def seqs(events: list[dict[str, str]]) -> list[str]:
