@@ -1,6 +1,7 @@
 """The errors of the harness.
 
 HarnessError
+├── Stopped              what was under way was told to stop
 ├── ConfigError          a setting, a registration or an option is wrong; the message says which and how to mend it
 ├── WireError            a message or a body does not have the agreed shape
 ├── TransientError       worth trying again: a broker, a database or a provider did not answer
@@ -19,6 +20,18 @@ from __future__ import annotations
 
 class HarnessError(Exception):
     """Root of every error the harness raises on purpose."""
+
+
+class Stopped(HarnessError):  # noqa: N818 - reads as what it says
+    """A model call was told to stop.
+
+    Args:
+        said: The text that was there by then.
+    """
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__("stopped")
+        self.said = said
 
 
 class ConfigError(HarnessError):

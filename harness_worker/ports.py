@@ -38,6 +38,7 @@ __all__ = [
     "SettledRead",
     "Snapshot",
     "SoftDeadline",
+    "StopSignal",
     "TurnStore",
 ]
 
@@ -56,6 +57,18 @@ class Clock(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return after ``seconds``."""
+        ...
+
+
+class StopSignal(Protocol):
+    """Says whether what is under way shall stop; ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it shall stop."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait up to ``timeout`` seconds for the signal; whether it came."""
         ...
 
 
@@ -212,6 +225,7 @@ class ModelRequest:
         step: Number of assistant messages this turn has committed.
         metadata: The turn's metadata.
         timeout_s: How long the call may take.
+        stop: Set when the call shall be given up at once.
     """
 
     model: str
@@ -221,6 +235,7 @@ class ModelRequest:
     step: int
     metadata: Mapping[str, str]
     timeout_s: float
+    stop: StopSignal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +257,7 @@ class ModelClient(Protocol):
             TransientError: Trying again may help; nothing was said yet.
             ModelError: The provider refused or failed for good.
             ScriptExhausted: A script has no such step.
+            Stopped: ``request.stop`` was set; the connection is closed.
         """
         ...
 
@@ -262,6 +278,10 @@ class Dispatcher(Protocol):
 
     def chain(self, turn: Turn, calls: Sequence[Call]) -> None:
         """Run calls one after the other, then advance."""
+        ...
+
+    def stop(self, turn_id: str) -> None:
+        """Tell every worker to stop what it does for the turn: a model call, a running tool."""
         ...
 
 
@@ -303,8 +323,11 @@ class EventSink(Protocol):
 class SoftDeadline(Protocol):
     """Stops a tool's body when its time is over."""
 
-    def __call__(self, remaining_s: float) -> AbstractContextManager[None]:
-        """Within the context, raise ``DeadlineReached`` in the body after ``remaining_s`` seconds."""
+    def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Within the context, stop the body after ``remaining_s`` seconds, or when told to and ``is_revoked`` agrees.
+
+        The context raises ``DeadlineReached`` if the body was stopped.
+        """
         ...
 
 

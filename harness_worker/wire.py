@@ -15,6 +15,9 @@ from harness_worker.errors import WireError
 
 ADVANCE_TASK: Final = "turn.advance"
 TOOL_TASK_PREFIX: Final = "tool."
+STOP_COMMAND: Final = "stop_turn"
+"""The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""
+
 DEFAULT_TOOL_QUEUE: Final = "tools"
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""

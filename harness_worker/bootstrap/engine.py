@@ -15,7 +15,7 @@ from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit
-from harness_worker.ports import Dispatcher, Gate, ModelClient, SoftDeadline, TurnStore
+from harness_worker.ports import Dispatcher, Gate, ModelClient, SoftDeadline, StopSignal, TurnStore
 from harness_worker.turn.call_runner import CallRunner
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.model_step import ModelStep
@@ -38,7 +38,7 @@ def timing_of(settings: Settings) -> Timing:
 
 def make_models() -> Mapping[str, ModelClient]:
     """The model clients, by the prefix of the model's name."""
-    return {"scripted": ScriptedModel(clock=SystemClock())}
+    return {"scripted": ScriptedModel()}
 
 
 def make_coordinator(
@@ -48,7 +48,7 @@ def make_coordinator(
     store: TurnStore,
     gate: Gate,
     dispatcher: Dispatcher,
-    holding: Callable[[Visit], AbstractContextManager[None]],
+    holding: Callable[[Visit], AbstractContextManager[StopSignal]],
 ) -> Coordinator:
     """A coordinator over these ports."""
     step = ModelStep(store=store, models=make_models(), clock=SystemClock(), timeout_s=settings.model_timeout_s)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,13 +143,13 @@ class AgentHarness:
 
 
 @contextmanager
-def _unwatched(_visit: Visit) -> Generator[None]:
-    """Visits of one thread need no heartbeat: nobody else may claim the turn."""
-    yield
+def _unwatched(_visit: Visit) -> Generator[threading.Event]:
+    """Visits of one thread need no heartbeat: nobody else may claim the turn, or stop it."""
+    yield threading.Event()
 
 
 @contextmanager
-def _unlimited(remaining_s: float) -> Generator[None]:  # noqa: ARG001 - the port's signature
+def _unlimited(remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:  # noqa: ARG001 - the port's signature
     """A thread cannot be stopped; what comes late is dropped."""
     yield
 

@@ -60,12 +60,17 @@ def plan(snapshot: Snapshot, *, visit: Visit, said: Said, timing: Timing) -> Dec
 def give_up(
     snapshot: Snapshot, *, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
 ) -> Decision[Next]:
-    """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept."""
+    """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept.
+
+    ``message`` is the error's, or for a cancel the text that the model had said by then.
+    """
     if not holds(visit, snapshot):
         return Decision(result=Zombie())
     cause = stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
-        return stop_turn(snapshot, snapshot.turn, snapshot.calls, cause, {})
+        said = message if cause is StopCause.CANCELLED else ""
+        text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
+        return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, {})
     error = {"code": reason.value, "message": message}
     ended = end_turn(snapshot.turn, TurnStatus.FAILED, reason, now=snapshot.now, error=error)
     return close_step(snapshot, ended, snapshot.calls, result=Finished(), last=(terminal_event(ended),))

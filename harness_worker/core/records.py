@@ -73,7 +73,8 @@ class Call:
     """One tool call of a turn's step.
 
     ``attempt`` rises only when the call is really run again; ``lease_until`` and ``runner`` belong to a running
-    write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the call is admitted. ``collected`` says its result message stands.
+    write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the
+    call is admitted. ``collected`` says its result message stands.
     """
 
     turn_id: str

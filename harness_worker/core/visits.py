@@ -10,7 +10,6 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.wire import TurnStatus
 
-
 VISIT_SLACK_S = 10.0
 """How long after its turn's deadline a visit may still hold it."""
 
@@ -20,6 +19,13 @@ class StopCause(StrEnum):
 
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Somebody else drives the turn; ``stop`` says that they should give up what they wait for."""
+
+    stop: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +61,13 @@ def stop_cause(turn: Turn, now: float) -> StopCause | None:
     return StopCause.DEADLINE if now > turn.deadline_at else None
 
 
-def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | None]:
-    """Take the turn, or leave word (``wakes``) with the one who holds it."""
+def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
+    """Take the turn, or leave word (``wakes``) with the one who holds it; ``None`` if it is over."""
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
         return Decision(result=None)
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
-        return Decision(result=None, turn=replace(turn, wakes=turn.wakes + 1))
+        return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
     held = replace(
         turn,
         status=TurnStatus.RUNNING,

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness_worker.adapters.celery.children import Children, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
+from harness_worker.adapters.celery.stopping import serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
@@ -27,6 +29,7 @@ from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.errors import HarnessError
 from harness_worker.ports import RunningCall
+from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
@@ -36,6 +39,7 @@ log = logging.getLogger(__name__)
 COORDINATOR = "coordinator"
 TOOLS = "tools"
 CHILDREN_TICK_S = 0.25
+STOP_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +136,22 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
         holding=heartbeat.holding,
     )
     fleet.app.register_task(AdvanceTask(coordinator))
+    aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
+
+    def stop(_state: object, turn_id: str) -> None:
+        heartbeat.stop_turn(turn_id)
+        aside.submit(_advance, coordinator, turn_id)  # the pool's threads may all be waiting for models
+
+    serve_stop(stop)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s)
     return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
+
+
+def _advance(coordinator: Coordinator, turn_id: str) -> None:
+    try:
+        coordinator.advance(turn_id)
+    except HarnessError as error:
+        log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
 
 def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
@@ -151,9 +169,11 @@ def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
     def forked(**_: object) -> None:
         make_group_leader()
         die_with_parent()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a soft limit reaches a tool's body, never our own code
         fleet.forked()
 
     worker_process_init.connect(forked, weak=False)
+    serve_stop(stop_tools)
     return _Wiring(fleet=fleet, services=())
 
 
@@ -170,7 +190,9 @@ def _ticks(fleet: Fleet, role: str, drain: Drain, worker: Any) -> Iterable[tuple
     yield DRAIN_TICK_S, partial(drain.tick, worker)
     if role == TOOLS:
         pool = worker.pool
-        children = Children(pool.maintain_pool, lambda: [process.pid for process in pool._pool._pool])  # noqa: SLF001 - Celery offers no other list
+        children = Children(
+            pool.maintain_pool, lambda: [process.pid for process in pool._pool._pool] if pool._pool else []
+        )  # noqa: SLF001 - Celery offers no other list
         yield fleet.settings.heartbeat_s, guarded("heartbeat of calls", partial(_beat, fleet), HarnessError)
         yield CHILDREN_TICK_S, children.reap
 

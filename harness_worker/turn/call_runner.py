@@ -113,7 +113,7 @@ class CallRunner:
         )
         if started is None or started.call is None:
             return self._not_started(started)
-        if not self._gate_lets(started.call):
+        if not self._gate_lets(job.turn_id, job.call_id, started.call.attempt):
             self._transact(job, partial(hand_back, **_run_of(job, started.call)))
             return Handed.NOT
         if self._was_stopped(asked):
@@ -128,12 +128,12 @@ class CallRunner:
             self._wake(started)
         return Handed.ON if started is not None and started.go is Go.PASS else Handed.NOT
 
-    def _gate_lets(self, call: Call) -> bool:
-        """Whether the gate lets a write start; SQL decides alone when the gate is gone or does not answer."""
+    def _gate_lets(self, turn_id: str, call_id: str, attempt: int) -> bool:
+        """Whether the gate lets a write start, or a body go on; a gate that is gone or silent forbids nothing."""
         try:
-            return self.gate.admits_write(call.turn_id, call.call_id, call.attempt)
+            return self.gate.admits_write(turn_id, call_id, attempt)
         except TransientError as error:
-            log.warning("gate did not answer for %s of turn %s, going on: %s", call.call_id, call.turn_id, error)
+            log.warning("gate did not answer for %s of turn %s, going on: %s", call_id, turn_id, error)
             return True
 
     def _hand_in(self, job: Job, call: Call, outcome: ToolOutcome) -> Handed:
@@ -155,7 +155,13 @@ class CallRunner:
         if spec is None:
             error = f"{ticket.tool} is not served by the worker that was asked to run it"
             return ToolFailure(call_id=ticket.call_id, tool_name=ticket.tool, error=error)
-        return self.body.run(spec, ticket, attempt=attempt, remaining_s=remaining_s)
+        return self.body.run(
+            spec,
+            ticket,
+            attempt=attempt,
+            remaining_s=remaining_s,
+            is_revoked=lambda: not self._gate_lets(ticket.turn_id, ticket.call_id, attempt),
+        )
 
     def _was_stopped(self, asked: float) -> bool:
         return self.clock.monotonic() - asked > STALE_START_S

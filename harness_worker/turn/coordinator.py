@@ -19,9 +19,9 @@ from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zom
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.visits import StopCause, Visit, claim, holds, release
-from harness_worker.errors import ModelError, ScriptExhausted, TransientError
-from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, TurnStore
+from harness_worker.core.visits import Held, StopCause, Visit, claim, holds, release
+from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.tickets import ticket_for
@@ -40,7 +40,7 @@ class Coordinator:
         dispatcher: Sends work.
         model_step: Asks the model.
         agents: What this process serves, by name.
-        holding: Keeps a visit's lease alive within its context.
+        holding: Keeps a visit's lease alive within its context, which yields what tells the visit to give up.
         new_owner: Makes a name that no other visit has.
         timing: The protocol's times.
     """
@@ -50,7 +50,7 @@ class Coordinator:
     dispatcher: Dispatcher
     model_step: ModelStep
     agents: Mapping[str, AgentSpec]
-    holding: Callable[[Visit], AbstractContextManager[None]]
+    holding: Callable[[Visit], AbstractContextManager[StopSignal]]
     new_owner: Callable[[], str]
     timing: Timing
 
@@ -60,14 +60,16 @@ class Coordinator:
         Never raises: what goes wrong inside leaves the turn to the next look, or ends it as failed.
         """
         visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
-        if visit is None:
+        if isinstance(visit, Held) and visit.stop:
+            self.dispatcher.stop(turn_id)
+        if not isinstance(visit, Visit):
             return
-        with self.holding(visit):
-            self._visit(visit)
+        with self.holding(visit) as stop:
+            self._visit(visit, stop)
 
-    def _visit(self, visit: Visit) -> None:
+    def _visit(self, visit: Visit, stop: StopSignal) -> None:
         try:
-            self._follow(visit, self._next(visit))
+            self._follow(visit, self._next(visit, stop))
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
@@ -75,7 +77,7 @@ class Coordinator:
             log.exception("visit of turn %s failed", visit.turn.id)
             self._decide(visit, partial(give_up, visit=visit, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE))
 
-    def _next(self, visit: Visit) -> Next:
+    def _next(self, visit: Visit, stop: StopSignal) -> Next:
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
             return Zombie()
         due = any(not call.collected for call in visit.calls)
@@ -83,7 +85,7 @@ class Coordinator:
             after = self._collect(visit)
         else:
             after = AskModel(turn=visit.turn)
-        return self._ask(visit, after.turn) if isinstance(after, AskModel) else after
+        return self._ask(visit, after.turn, stop) if isinstance(after, AskModel) else after
 
     def _collect(self, visit: Visit) -> Next:
         stop = visit.stop is not None
@@ -94,16 +96,18 @@ class Coordinator:
         reports = {each.call_id: _report(each) for each in settled}
         return self._decide(visit, partial(collect, visit=visit, reports=reports, timing=self.timing))
 
-    def _ask(self, visit: Visit, turn: Turn) -> Next:
+    def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next:
         agent = self.agents.get(turn.agent)
         if agent is None:
             log.warning("turn %s wants agent %s, which this worker does not serve", turn.id, turn.agent)
             self._put_off(visit)
             return Zombie()
         try:
-            reply = self.model_step.ask(turn, agent, remaining_s=turn.deadline_at - visit.now)
+            reply = self.model_step.ask(turn, agent, remaining_s=turn.deadline_at - visit.now, stop=stop)
         except ScriptExhausted as error:
             return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
+        except Stopped as stopped:
+            return self._give_up(visit, StopReason.CANCELLED, stopped.said, cause=StopCause.CANCELLED)
         except TimeoutError:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
@@ -126,6 +130,8 @@ class Coordinator:
                 return
             case Finished():
                 self.gate.close(visit.turn.id, visit.fence)
+                if any(call.is_open for call in visit.calls):
+                    self.dispatcher.stop(visit.turn.id)
             case Dispatch():
                 self._send(visit, after)
             case _:

@@ -27,7 +27,7 @@ class VisitHeartbeat:
         self._store = store
         self._every_s = every_s
         self._ttl_s = ttl_s
-        self._held: dict[str, Visit] = {}
+        self._held: dict[str, tuple[Visit, threading.Event]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -44,21 +44,30 @@ class VisitHeartbeat:
             self._thread.join()
 
     @contextmanager
-    def holding(self, visit: Visit) -> Generator[None]:
-        """Beat for ``visit`` within the context."""
+    def holding(self, visit: Visit) -> Generator[threading.Event]:
+        """Beat for ``visit`` within the context; yields what :meth:`stop_turn` sets."""
+        told = threading.Event()
         with self._lock:
-            self._held[visit.owner] = visit
+            self._held[visit.owner] = (visit, told)
         try:
-            yield
+            yield told
         finally:
             with self._lock:
                 self._held.pop(visit.owner, None)
+
+    def stop_turn(self, turn_id: str) -> None:
+        """Tell this process's visits of a turn to give up what they wait for."""
+        with self._lock:
+            held = tuple(self._held.values())
+        for visit, told in held:
+            if visit.turn.id == turn_id:
+                told.set()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             with self._lock:
                 held = tuple(self._held.values())
-            for visit in held:
+            for visit, _ in held:
                 self._beat(visit)
 
     def _beat(self, visit: Visit) -> None:

@@ -83,6 +83,9 @@ class InlineDispatcher:
 
         self._spawn(links)
 
+    def stop(self, turn_id: str) -> None:
+        """See ``ports.Dispatcher.stop``: a thread cannot be stopped; what comes late is dropped."""
+
     def _spawn(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
 

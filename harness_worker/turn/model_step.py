@@ -10,8 +10,8 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from harness_worker.core.records import Turn
 from harness_worker.core.tools import AgentSpec
-from harness_worker.errors import ModelError, TransientError
-from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, TurnStore
+from harness_worker.errors import ModelError, Stopped, TransientError
+from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class ModelStep:
     clock: Clock
     timeout_s: float
 
-    def ask(self, turn: Turn, agent: AgentSpec, *, remaining_s: float) -> ModelReply:
+    def ask(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> ModelReply:
         """One reply.
 
         Raises:
@@ -43,6 +43,7 @@ class ModelStep:
             TransientError: The provider kept failing.
             ModelError: It refused, or failed for good.
             ScriptExhausted: A script has no such step.
+            Stopped: ``stop`` was set.
         """
         client = self._client(agent.model)
         deadline = self.clock.monotonic() + remaining_s
@@ -59,11 +60,12 @@ class ModelStep:
                     step=turn.step,
                     metadata=turn.metadata,
                     timeout_s=min(left_s, self.timeout_s),
+                    stop=stop,
                 )
             )
 
         try:
-            return self._retrying(deadline)(once)
+            return self._retrying(deadline, stop)(once)
         except TransientError:
             self._left_s(deadline)
             raise
@@ -74,9 +76,10 @@ class ModelStep:
             raise TimeoutError
         return left_s
 
-    def _retrying(self, deadline: float) -> Retrying:
+    def _retrying(self, deadline: float, stop: StopSignal) -> Retrying:
         def nap(seconds: float) -> None:
-            self.clock.wait(min(seconds, max(0.0, deadline - self.clock.monotonic())))
+            if stop.wait(min(seconds, max(0.0, deadline - self.clock.monotonic()))):
+                raise Stopped
 
         return Retrying(
             retry=retry_if_exception_type(TransientError),

@@ -41,12 +41,14 @@ class ToolBody:
     new_artifact_id: Callable[[], str]
     threshold_chars: int
 
-    def run(self, spec: ToolSpec, ticket: Ticket, *, attempt: int, remaining_s: float) -> ToolOutcome | None:
-        """What became of the call; ``None`` if its time ended first."""
+    def run(
+        self, spec: ToolSpec, ticket: Ticket, *, attempt: int, remaining_s: float, is_revoked: Callable[[], bool]
+    ) -> ToolOutcome | None:
+        """What became of the call; ``None`` if its time ended first, or it was stopped."""
         started = self.clock.monotonic()
         context = self._context(ticket, attempt, at_s=started + remaining_s)
         try:
-            with self.soft_deadline(remaining_s):
+            with self.soft_deadline(remaining_s, is_revoked):
                 value = self._invoke(spec, ticket, context)
         except DeadlineReached:
             return None

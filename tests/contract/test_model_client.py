@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,38 +14,34 @@ import pytest
 
 from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.core.budget import Usage
-from harness_worker.errors import ModelError, ScriptExhausted, TransientError
-from harness_worker.ports import ModelClient, ModelReply, ModelRequest
+from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.ports import ModelClient, ModelReply, ModelRequest, StopSignal
 
 TEXT = [{"type": "text", "text": "Hi"}]
 ASK = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "tu_1", "name": "get", "input": {"a": 1}}]
 
 
 @dataclass(slots=True)
-class RecordedClock:
-    """A clock on which waiting takes no time."""
+class RecordedSignal:
+    """A signal on which waiting takes no time."""
 
     waits: list[float] = field(default_factory=list[float])
+    told: bool = False
 
-    def monotonic(self) -> float:
-        """The time waited so far."""
-        return sum(self.waits)
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        return self.told
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, timeout: float | None = None) -> bool:
         """Remember the wait."""
-        self.waits.append(seconds)
+        self.waits.append(timeout or 0.0)
+        return self.told
 
 
 @pytest.fixture
-def clock() -> RecordedClock:
-    """The model's clock."""
-    return RecordedClock()
-
-
-@pytest.fixture
-def model(clock: RecordedClock) -> ModelClient:
+def model() -> ModelClient:
     """The client under test."""
-    return ScriptedModel(clock)
+    return ScriptedModel()
 
 
 Script = Callable[..., Path]
@@ -62,7 +59,13 @@ def script(tmp_path: Path) -> Script:
     return write
 
 
-def asked(file: Path | str, step: int = 0, script: str | None = None, timeout_s: float = 60.0) -> ModelRequest:
+def asked(
+    file: Path | str,
+    step: int = 0,
+    script: str | None = None,
+    timeout_s: float = 60.0,
+    stop: StopSignal | None = None,
+) -> ModelRequest:
     """A request for a step of a script."""
     metadata = {} if script is None else {"script": script}
     return ModelRequest(
@@ -73,6 +76,7 @@ def asked(file: Path | str, step: int = 0, script: str | None = None, timeout_s:
         step=step,
         metadata=metadata,
         timeout_s=timeout_s,
+        stop=stop or threading.Event(),
     )
 
 
@@ -115,15 +119,23 @@ def test_model_counts_tokens_by_anthropics_names(model: ModelClient, script: Scr
     assert model.complete(asked(file, step=1)).usage == Usage()
 
 
-def test_model_takes_the_time_its_line_says(model: ModelClient, clock: RecordedClock, script: Script) -> None:
+def test_model_takes_the_time_its_line_says(model: ModelClient, script: Script) -> None:
     """``latency_s`` is the whole call's; what takes longer than the call may is worth another try."""
     file = script({"step": 0, "content": TEXT, "latency_s": 2.5}, {"step": 1, "error": "overloaded", "latency_s": 1})
-    model.complete(asked(file))
+    signal = RecordedSignal()
+    model.complete(asked(file, stop=signal))
     with pytest.raises(ModelError, match=r"^overloaded$"):
-        model.complete(asked(file, step=1))
+        model.complete(asked(file, step=1, stop=signal))
     with pytest.raises(TransientError, match="within 2 s"):
-        model.complete(asked(file, timeout_s=2.0))
-    assert clock.waits == [2.5, 1.0, 2.0]
+        model.complete(asked(file, timeout_s=2.0, stop=signal))
+    assert signal.waits == [2.5, 1.0, 2.0]
+
+
+def test_model_gives_up_when_told(model: ModelClient, script: Script) -> None:
+    """A call that is told to stop raises ``Stopped`` and says nothing."""
+    file = script({"step": 0, "content": TEXT, "latency_s": 60})
+    with pytest.raises(Stopped):
+        model.complete(asked(file, stop=RecordedSignal(told=True)))
 
 
 def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) -> None:

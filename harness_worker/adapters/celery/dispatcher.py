@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
-from harness_worker.wire import ADVANCE_TASK, ToolMessage, tool_task, turn_queue
+from harness_worker.wire import ADVANCE_TASK, STOP_COMMAND, ToolMessage, tool_task, turn_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,10 @@ class CeleryDispatcher:
         for link in links:
             link.link_error(self._advance(turn.id, turn.priority))
         self._send(turn.id, lambda: chain(*links, last, app=self._app).apply_async())
+
+    def stop(self, turn_id: str) -> None:
+        """See ``ports.Dispatcher.stop``."""
+        self._send(turn_id, lambda: self._app.control.broadcast(STOP_COMMAND, arguments={"turn_id": turn_id}))
 
     def _send(self, turn_id: str, publish: Callable[[], object]) -> None:
         try:

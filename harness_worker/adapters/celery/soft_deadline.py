@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 
@@ -20,20 +22,22 @@ class SignalDeadline:
     knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they are ignored.
     """
 
-    def __call__(self, remaining_s: float) -> _Armed:
-        """A context whose body is stopped after ``remaining_s`` seconds."""
-        return _Armed(remaining_s)
+    def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> _Armed:
+        """A context whose body is stopped after ``remaining_s`` seconds, or by ``SIGUSR1`` if it is revoked."""
+        return _Armed(remaining_s, is_revoked)
 
 
 class _Armed:
-    def __init__(self, remaining_s: float) -> None:
+    def __init__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> None:
         self._remaining_s = max(remaining_s, 0.001)
+        self._until = time.monotonic() + self._remaining_s
+        self._is_revoked = is_revoked
         self._inside = False
 
     def __enter__(self) -> None:
         self._inside = True
         signal.signal(signal.SIGALRM, self._stop)
-        signal.signal(signal.SIGUSR1, self._stop)
+        signal.signal(signal.SIGUSR1, self._stop_if_meant)
         signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -47,6 +51,11 @@ class _Armed:
     def _stop(self, _signum: int, _frame: FrameType | None) -> None:
         if self._inside:
             raise SoftTimeLimitExceeded
+
+    def _stop_if_meant(self, signum: int, frame: FrameType | None) -> None:
+        """By the time a signal lands, the call it was meant for may be over and another one running."""
+        if self._inside and (time.monotonic() >= self._until or self._is_revoked()):
+            self._stop(signum, frame)
 
 
 def end_descendants() -> None:

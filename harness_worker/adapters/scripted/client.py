@@ -10,8 +10,8 @@ from typing import Final
 
 from harness_worker.adapters.scripted.lines import STEP, ScriptKey, ScriptLine, ScriptUsage, parse_script
 from harness_worker.core.budget import Usage
-from harness_worker.errors import ModelError, ScriptExhausted, TransientError
-from harness_worker.ports import Clock, ModelReply, ModelRequest
+from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.ports import ModelReply, ModelRequest
 
 PREFIX: Final = "scripted:"
 DEFAULT_SCRIPT: Final = "default"
@@ -24,14 +24,9 @@ class _Loaded:
 
 
 class ScriptedModel:
-    """Implements ``ports.ModelClient``. Holds no turn's state; files are read when first used and when they change.
+    """Implements ``ports.ModelClient``. Holds no turn's state; files are read when first used and when they change."""
 
-    Args:
-        clock: Waits out a line's ``latency_s``.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._loaded: dict[Path, _Loaded] = {}
         self._lock = threading.Lock()
 
@@ -41,10 +36,12 @@ class ScriptedModel:
         Raises:
             ModelError: The file cannot be read, a line of it is malformed, or the line says ``error``.
             ScriptExhausted: The script has no such step.
+            Stopped: ``request.stop`` was set while the line's latency passed.
             TransientError: The line's ``latency_s`` is longer than the call may take.
         """
         line = self._line(request)
-        self._clock.wait(min(line.latency_s, request.timeout_s))
+        if request.stop.wait(min(line.latency_s, request.timeout_s)):
+            raise Stopped
         if line.latency_s > request.timeout_s:
             raise TransientError(f"the model did not answer within {request.timeout_s:g} s")
         if line.error is not None:

@@ -1,0 +1,56 @@
+"""The remote-control command that stops what a worker does for a turn."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from celery.worker.control import control_command
+
+from harness_worker.adapters.celery.requests import active_calls
+from harness_worker.ports import RunningCall
+from harness_worker.wire import STOP_COMMAND
+
+log = logging.getLogger(__name__)
+
+SECOND_KNOCK_S = 0.5
+"""A body that does not end within this of the signal is killed with its process."""
+
+
+def serve_stop(stop: Callable[[Any, str], None]) -> None:
+    """Answer ``stop_turn`` with ``stop(state, turn_id)``; runs in the worker's main thread."""
+
+    def answer(state: Any, turn_id: str = "", **_: object) -> dict[str, str]:  # noqa: ANN401 - Celery's own signature
+        stop(state, turn_id)
+        return {"ok": turn_id}
+
+    control_command(name=STOP_COMMAND, args=[("turn_id", str)])(answer)
+
+
+def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own state
+    """Signal the pool processes that run calls of the turn, and kill those that do not end."""
+    running = _running(turn_id)
+    for run in running:
+        log.info("stopping call %s of turn %s", run.call_id, turn_id)
+        _signal(run, signal.SIGUSR1)
+    if running:
+        state.consumer.timer.call_after(SECOND_KNOCK_S, _kill_deaf, (turn_id, frozenset(running)))
+
+
+def _kill_deaf(turn_id: str, told: frozenset[RunningCall]) -> None:
+    for run in told.intersection(_running(turn_id)):
+        log.warning("call %s of turn %s did not stop; ending its process", run.call_id, turn_id)
+        _signal(run, signal.SIGKILL)
+
+
+def _running(turn_id: str) -> list[RunningCall]:
+    return [run for reads in (True, False) for run in active_calls(reads=reads) if run.turn_id == turn_id]
+
+
+def _signal(run: RunningCall, sig: signal.Signals) -> None:
+    with suppress(ProcessLookupError, ValueError):
+        os.kill(int(run.runner.rpartition("/")[2]), sig)
