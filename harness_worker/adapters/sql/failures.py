@@ -15,8 +15,16 @@ from harness_worker.errors import ConfigError, InvariantError, TransientError
 _AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03"})
 """Postgres: serialization failure, deadlock, lock not available."""
 
+_GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
+"""Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""
+
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
+
+
+def is_gone(error: BaseException | None) -> bool:
+    """Whether Postgres ended the connection with this, which the driver may not have noticed yet."""
+    return getattr(error, "sqlstate", None) in _GONE_STATES
 
 
 def is_passing(error: BaseException) -> bool:
@@ -26,8 +34,9 @@ def is_passing(error: BaseException) -> bool:
     """
     if not isinstance(error, DBAPIError):
         return False
-    state = getattr(error.orig, "sqlstate", None)
-    return error.connection_invalidated or state in _AGAIN_STATES or _says(error, _AGAIN_WORDS)
+    if error.connection_invalidated or is_gone(error.orig):
+        return True
+    return getattr(error.orig, "sqlstate", None) in _AGAIN_STATES or _says(error, _AGAIN_WORDS)
 
 
 @contextmanager

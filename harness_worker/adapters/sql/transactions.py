@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from harness_worker.adapters.sql.failures import is_passing, translated
+from harness_worker.adapters.sql.failures import is_gone, is_passing, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
 
@@ -93,4 +93,5 @@ def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
 
 def _was_refused(error: DBAPIError) -> bool:
     """Whether the database itself said that it did not commit: a pipelined write failed, or the commit's checks."""
-    return getattr(error.orig, "sqlstate", None) is not None and not error.connection_invalidated
+    answered = getattr(error.orig, "sqlstate", None) is not None
+    return answered and not error.connection_invalidated and not is_gone(error.orig)
