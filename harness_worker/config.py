@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     lease_ttl_s: Seconds = 6.0
     heartbeat_s: Seconds = 2.0
     look_s: Seconds = 2.0
-    reconcile_s: Seconds = 2.0
+    reconcile_s: Seconds = 1.0
     hard_limit_slack_s: Seconds = 1.5
     late_grace_s: Seconds = 2.0
     model_timeout_s: Seconds = 600.0

@@ -189,10 +189,7 @@ def _lost(fleet: Fleet, run: RunningCall) -> None:
 def _ticks(fleet: Fleet, role: str, drain: Drain, worker: Any) -> Iterable[tuple[float, Callable[[], None]]]:  # noqa: ANN401
     yield DRAIN_TICK_S, partial(drain.tick, worker)
     if role == TOOLS:
-        pool = worker.pool
-        children = Children(
-            pool.maintain_pool, lambda: [process.pid for process in pool._pool._pool] if pool._pool else []
-        )  # noqa: SLF001 - Celery offers no other list
+        children = Children(worker.pool)
         yield fleet.settings.heartbeat_s, guarded("heartbeat of calls", partial(_beat, fleet), HarnessError)
         yield CHILDREN_TICK_S, children.reap
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 
 def make_group_leader() -> None:
@@ -20,19 +20,20 @@ class Children:
     next look of its own is up to 5 seconds later.
 
     Args:
-        maintain: Celery's own look at its pool.
-        pids: The pids of the pool's processes now.
+        pool: The worker's prefork pool.
     """
 
-    def __init__(self, maintain: Callable[[], object], pids: Callable[[], Iterable[int]]) -> None:
-        self._maintain = maintain
-        self._pids = pids
+    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - a celery.concurrency.prefork.TaskPool
+        self._pool = pool
         self._known: frozenset[int] = frozenset()
 
     def reap(self) -> None:
         """Look at the pool, then kill the groups of those that were there last time and are gone."""
-        self._maintain()
-        now = frozenset(self._pids())
+        processes = self._pool._pool  # noqa: SLF001 - Celery offers no other list
+        if processes is None:  # the worker has let its pool go
+            return
+        self._pool.maintain_pool()
+        now = frozenset(process.pid for process in processes._pool)  # noqa: SLF001 - as above
         for pid in self._known - now:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
