@@ -23,6 +23,15 @@ def load_workload(name: str, settings: Settings) -> Workload:
     Raises:
         ConfigError: There is none, or the package it comes from is not installed.
     """
+    require_workload(name)
+    return WORKLOADS[name](settings)
+
+
+def require_workload(name: str) -> None:
+    """Check a workload's name.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
     if name not in WORKLOADS:
         raise ConfigError(f"unknown workload {name!r}; there are: {', '.join(sorted(WORKLOADS))}")
-    return WORKLOADS[name](settings)

@@ -34,3 +34,8 @@ def places(settings: Settings, workload: str) -> Places:
         script=home / "workloads" / f"{workload}.jsonl",
         database_url=given if given.startswith("postgres") else own,
     )
+
+
+def home_of(script: Path) -> Path:
+    """The home in which :func:`places` put this script."""
+    return script.parent.parent

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness_worker.entrypoints.stack import open_stack
+
 CLI = [sys.executable, "-m", "harness_worker.entrypoints.cli", "sweep", "run"]
 WITHOUT_TAU2 = (
     "import sys; sys.modules['tau2'] = None; from harness_worker.entrypoints.cli import main; sys.exit(main())"
@@ -45,6 +47,19 @@ def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Pa
     journal = _lines(effects)
     assert len(journal) == found["effects"] > 0
     assert len({row["idempotency_key"] for row in journal}) == len(journal)
+
+
+def test_sweep_finds_the_places_of_a_running_stack(tmp_path: Path):
+    """With a URL alone the sweep reads the state that this stack's tools wrote."""
+    home = tmp_path / "home"
+    app = "harness_worker.workloads.tau2.retail_app:registry"
+    with open_stack(home=home, app=app, coordinators=1, tools=1, env={"HARNESS_HOME": str(home)}) as stack:
+        ended = _sweep("tau2-retail", "--half", "dev", "--limit", "2", "--url", stack.gateway_url, "--json")
+        unserved = _sweep("tau2-airline", "--url", stack.gateway_url)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["effects"] > 0
+    assert unserved.returncode == 2
+    assert "has no agent tau2-airline" in unserved.stderr
 
 
 def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_path: Path):

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +15,12 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
-from harness_worker.entrypoints.stack import open_stack
+from harness_worker.config import Settings
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
+from harness_worker.entrypoints.sweep_stack import StackWish, sweep_gateway, sweep_settings
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
 from harness_worker.workloads.base import Half, Workload
-from harness_worker.workloads.catalogue import WORKLOADS, load_workload
+from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require_workload
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
 from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
 
@@ -34,15 +32,6 @@ class Via(StrEnum):
 
     HTTP = "http"
     INPROCESS = "inprocess"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackWish:
-    """Which stack to use: a running one, or one of this size (coordinator threads, tool processes)."""
-
-    url: str | None
-    coordinators: int
-    tools: int
 
 
 @app.callback()
@@ -72,33 +61,29 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Play a workload's recorded actions through the harness and compare with a plain replay.
 
     Every observation, the effect journal and the final state of each task must equal those of the authors' own
-    environment. With --url, start that stack with the workload's app and the same --home and HARNESS_DATABASE_URL:
-    harness up --home DIR --app harness_worker.workloads.tau2.retail_app:registry
+    environment. A stack named by --url must run on this machine and serve the workload's app:
+
+    harness up --app harness_worker.workloads.tau2.retail_app:registry
+
     Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
     """
-    settings = _settings(workload, home, url)
+    require_workload(workload)
+    wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools)
+    settings = sweep_settings(wish, workload)
     loaded = load_workload(workload, settings)
     console = Console(stderr=True, highlight=False)
     with closing(Sweep(loaded, half, concurrency, limit)) as sweep:
         if via is Via.INPROCESS:
             console.print(f"replaying {len(sweep.tasks)} tasks without the harness first …")
             sweep.finish_replays()
-        stack = StackWish(url=url, coordinators=coordinators, tools=tools)
         with (
-            _runner(loaded, settings, via, stack, console) as runner,
+            _runner(loaded, settings, via, wish, console) as runner,
             SweepProgress(console, SystemClock(), loaded.name, len(sweep.tasks)) as progress,
         ):
             result = sweep.run(runner, progress)
     _write(result, effects, observations)
     _print(result, console, as_json=as_json)
     raise typer.Exit(0 if result.passed else 1)
-
-
-def _settings(workload: str, home: Path | None, url: str | None) -> Settings:
-    settings = load_settings(home=home)
-    if home is None and url is None:
-        return load_settings(home=settings.home / "sweeps" / workload)
-    return settings
 
 
 @contextmanager
@@ -109,24 +94,8 @@ def _runner(
         with closing(AgentHarness(workload.registry(), settings)) as harness:
             yield InProcessRunner(harness)
         return
-    with _gateway(workload, settings, wish, console) as url, GatewayClient(url) as client:
-        if not client.ready():
-            raise StackUnreachable(f"the stack at {url} is not ready: GET {url}/readyz says why")
+    with sweep_gateway(wish, workload, settings, lambda words: console.print(words, markup=False)) as client:
         yield HttpRunner(client, SystemClock())
-
-
-@contextmanager
-def _gateway(workload: Workload, settings: Settings, wish: StackWish, console: Console) -> Generator[str]:
-    if wish.url is not None:
-        yield wish.url
-        return
-    console.print(f"starting a stack in {settings.home} …", markup=False)
-    environment = {"HARNESS_HOME": str(settings.home.expanduser().absolute())}
-    with open_stack(
-        home=settings.home, app=workload.app, coordinators=wish.coordinators, tools=wish.tools, env=environment
-    ) as stack:
-        yield stack.gateway_url
-        console.print("stopping the stack …")
 
 
 def _write(result: SweepResult, effects: Path | None, observations: Path | None) -> None:
