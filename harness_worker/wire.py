@@ -122,6 +122,20 @@ class ToolMessage:
             WireError: They are not those of a tool message.
         """
         try:
-            return cls(**kwargs)
+            message = cls(**kwargs)
         except TypeError as error:
             raise WireError(f"not a tool message: {error}") from None
+        wrong = [name for name, kind in _FIELDS.items() if type(getattr(message, name)) is not kind]
+        if wrong:
+            raise WireError(f"not a tool message: wrong types of {', '.join(wrong)}")
+        return message
+
+
+_FIELDS: Final[Mapping[str, type]] = {
+    "turn_id": str,
+    "call_id": str,
+    "attempt": int,
+    "read": bool,
+    "tenant": str,
+    "v": int,
+}

@@ -10,7 +10,7 @@ from typing import Any
 from celery import Task
 from celery.exceptions import Ignore
 
-from harness_worker.errors import TransientError
+from harness_worker.errors import TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
@@ -32,8 +32,11 @@ class AdvanceTask(Task[..., Any]):
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def run(self, turn_id: str) -> None:
+    def run(self, turn_id: object = None, *more: object, **others: object) -> None:
         """Look at the turn; a database that does not answer leaves it to the reconciler."""
+        if not isinstance(turn_id, str) or more or others:
+            log.warning("not a wake-up, dropped: its one argument is a turn's id")
+            return
         try:
             self._coordinator.advance(turn_id)
         except TransientError as error:
@@ -61,9 +64,13 @@ class ToolTask(Task[..., Any]):
         """See ``requests.HearsOfLoss``."""
         self._on_lost(run)
 
-    def run(self, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
+    def run(self, *_: object, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
         """Run the call; returns its id for the canvas, or leaves the canvas where it is."""
-        message = ToolMessage.from_kwargs(kwargs)
+        try:
+            message = ToolMessage.from_kwargs(kwargs)
+        except WireError as error:
+            log.warning("%s: dropped: %s", self.name, error)
+            raise Ignore from None
         if self._serve(message) is Handed.NOT:
             raise Ignore
         return message.call_id
