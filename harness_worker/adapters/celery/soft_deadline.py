@@ -14,12 +14,15 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from harness_worker.ports import DeadlineReached
 
+_END = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
 
 class SignalDeadline:
     """Implements ``ports.SoftDeadline``: raises ``SoftTimeLimitExceeded`` in the body, as Celery's own limit does.
 
     A timer of the process is the deadline itself; Celery's soft limit (``SIGUSR1``, a little later) is a second
     knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they are ignored.
+    A signal that ends the process ends it at once, as a crash would: nobody can say what the body has done by then.
     """
 
     def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> _Armed:
@@ -35,6 +38,8 @@ class _Armed:
         self._inside = False
 
     def __enter__(self) -> None:
+        for ending in _END:  # billiard would raise SystemExit in the body, and a cut call would look like a failed one
+            signal.signal(ending, signal.SIG_DFL)
         self._inside = True
         signal.signal(signal.SIGALRM, self._stop)
         signal.signal(signal.SIGUSR1, self._stop_if_meant)
