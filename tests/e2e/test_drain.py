@@ -1,0 +1,50 @@
+"""Stopping a whole stack in the midst of work, and starting it again (contracts, "Command line")."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
+from tests.e2e.outsider import Outsider, call
+from tests.e2e.times import contents
+from tests.stacks import Up, harness_up, none_runs
+
+APP = "tests.apps.e2e.app:registry"
+GRACE_S = 12.0
+SIZES = ("--app", APP, "--coordinators", "2", "--tools", "2")
+
+
+def stop(up: Up) -> int:
+    """Stop a stack as a service manager does."""
+    children = up.children()
+    up.process.send_signal(signal.SIGTERM)
+    code = up.process.wait(GRACE_S + 5)
+    assert none_runs(children), up.log.read_text()
+    return code
+
+
+def test_stopped_stack_goes_on_with_the_next_up(database_env: dict[str, str], tmp_path: Path) -> None:
+    """What can finish within the grace time finishes, what cannot is handed back; the next ``up`` ends every turn.
+
+    Neither leaves a process behind, and nothing that ran is run twice but the read that was cut.
+    """
+    scripts_file(tmp_path).touch()
+    env = {**database_env, DIRECTORY_VARIABLE: str(tmp_path), "HARNESS_GRACE_S": str(GRACE_S)}
+    home = tmp_path / "home"
+    with harness_up(home, *SIZES, env=env) as up:
+        before = Outsider(up.info(), tmp_path)
+        written = before.post([call("put", n=1, s=3), call("put", n=2)], "done")
+        cut = before.post([call("linger")], "done")
+        for turn_id in (written, cut):
+            before.await_entry(turn_id, "0.0")
+        assert stop(up) == 0, up.log.read_text()
+        assert len(before.entries(written)) in (1, 2)
+        before.http.close()
+    with harness_up(home, *SIZES, env=env) as up:
+        after = Outsider(up.info(), tmp_path)
+        turns = [after.end(turn_id) for turn_id in (written, cut)]
+        after.http.close()
+        assert stop(up) == 0, up.log.read_text()
+    assert [contents(turn) for turn in turns] == [["put 1", "put 2"], ["attempt 2"]]
+    assert {turn["output_text"] for turn in turns} == {"done"}

@@ -1,0 +1,79 @@
+"""Workers beside workers: they share the work, and stopping any loses nothing (issue of the first turn, acceptance)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.times import contents
+from tests.e2e.workers import Worker, await_back, stop, worker
+
+STEPS: tuple[Step, ...] = (
+    [call("look", n=n, s=0.1) for n in range(3)],
+    [call("put", n=1, s=0.05), call("put", n=2, s=0.05), call("look", n=3)],
+    "done",
+)
+
+
+@pytest.fixture
+def second_group(outsider: Outsider) -> Generator[tuple[Worker, Worker]]:
+    """A coordinator and a tool worker beside the stack's own."""
+    with (
+        worker(outsider, "coordinator-2", "coordinator", "--concurrency", "4") as coordinator,
+        worker(outsider, "tools-2", "tools", "--concurrency", "3") as tools,
+    ):
+        coordinator.await_ready()
+        tools.await_ready()
+        yield coordinator, tools
+
+
+def hosts(turns: list[Json]) -> set[str]:
+    """The tool workers that ran the calls of these turns."""
+    return {each["worker"].rpartition("/")[0] for turn in turns for each in turn["calls"]}
+
+
+def lost_nothing(turns: list[Json]) -> bool:
+    """Whether every call of every turn has its result."""
+    return all(each["outcome"] == "ToolExecutionResult" for turn in turns for each in turn["calls"])
+
+
+def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_group: tuple[Worker, Worker]) -> None:
+    """Two groups serve the same turns; stopping the first, then the second, in the midst of it loses nothing."""
+    coordinator, tools = second_group
+    ids = [outsider.post(*STEPS) for _ in range(12)]
+    outsider.await_entry(ids[2], "0.0")
+    stopped = {role: stop(outsider, role) for role in ("tools", "coordinator")}
+    turns = [outsider.end(turn_id) for turn_id in ids]
+    assert len(hosts(turns)) >= 2
+    assert lost_nothing(turns)
+    for role, pid in stopped.items():
+        await_back(outsider, role, pid)
+    ids = [outsider.post(*STEPS) for _ in range(12)]
+    outsider.await_entry(ids[2], "0.0")
+    assert [each.stop() for each in (tools, coordinator)] == [0, 0]
+    turns = [outsider.end(turn_id) for turn_id in ids]
+    assert lost_nothing(turns)
+    assert "Task turn.advance" in coordinator.log.read_text()
+
+
+def test_stack_serves_every_queue_of_its_tools(outsider: Outsider) -> None:
+    """A tool on a queue of its own runs without anybody naming the queue."""
+    turn = outsider.run([call("gpu_look", n=1), call("look", n=2)], "done")
+    assert contents(turn) == ["gpu 1", '{"n":2}']
+
+
+def test_worker_of_one_queue_serves_that_one_only(outsider: Outsider) -> None:
+    """``--queues`` narrows what a worker takes."""
+    with worker(outsider, "gpu", "tools", "--concurrency", "1", "--queues", "gpu") as narrow:
+        narrow.await_ready()
+        host = f"tools-{narrow.process.pid}@"
+
+        def served() -> set[str]:
+            calls = [call("gpu_look", n=n) for n in range(6)] + [call("look", n=n) for n in range(6)]
+            turn = outsider.run(calls, "done")
+            return {each["tool"] for each in turn["calls"] if each["worker"].startswith(host)}
+
+        assert wait_until(served, "the worker to get some work", 20) == {"gpu_look"}

@@ -1,0 +1,130 @@
+"""What is killed, lost or forged does no harm: every turn ends, each call has one result (design §1, the promise).
+
+That each body is entered at most once an attempt and each effect happens at most once is held against every turn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from celery import Celery
+from redis import Redis
+
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import BROKER_TRANSPORT_OPTIONS
+from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.times import contents
+from tests.e2e.workers import await_back, kill, tool_children
+
+LOAD: tuple[Step, ...] = (
+    [call("look", n=n, s=0.2) for n in range(3)],
+    [call("send", n=1), call("put", n=2, s=0.1), call("look", n=3), call("send", n=4)],
+    [call("look", n=5, s=0.1), call("mystery", n=6)],
+    "done",
+)
+TURNS = 20
+
+
+def ended(outsider: Outsider, ids: Sequence[str]) -> list[Json]:
+    """The turns, each over with the model's last word."""
+    turns = [outsider.end(turn_id) for turn_id in ids]
+    assert {turn["output_text"] for turn in turns} == {"done"}
+    assert {turn["status"] for turn in turns} == {"completed"}
+    return turns
+
+
+def doubts(turns: Sequence[Json]) -> list[Json]:
+    """The calls that ended without a result."""
+    return [each for turn in turns for each in turn["calls"] if each["outcome"] != "ToolExecutionResult"]
+
+
+def test_killed_tool_processes_lose_no_turn(outsider: Outsider) -> None:
+    """Tool processes killed at random, again and again: reads run again, writes are never run twice."""
+    ids = [outsider.post(*LOAD) for _ in range(TURNS)]
+    chance = random.Random(7)  # noqa: S311 - which process dies is no secret
+    killed: set[int] = set()
+
+    def kill_one() -> bool:
+        children = [child for child in tool_children(outsider) if child.pid not in killed]
+        if children:
+            victim = chance.choice(children)
+            victim.kill()
+            killed.add(victim.pid)
+        return len(killed) >= 10
+
+    outsider.await_entry(ids[0], "0.0")
+    wait_until(kill_one, "ten tool processes to be killed", 30, interval_s=0.3)
+    for each in doubts(ended(outsider, ids)):
+        assert each["content"].startswith(("outcome_unknown: ", "worker_lost: ", "denied: not_run: "))
+        assert each["tool"] != "look" or each["outcome"] == "ToolDenied"
+
+
+def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
+    """Whole workers killed in the midst of it, first of tools, then of turns: all goes on as soon as others are there."""
+    ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]
+    outsider.await_entry(ids[1], "0.0")
+    killed = {"tools": kill(outsider, "tools")}
+    await_back(outsider, "tools", killed["tools"])
+    killed["coordinator"] = kill(outsider, "coordinator")
+    await_back(outsider, "coordinator", killed["coordinator"])
+    for each in doubts(ended(outsider, ids)):
+        assert each["content"].startswith(("outcome_unknown: ", "denied: not_run: "))
+
+
+def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
+    """Everything in Redis is gone at once, messages, gates and joins: SQL is the only truth."""
+    ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]
+    outsider.await_entry(ids[1], "0.0")
+    with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
+        redis.execute_command("FLUSHALL")  # pyright: ignore[reportUnknownMemberType]
+    assert doubts(ended(outsider, ids)) == []
+
+
+def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
+    """A wake-up that nobody gets: the turn is found by whoever looks."""
+    pid = kill(outsider, "coordinator")
+    turn_id = outsider.post([call("put", n=1)], "done")
+    with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
+        assert redis.delete("turns.interactive") == 1
+    await_back(outsider, "coordinator", pid)
+    assert ended(outsider, [turn_id])
+
+
+def test_forged_and_repeated_messages_do_no_harm(outsider: Outsider) -> None:
+    """Wake-ups twice, for unknown turns or without one, and broken tool messages: logged, and that is all."""
+    with Celery("stranger", broker=outsider.stack.redis_url, set_as_current=False) as stranger:
+        stranger.conf.update(broker_transport_options=dict(BROKER_TRANSPORT_OPTIONS), task_ignore_result=True)
+        turn_id = outsider.post([call("look", n=1, s=0.3), call("look", n=2)], [call("put", n=3)], "done")
+        for wake in ([turn_id], [turn_id], ["no-such-turn"], [""], [None], [7], [], [turn_id, "more"], [{"a": 1}]):
+            stranger.send_task("turn.advance", args=wake, queue="turns.interactive")
+        good = {"turn_id": turn_id, "call_id": "9.9", "attempt": 1, "read": True, "tenant": "default", "v": 1}
+        forged = [{}, {"n": 1}, good, {**good, "read": False}, {**good, "attempt": "x"}, {**good, "turn_id": None}]
+        for kwargs in [*forged, {**good, "call_id": None, "read": False}, {**good, "read": "perhaps"}]:
+            stranger.send_task("tool.look", kwargs=kwargs, queue="tools")
+        stranger.send_task("tool.look", args=[1, 2, 3], queue="tools")
+        stranger.send_task("tool.nothing", kwargs=good, queue="tools")
+        stranger.send_task("turn.nothing", args=[turn_id], queue="turns.interactive")
+    (turn,) = ended(outsider, [turn_id])
+    assert contents(turn) == ['{"n":1}', '{"n":2}']
+    assert {line["call"] for line in outsider.entries(turn_id)} == {"0.0", "0.1", "1.0"}
+    stranger_free = outsider.run([call("look", n=n) for n in range(8)], "done")
+    assert doubts([stranger_free]) == []
+
+
+def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:
+    """Wake-ups and calls of a turn that is over are dropped."""
+    turn = outsider.run([call("look", n=1)], [call("put", n=2)], "done")
+    events = outsider.events(turn["id"])
+    with Celery("stranger", broker=outsider.stack.redis_url, set_as_current=False) as stranger:
+        stranger.conf.update(broker_transport_options=dict(BROKER_TRANSPORT_OPTIONS), task_ignore_result=True)
+        for call_id, read in (("0.0", True), ("1.0", False)):
+            for attempt in (1, 2):
+                kwargs = {"call_id": call_id, "attempt": attempt, "read": read, "tenant": "default", "v": 1}
+                tool = "tool.look" if read else "tool.put"
+                stranger.send_task(tool, kwargs={**kwargs, "turn_id": turn["id"]}, queue="tools")
+        stranger.send_task("turn.advance", args=[turn["id"]], queue="turns.interactive")
+    outsider.run([call("look", n=n) for n in range(8)], "done")
+    assert outsider.turn(turn["id"]) == {**turn}
+    assert outsider.events(turn["id"]) == events
+    assert len(outsider.entries(turn["id"])) == 2

@@ -1,0 +1,98 @@
+"""Workers beside those of a stack, and the processes of a stack."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE
+from tests.e2e.outsider import Outsider
+from tests.stacks import HARNESS, ROOT, none_runs, role_pid
+
+APP = "tests.apps.e2e.app:registry"
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A ``harness worker`` in the foreground of somebody else's terminal."""
+
+    process: subprocess.Popen[bytes]
+    ready: Path
+    log: Path
+
+    def await_ready(self) -> None:
+        """Wait until it consumes."""
+
+        def is_ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return self.ready.exists()
+
+        wait_until(is_ready, "the worker to be ready", START_TIMEOUT_S)
+
+    def stop(self) -> int:
+        """Ask it to stop, and wait for its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(40)
+
+
+@contextmanager
+def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator[Worker]:
+    """One more worker on the stack's servers; ended at the end."""
+    stack, place = outsider.stack, outsider.directory / name
+    log, ready = place.with_suffix(".log"), place.with_suffix(".ready")
+    urls = {"HARNESS_REDIS_URL": stack.redis_url, "HARNESS_DATABASE_URL": stack.database_url}
+    artifacts = {"HARNESS_ARTIFACT_URL": (stack.home / "artifacts").as_uri()}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [*HARNESS, "worker", "--role", role, "--app", APP, "--ready-file", str(ready), *options],
+            env={**os.environ, **urls, **artifacts, DIRECTORY_VARIABLE: str(outsider.directory)},
+            cwd=ROOT,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    try:
+        yield Worker(process=process, ready=ready, log=log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kill(outsider: Outsider, role: str) -> int:
+    """Kill the stack's process of that role; returns the pid of what is dead now."""
+    pid = role_pid(outsider.stack.home, role)
+    victim = psutil.Process(pid)
+    victim.kill()
+    wait_until(lambda: none_runs([victim]), f"{role} to be dead", 10)
+    return pid
+
+
+def stop(outsider: Outsider, role: str) -> int:
+    """Ask the stack's process of that role to stop; returns its pid."""
+    pid = role_pid(outsider.stack.home, role)
+    os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+def await_back(outsider: Outsider, role: str, pid: int) -> None:
+    """Wait until another process than ``pid`` has that role and consumes."""
+    home = outsider.stack.home
+    wait_until(lambda: role_pid(home, role) not in (0, pid), f"{role} to be started again", START_TIMEOUT_S)
+    wait_until((home / "run" / f"{role}.ready").exists, f"{role} to consume again", START_TIMEOUT_S)
+
+
+def tool_children(outsider: Outsider) -> list[psutil.Process]:
+    """The pool processes of the stack's tool worker, while it has any."""
+    try:
+        return psutil.Process(role_pid(outsider.stack.home, "tools")).children()
+    except (psutil.NoSuchProcess, ValueError):
+        return []
