@@ -31,6 +31,8 @@ from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.wire import Priority, TurnStatus
 
 TENANT = "default"
+NO_LEASE_S = 86_400.0
+"""A thread does not die without a word: nothing is taken for lost here, however long the interpreter is held."""
 
 
 class AgentHarness:
@@ -51,7 +53,8 @@ class AgentHarness:
         home = Path(tempfile.mkdtemp(prefix="harness-"))
         given = settings or load_settings()
         url = given.database_url or f"sqlite:///{home / 'harness.db'}"
-        self._settings = given.model_copy(update={"database_url": url, "home": home})
+        alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
+        self._settings = given.model_copy(update=alone)
         self._registry = registry
         upgrade(url)
         self._engine = make_engine(url)

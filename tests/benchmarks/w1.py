@@ -1,63 +1,140 @@
-"""Latency of one turn at a time: ``make bench``.
+"""W1 on the harness beside the bare Celery canvas, in one run: ``make bench``.
 
-Measures the workload W1 (``tests/apps/w1.py``) from ``POST`` to the finished turn over HTTP, on a stack of its own with
-SQLite and Valkey on this machine, after some turns to warm up. The critical path of its tools is 30 ms; the rest is the
-harness, HTTP included. Throughput and comparisons with other systems are not measured here.
+Both systems have eight coordinator threads and eight tool processes, and both are up at the same time; turns alternate
+between them, so that what else the machine does hits both. A turn counts from the moment its client starts it to the
+moment its client knows that it ended: for the harness with its row inserted and every event in SQL, for the canvas with
+nothing kept at all. Printed, and written to ``build/bench.json``: medians, ratios, and what a turn costs in Redis
+commands and SQL transactions.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from harness_worker.entrypoints.client import GatewayClient
-from harness_worker.entrypoints.stack import open_stack
+from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.testing.services import given_or_own_postgres
+from tests.benchmarks.systems import System, bare_canvas, harness
 
-APP: Final = "tests.apps.w1:registry"
-WARM_UP: Final = 5
-TURNS: Final = 30
-CRITICAL_PATH_MS: Final = 30.0
-
-
-def turn_ms(client: GatewayClient) -> float:
-    """Run one turn and return how long it took, in milliseconds."""
-    started_s = time.perf_counter()
-    turn = client.create_turn({"agent": "w1", "input": "measure"}, wait_s=30)
-    elapsed_s = time.perf_counter() - started_s
-    if turn["status"] != "completed" or len(turn["calls"]) != 6:
-        sys.exit(f"the turn did not complete: {turn}")
-    return elapsed_s * 1000
+WARM_UP: Final = 10
+ROUNDS: Final = 12
+ALONE: Final = 5
+LOADED: Final = 60
+IN_FLIGHT: Final = 16
+RESULT: Final = Path("build/bench.json")
 
 
-def report(samples_ms: Sequence[float]) -> str:
-    """The figures of sorted samples as lines."""
-    cut = statistics.quantiles(samples_ms, n=20)
-    load = os.getloadavg()[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One comparison. Latencies in milliseconds, throughput in turns a second, ratios harness to bare canvas."""
+
+    latency_ms: float
+    bare_latency_ms: float
+    latency_ratio: float
+    throughput: float
+    bare_throughput: float
+    throughput_ratio: float
+    redis_commands_a_turn: float
+    bare_redis_commands_a_turn: float
+
+
+def alone_ms(system: System, turns: int) -> list[float]:
+    """How long each of some turns takes, one after the other."""
+    return [_timed(lambda: system.start()()) * 1000 for _ in range(turns)]
+
+
+def loaded_s(system: System, turns: int) -> float:
+    """How long some turns take together, with several in flight."""
+
+    def work() -> None:
+        waiting: list[Callable[[], None]] = []
+        for _ in range(turns):
+            if len(waiting) >= IN_FLIGHT:
+                waiting.pop(0)()
+            waiting.append(system.start())
+        for wait in waiting:
+            wait()
+
+    return _timed(work)
+
+
+def compare(ours: System, bare: System) -> Measured:
+    """Both systems, in alternating rounds."""
+    systems = (ours, bare)
+    for system in systems:
+        alone_ms(system, WARM_UP)
+    counted = [system.commands() for system in systems]
+    alone: list[list[float]] = [[], []]
+    for _ in range(ROUNDS):
+        for index, system in enumerate(systems):
+            alone[index] += alone_ms(system, ALONE)
+    turns = ROUNDS * ALONE
+    used = [(system.commands() - before - 1) / turns for system, before in zip(systems, counted, strict=True)]
+    rates: list[list[float]] = [[], []]
+    for _ in range(ROUNDS // 3):
+        for index, system in enumerate(systems):
+            rates[index].append(LOADED / loaded_s(system, LOADED))
+    return _measured(alone, rates, used)
+
+
+def _measured(alone: list[list[float]], rates: list[list[float]], used: list[float]) -> Measured:
+    latency, bare_latency = (statistics.median(samples) for samples in alone)
+    throughput, bare_throughput = (statistics.median(samples) for samples in rates)
+    return Measured(
+        latency_ms=round(latency, 1),
+        bare_latency_ms=round(bare_latency, 1),
+        latency_ratio=round(latency / bare_latency, 3),
+        throughput=round(throughput, 1),
+        bare_throughput=round(bare_throughput, 1),
+        throughput_ratio=round(throughput / bare_throughput, 3),
+        redis_commands_a_turn=round(used[0], 1),
+        bare_redis_commands_a_turn=round(used[1], 1),
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def report(database: str, measured: Measured) -> str:
+    """The figures of one comparison as lines."""
+    m = measured
     return (
-        f"W1, one turn at a time, {len(samples_ms)} turns, {os.cpu_count()} cores, load {load:.1f}\n"
-        f"  p50 {statistics.median(samples_ms):.0f} ms   p95 {cut[-1]:.0f} ms   "
-        f"min {min(samples_ms):.0f} ms   max {max(samples_ms):.0f} ms\n"
-        f"  of which tools, on the critical path: {CRITICAL_PATH_MS:.0f} ms"
+        f"W1 on {database}            harness   bare canvas   ratio\n"
+        f"  one turn, median ms   {m.latency_ms:9.1f} {m.bare_latency_ms:13.1f} {m.latency_ratio:7.2f}\n"
+        f"  turns a second        {m.throughput:9.1f} {m.bare_throughput:13.1f} {m.throughput_ratio:7.2f}\n"
+        f"  Redis commands a turn {m.redis_commands_a_turn:9.1f} {m.bare_redis_commands_a_turn:13.1f}\n"
     )
 
 
 def main() -> None:
-    """Start a stack, measure, print."""
-    sys.stdout.write("Starting a stack …\n")
-    with (
-        tempfile.TemporaryDirectory() as home,
-        open_stack(home=Path(home), app=APP, tools=8) as stack,
-        GatewayClient(stack.gateway_url) as client,
-    ):
-        sys.stdout.write(f"Measuring {WARM_UP} + {TURNS} turns …\n")
-        samples_ms = [turn_ms(client) for _ in range(WARM_UP + TURNS)][WARM_UP:]
-    sys.stdout.write(report(samples_ms) + "\n")
+    """Measure on both databases, print, write the result."""
+    chosen = sys.argv[1:] or ["postgres", "sqlite"]
+    results: dict[str, object] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    with given_or_own_postgres() as server, bare_canvas() as bare, tempfile.TemporaryDirectory() as directory:
+        for database in chosen:
+            home = Path(directory) / database
+            home.mkdir()
+            url = server.create_database() if database == "postgres" else f"sqlite:///{home / 'harness.db'}"
+            upgrade(url)
+            sys.stdout.write(f"Measuring on {database}, about a minute …\n")
+            with harness(url, home) as ours:
+                measured = compare(ours, bare)
+            results[database] = asdict(measured)
+            sys.stdout.write(report(database, measured))
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(results, indent=2) + "\n")
+    sys.stdout.write(f"written to {RESULT}\n")
 
 
 if __name__ == "__main__":

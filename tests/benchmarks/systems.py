@@ -1,0 +1,142 @@
+"""The two systems that are measured side by side, each on a Valkey of its own: the harness and the bare canvas."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from redis import Redis
+
+from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.bootstrap.engine import new_id
+from harness_worker.bootstrap.fleet import Fleet, make_fleet
+from harness_worker.config import load_settings
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.records import Turn
+from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import EVENT_STREAM, Priority, TurnStatus
+from tests.benchmarks import bare
+
+THREADS: Final = 8
+PROCESSES: Final = 8
+LONGEST_S: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Something that works turns.
+
+    Args:
+        name: What the report calls it.
+        start: Starts a turn and returns a function that waits for its end.
+        redis_url: Its Redis.
+        queue_keys: Where its messages wait.
+    """
+
+    name: str
+    start: Callable[[], Callable[[], None]]
+    redis_url: str
+
+    def commands(self) -> int:
+        """How many commands its Redis has served."""
+        with Redis.from_url(self.redis_url) as client:  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
+            info = cast("dict[str, Any]", client.info("stats"))  # pyright: ignore[reportUnknownMemberType] - as above
+        return int(info["total_commands_processed"])
+
+
+@contextmanager
+def bare_canvas() -> Generator[System]:
+    """The bare canvas with its workers."""
+    with valkey_service() as url, ExitStack() as stack:
+        env = {**os.environ, "W1_BARE_REDIS_URL": url}
+        celery = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.bare", "worker", "-l", "WARNING"]
+        celery += ["--without-gossip", "--without-mingle"]
+        stack.enter_context(_process([*celery, "-P", "threads", "-c", str(THREADS), "-Q", bare.STEPS, "-n", "s@%h"], env))
+        stack.enter_context(_process([*celery, "-c", str(PROCESSES), "-Q", bare.TOOLS, "-n", "t@%h"], env))
+        app = bare.app
+        app.conf.update(broker_url=url, result_backend=url)
+        done = stack.enter_context(Redis.from_url(url))  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
+
+        def start() -> Callable[[], None]:
+            turn = str(uuid.uuid4())  # noqa: TID251 - a benchmark's own id
+            app.send_task("bare.first", args=(turn,), queue=bare.STEPS, ignore_result=True)
+            return lambda: _expect(done.blpop([f"done:{turn}"], timeout=LONGEST_S))
+
+        yield System(name="bare canvas", start=start, redis_url=url)
+
+
+@contextmanager
+def harness(database_url: str, home: Path) -> Generator[System]:
+    """The harness with its workers, its journal in ``database_url``."""
+    upgrade(database_url)
+    with valkey_service() as url, ExitStack() as stack:
+        named = {"HARNESS_REDIS_URL": url, "HARNESS_DATABASE_URL": database_url, "HARNESS_HOME": str(home)}
+        env = {**os.environ, **named, "HARNESS_APP": "tests.apps.w1:registry", "HARNESS_LOG_LEVEL": "WARNING"}
+        for role, size in (("coordinator", THREADS), ("tools", PROCESSES)):
+            ready = home / f"{role}.ready"
+            command = [sys.executable, "-m", "harness_worker.entrypoints.cli", "worker", "--role", role]
+            stack.enter_context(_process([*command, "--concurrency", str(size), "--ready-file", str(ready)], env))
+            wait_until(ready.exists, f"the {role} worker to be ready", timeout_s=60)
+        fleet = make_fleet(load_settings(redis_url=url, database_url=database_url, home=home))
+        stack.callback(fleet.close)
+        watch = stack.enter_context(Redis.from_url(url, decode_responses=True))  # pyright: ignore[reportUnknownMemberType]
+        ends = Ends(watch)
+        yield System(name="harness", start=lambda: _start(fleet, ends), redis_url=url)
+
+
+def _start(fleet: Fleet, ends: Ends) -> Callable[[], None]:
+    turn = Turn(
+        id=new_id(),
+        tenant="default",
+        session_id="w1",
+        agent="w1",
+        status=TurnStatus.QUEUED,
+        input="measure",
+        priority=Priority.INTERACTIVE,
+        budget=BudgetLimits(),
+    )
+    fleet.store.insert_turn(turn)
+    fleet.dispatcher.advance(turn.id, turn.priority)
+    return lambda: ends.wait(turn.id)
+
+
+class Ends:
+    """Follows the live stream and knows which turns have ended."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._last = "0"
+        self._ended: set[str] = set()
+
+    def wait(self, turn_id: str) -> None:
+        """Read on until the turn's last event."""
+        while turn_id not in self._ended:
+            reply = cast("Any", self._client.xread({EVENT_STREAM: self._last}, block=LONGEST_S * 1000))
+            _expect(reply)
+            for self._last, fields in reply[0][1]:
+                if fields["type"] == "turn.completed":
+                    self._ended.add(fields["turn"])
+        self._ended.discard(turn_id)
+
+
+def _expect(reply: object) -> None:
+    if not reply:
+        sys.exit(f"a turn did not end within {LONGEST_S} s")
+
+
+@contextmanager
+def _process(command: list[str], env: dict[str, str]) -> Generator[None]:
+    process = subprocess.Popen(command, env=env)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
