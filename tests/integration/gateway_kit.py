@@ -107,7 +107,6 @@ class Worker:
             "timeout_s": 10.0,
             "queue": "tools",
             "idempotency_key": f"{turn_id}:{step}.{position}",
-            "was_coerced": False,
             "status": "planned",
             "attempt": 1,
             "collected": False,

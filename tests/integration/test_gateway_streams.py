@@ -35,8 +35,11 @@ class Listener:
     def _read(self) -> None:
         with httpx.stream("GET", self._url, headers=self._headers, timeout=20) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
+            # Heartbeats come for ever: a test that fails must not leave this thread behind.
+            until = time.monotonic() + 20
             for line in response.iter_lines():
                 self.lines.append(line)
+                assert time.monotonic() < until, "the stream did not end"
 
     def until(self, text: str) -> None:
         """Wait for a line that holds ``text``."""
