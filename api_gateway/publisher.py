@@ -1,4 +1,4 @@
-"""Wake-ups: Celery messages that ask a coordinator to look at a turn. They may be lost; the row is the truth."""
+"""Messages to the workers: look at a turn, stop what you do for one. They may be lost; the row is the truth."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar, cast
 
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs]
 
-from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, turn_queue
+from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, turn_queue
 
 THREADS: Final = 4
 SOCKET_TIMEOUT_S: Final = 1.0
+ONE_MORE_TRY: Final = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -41,6 +42,13 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
 
+    async def stop(self, turn_id: str) -> None:
+        """Tell every worker to stop what it does for the turn; a broker that does not answer is logged, no more."""
+        try:
+            await self._in_thread(lambda: self._broadcast(turn_id))
+        except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
+            _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, _said(error))
+
     async def check(self) -> None:
         """Raise if the broker does not answer."""
         await self._in_thread(self._connect)
@@ -64,6 +72,21 @@ class Publisher:
             kwargsrepr=f"(tenant={self._tenant})",
         )
 
+    def _broadcast(self, turn_id: str) -> None:
+        """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
+        exchange = self._celery.control.mailbox.exchange
+        command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
+        with self._celery.amqp.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
+            producer.publish(
+                {**command, "destination": None, "pattern": None, "matcher": None},
+                exchange=exchange.name,
+                declare=[exchange],
+                headers={"clock": self._celery.clock.forward(), "expires": 0},
+                serializer="json",
+                retry=True,
+                retry_policy=ONE_MORE_TRY,
+            )
+
     def _connect(self) -> None:
         with self._celery.connection_for_write() as connection:
             connection.default_channel.client.ping() if _is_redis(connection) else connection.ensure_connection()
@@ -77,7 +100,7 @@ def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types
         task_ignore_result=True,
         broker_pool_limit=THREADS,
         broker_connection_timeout=SOCKET_TIMEOUT_S,
-        task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0},
+        task_publish_retry_policy=ONE_MORE_TRY,
         broker_transport_options={**BROKER_TRANSPORT_OPTIONS, **_impatient()},
     )
     return client

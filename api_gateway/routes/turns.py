@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -70,12 +71,12 @@ async def read_turn(
 async def cancel_turn(
     turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Turn:
-    """Ask a turn to stop."""
+    """Ask a turn to stop. The answer may still say that it runs; what it does ends within a second."""
     priority = await services.store.request_cancel(turn_id)
     if priority is None:
         response.status_code = 200
     else:
-        await services.publisher.advance(turn_id, priority)
+        await asyncio.gather(services.publisher.advance(turn_id, priority), services.publisher.stop(turn_id))
     return await _existing(turn_id, services)
 
 

@@ -1,0 +1,113 @@
+"""What a cancel makes the gateway send: a wake-up, and the command that stops workers at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, cast
+
+import redis
+from celery import Celery
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, STOP_COMMAND
+from tests.integration.gateway_kit import Gateway, gateway_on
+
+CANCELS = 6
+"""More than the gateway has threads to publish with."""
+
+
+def _cancel(gateway: Gateway, turn_id: str) -> None:
+    answer = gateway.http.post(f"/v1/turns/{turn_id}/cancel")
+    assert answer.status_code == 202, answer.text
+
+
+def test_cancel_tells_every_worker_to_stop(sqlite_url: str) -> None:
+    """Workers hear Celery's own remote-control command with the turn's id, once a cancel."""
+    with (
+        valkey_service() as url,
+        mailbox(url, "one") as first,
+        mailbox(url, "two") as second,
+        gateway_on(sqlite_url, url, url) as gateway,
+    ):
+        turn_id = gateway.posted()["id"]
+        _cancel(gateway, turn_id)
+        for heard in (first, second):
+            assert wait_until(lambda heard=heard: heard, "a worker to be told") == [turn_id]
+        assert len(gateway.worker.wake_ups(turn_id)) == 2
+
+
+def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
+    """While the broker is away cancels are answered, nothing waits for ever, and later it sends again by itself."""
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    with gateway_on(sqlite_url, url, url) as gateway:
+        with valkey_service(port):
+            turns = [gateway.posted()["id"] for _ in range(CANCELS)]
+            _cancel(gateway, gateway.posted()["id"])  # its connections are open now
+            _shut_down(port)
+            for turn_id in turns:
+                began = monotonic()
+                _cancel(gateway, turn_id)
+                assert monotonic() - began < gateway.settings.publish_timeout_s
+        with valkey_service(port):
+            with mailbox(url, "one") as heard:
+                wait_until(lambda: _told(gateway, heard), "a worker to be told again")
+            lost = gateway.posted()["id"]
+            _shut_down(port)
+            _cancel(gateway, lost)
+    wait_until(lambda: not _publishing(), "the gateway's threads to give up, broker or not")
+
+
+def _told(gateway: Gateway, heard: list[str]) -> bool:
+    turn_id = gateway.posted()["id"]
+    _cancel(gateway, turn_id)
+    return turn_id in heard
+
+
+def _publishing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("publish")]
+
+
+def _shut_down(port: int) -> None:
+    client: Any = redis.Redis(port=port)
+    client.shutdown(nosave=True)
+    client.close()
+
+
+@contextmanager
+def mailbox(url: str, name: str) -> Generator[list[str]]:
+    """A worker's ear, made of Celery's own mailbox; yields the turns it was told to stop, as they come."""
+    app: Any = cast("Any", Celery)("worker", broker=url, set_as_current=False)
+    app.conf.broker_transport_options = dict(BROKER_TRANSPORT_OPTIONS)
+    heard: list[str] = []
+    over = threading.Event()
+
+    def stop(_state: object, turn_id: str) -> None:
+        heard.append(turn_id)
+
+    with app.connection_for_read() as connection:
+        node = app.control.mailbox.Node(name, handlers={STOP_COMMAND: stop}, state=None)
+        node.channel = connection.channel()
+        consumer = node.listen(callback=node.handle_message)
+        thread = threading.Thread(target=_drain, args=(connection, over), daemon=True)
+        thread.start()
+        try:
+            yield heard
+        finally:
+            over.set()
+            thread.join()
+            consumer.cancel()
+    app.close()
+
+
+def _drain(connection: Any, over: threading.Event) -> None:  # noqa: ANN401 - kombu has no types
+    while not over.is_set():
+        try:
+            connection.drain_events(timeout=0.1)
+        except TimeoutError:
+            continue
