@@ -20,6 +20,11 @@ FALLBACK_TEXTS: Mapping[StopReason, str] = {
     StopReason.DEADLINE: "I stopped before I could finish: the time for this request is over.",
     StopReason.BUDGET: "I stopped before I could finish: the budget for this request is used up.",
 }
+_WHY: Mapping[StopCause, str] = {
+    StopCause.CANCELLED: "the turn was cancelled",
+    StopCause.DEADLINE: "the turn's time ended",
+    StopCause.FAILED: "the turn failed",
+}
 
 
 def end_turn(
@@ -93,21 +98,17 @@ def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) ->
     if call.is_read:
         return _stopped_read(call, cause, report, now=now)
     if call.status is CallStatus.RUNNING or call.attempt > 1:
-        return end_call(call, unknown(call, _why(cause)), now=now)
-    return end_call(call, not_run(call, _why(cause)), now=now)
+        return end_call(call, unknown(call, _WHY[cause]), now=now)
+    return end_call(call, not_run(call, _WHY[cause]), now=now)
 
 
 def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
     if report.outcome is not None:
         return taken(call, report, now=now)
     if call.status is CallStatus.PLANNED or not (report.has_started or call.attempt > 1):
-        return end_call(call, not_run(call, _why(cause)), now=now)
-    cut: ToolOutcome = cancelled_read(call) if cause is StopCause.CANCELLED else timed_out(call)
+        return end_call(call, not_run(call, _WHY[cause]), now=now)
+    cut: ToolOutcome = timed_out(call) if cause is StopCause.DEADLINE else cancelled_read(call)
     return end_call(replace(call, worker=report.worker, started_at=report.started_at), cut, now=now)
-
-
-def _why(cause: StopCause) -> str:
-    return "the turn was cancelled" if cause is StopCause.CANCELLED else "the turn's time ended"
 
 
 def _result_block(call: Call) -> dict[str, Any]:

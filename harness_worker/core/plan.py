@@ -9,7 +9,7 @@ from typing import Any
 from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
-from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, terminal_event
+from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls, terminal_event
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie, close_step, go_on, stop_turn
@@ -62,18 +62,19 @@ def give_up(
 ) -> Decision[Next]:
     """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept.
 
-    ``message`` is the error's, or for a cancel the text that the model had said by then.
+    ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
     """
     if not holds(visit, snapshot):
         return Decision(result=Zombie())
     cause = stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
-        said = message if cause is StopCause.CANCELLED else ""
+        said = message if reason is StopReason.CANCELLED else ""
         text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
         return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, {})
     error = {"code": reason.value, "message": message}
     ended = end_turn(snapshot.turn, TurnStatus.FAILED, reason, now=snapshot.now, error=error)
-    return close_step(snapshot, ended, snapshot.calls, result=Finished(), last=(terminal_event(ended),))
+    cut = stop_calls(snapshot.calls, StopCause.FAILED, {}, now=snapshot.now)
+    return close_step(snapshot, ended, cut, result=Finished(), last=(terminal_event(ended),))
 
 
 def within_budget(calls: Sequence[Call], turn: Turn) -> tuple[Call, ...]:

@@ -19,6 +19,7 @@ class StopCause(StrEnum):
 
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
 
 def _advance(coordinator: Coordinator, turn_id: str) -> None:
     try:
-        coordinator.advance(turn_id)
+        coordinator.advance(turn_id, was_told=True)
     except HarnessError as error:
         log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 

@@ -54,13 +54,21 @@ class Coordinator:
     new_owner: Callable[[], str]
     timing: Timing
 
-    def advance(self, turn_id: str) -> None:
+    def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
 
-        Never raises: what goes wrong inside leaves the turn to the next look, or ends it as failed.
+        Never raises, unless the turn cannot be claimed: what goes wrong later leaves it to the next look, or ends it
+        as failed.
+
+        Args:
+            turn_id: Which turn.
+            was_told: This look obeys a stop command, which must not beget others for as long as the holder is silent.
+
+        Raises:
+            TransientError: The store did not answer; nobody has looked.
         """
         visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
-        if isinstance(visit, Held) and visit.stop:
+        if isinstance(visit, Held) and visit.stop and not was_told:
             self.dispatcher.stop(turn_id)
         if not isinstance(visit, Visit):
             return
@@ -69,13 +77,21 @@ class Coordinator:
 
     def _visit(self, visit: Visit, stop: StopSignal) -> None:
         try:
-            self._follow(visit, self._next(visit, stop))
+            self._follow(visit, self._next_or_failed(visit, stop))
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
+        except Exception:  # the task boundary: what could not be sent is sent by the next look
+            log.exception("visit of turn %s did not follow its own decision", visit.turn.id)
+
+    def _next_or_failed(self, visit: Visit, stop: StopSignal) -> Next:
+        try:
+            return self._next(visit, stop)
+        except TransientError:
+            raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
             log.exception("visit of turn %s failed", visit.turn.id)
-            self._decide(visit, partial(give_up, visit=visit, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE))
+            return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE)
 
     def _next(self, visit: Visit, stop: StopSignal) -> Next:
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
