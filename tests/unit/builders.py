@@ -1,0 +1,145 @@
+"""Short ways to say turns, calls, visits and snapshots; every field that a test does not name is ordinary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.effects import Effect
+from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.plan import Said
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.timing import Timing
+from harness_worker.core.visits import Visit
+from harness_worker.wire import TurnStatus
+
+NOW = 1_000.0
+DEADLINE = 1_060.0
+TIMING = Timing()
+OWNER = "visit-1"
+RUNNER = "host/1"
+
+
+def a_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """A turn that waits in the queue, with a minute to go."""
+    turn = Turn(
+        id="turn",
+        tenant="tenant",
+        session_id="session",
+        agent="agent",
+        status=TurnStatus.QUEUED,
+        input="hello",
+        priority="interactive",
+        budget=BudgetLimits(),
+        deadline_at=DEADLINE,
+        created_at=NOW,
+        wake_at=NOW,
+        last_seq=1,
+        message_count=1,
+    )
+    return replace(turn, **changes)
+
+
+def a_held_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """A turn that :data:`OWNER` drives under fence 1."""
+    held = a_turn(
+        status=TurnStatus.RUNNING,
+        owner=OWNER,
+        fence=1,
+        lease_until=NOW + TIMING.lease_ttl_s,
+        visit_deadline=NOW + TIMING.visit_s,
+        started_at=NOW,
+    )
+    return replace(held, **changes)
+
+
+def a_call(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A planned read of step 0; its tool is named after its position."""
+    step = changes.get("step", 0)
+    call = Call(
+        turn_id="turn",
+        step=step,
+        position=position,
+        tool_use_id=f"use-{position}",
+        tool=f"tool{position}",
+        effect=Effect.READ_ONLY,
+        arguments={},
+        wave=0,
+        retry_safe=True,
+        timeout_s=10.0,
+        queue="tools",
+        idempotency_key=f"turn:{step}.{position}",
+    )
+    return replace(call, **changes)
+
+
+def a_write(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A planned write of step 0, alone in its wave, not to be repeated after a crash."""
+    return a_call(position, **{"effect": Effect.LOCAL_WRITE, "retry_safe": False, "wave": position, **changes})
+
+
+def pending(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """The call, sent."""
+    return replace(call, **{"status": CallStatus.PENDING, "deadline_at": DEADLINE, **changes})
+
+
+def running(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """The call, running in :data:`RUNNER` under a live lease."""
+    started = {
+        "status": CallStatus.RUNNING,
+        "deadline_at": NOW + call.timeout_s,
+        "lease_until": NOW + TIMING.lease_ttl_s,
+        "runner": RUNNER,
+        "worker": RUNNER,
+        "started_at": NOW,
+    }
+    return replace(call, **{**started, **changes})
+
+
+def ended(call: Call, outcome: ToolOutcome | None = None, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """The call, ended well unless ``outcome`` says otherwise."""
+    done = {"status": CallStatus.ENDED, "outcome": outcome or ok(call), "started_at": NOW, "finished_at": NOW}
+    return replace(call, **{**done, **changes})
+
+
+def ok(call: Call, output: str = "done") -> ToolExecutionResult:
+    """The call returned."""
+    return ToolExecutionResult(call_id=call.call_id, tool_name=call.tool, output=output, elapsed_ms=1.0)
+
+
+def failed(call: Call, error: str = "boom") -> ToolFailure:
+    """The call raised."""
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error)
+
+
+def snapshot(turn: Turn, *calls: Call, now: float = NOW) -> Snapshot:
+    """The turn and its calls under the lock, now."""
+    return Snapshot(now=now, turn=turn, calls=calls)
+
+
+def a_visit(turn: Turn, *calls: Call, now: float = NOW) -> Visit:
+    """The hold of :data:`OWNER` on a turn that it claimed as it is."""
+    return Visit(turn=turn, calls=calls, owner=OWNER, fence=turn.fence, seen=turn.wakes, now=now)
+
+
+def said(*calls: Call, text: str = "", stop_reason: str = "tool_use", usage: Usage | None = None) -> Said:
+    """A model's reply that asks for ``calls``."""
+    blocks = [{"type": "text", "text": text}] if text else []
+    uses = [{"type": "tool_use", "id": c.tool_use_id, "name": c.tool, "input": dict(c.arguments)} for c in calls]
+    return Said(
+        content=(*blocks, *uses), text=text, stop_reason=stop_reason, usage=usage or Usage(output_tokens=1), calls=calls
+    )
+
+
+def call_of(decision: Decision[Any], position: int, calls: Sequence[Call] = ()) -> Call:
+    """The call of that position as the decision leaves it."""
+    found = {call.position: call for call in (*calls, *decision.calls)}
+    return found[position]
+
+
+def event_types(decision: Decision[Any]) -> list[str]:
+    """The types of the decision's events, in order."""
+    return [event.type for event in decision.events]

@@ -1,0 +1,156 @@
+"""A ``TurnStore`` in memory: what a decision writes is what the SQL store would write, without SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.tools import AgentSpec
+from harness_worker.ports import Event, RunningCall
+
+T = TypeVar("T")
+
+
+class MemoryTurnStore:
+    """Implements ``ports.TurnStore``.
+
+    Args:
+        clock: The database's clock, seconds since the epoch.
+
+    Attributes:
+        turns: Every turn, by id.
+        events: Every committed event, oldest first.
+        artifacts: Every artifact's metadata, by id.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._calls: dict[str, dict[tuple[int, int], Call]] = {}
+        self._messages: dict[str, list[Message]] = {}
+        self.turns: dict[str, Turn] = {}
+        self.events: list[Event] = []
+        self.artifacts: dict[str, Artifact] = {}
+
+    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
+        """See ``ports.TurnStore.transact``."""
+        turn = self.turns.get(turn_id)
+        if turn is None:
+            return None
+        snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn))
+        decision = decide(snapshot)
+        self.commit(snapshot, decision)
+        return decision.result
+
+    def commit(self, before: Snapshot, decision: Decision[T]) -> None:
+        """Write the decision: only its turn, calls, messages, events and artifacts; rows it leaves out stay."""
+        turn_id = before.turn.id
+        for call in decision.calls:
+            self._calls[turn_id][call.step, call.position] = call
+        self._append(turn_id, decision.messages)
+        turn = decision.turn or before.turn
+        counts = {"last_seq": before.turn.last_seq, "message_count": before.turn.message_count}
+        if decision.events:
+            counts["last_seq"] += len(decision.events)
+            self._add_events(turn_id, decision.events, first=before.turn.last_seq + 1)
+        if decision.messages:
+            counts["message_count"] += len(decision.messages)
+        self.turns[turn_id] = replace(turn, **counts)
+        for artifact in decision.artifacts:
+            self.artifacts.setdefault(artifact.id, artifact)
+
+    def insert_turn(self, turn: Turn) -> None:
+        """See ``ports.TurnStore.insert_turn``."""
+        if turn.id in self.turns:
+            return
+        now = self._clock()
+        deadline_at = now + turn.budget.timeout_s
+        queued = replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
+        self.turns[turn.id] = queued
+        self._calls[turn.id] = {}
+        self._messages[turn.id] = [Message(role="user", content=turn.input, position=0)]
+        data = {"agent": turn.agent, "session_id": turn.session_id}
+        self._add_events(turn.id, [EventDraft(type="turn.queued", data=data)], first=1)
+
+    def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
+        """See ``ports.TurnStore.load``."""
+        turn = self.turns.get(turn_id)
+        return None if turn is None else (turn, self._ordered(turn_id))
+
+    def history(self, turn_id: str) -> tuple[Message, ...]:
+        """See ``ports.TurnStore.history``."""
+        return tuple(self._messages.get(turn_id, ()))
+
+    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+        """See ``ports.TurnStore.beat_turn``."""
+        turn = self.turns.get(turn_id)
+        if turn is None or (turn.owner, turn.fence) != (owner, fence) or turn.visit_deadline is None:
+            return
+        self.turns[turn_id] = replace(turn, lease_until=min(self._clock() + ttl_s, turn.visit_deadline))
+
+    def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
+        """See ``ports.TurnStore.beat_calls``: by runner, not by attempt, like the SQL store."""
+        for run in runs:
+            call = self._running(run)
+            if call is not None:
+                self._put(replace(call, lease_until=self._clock() + ttl_s))
+
+    def lose_call(self, run: RunningCall) -> None:
+        """See ``ports.TurnStore.lose_call``."""
+        call = self._running(run)
+        if call is not None and call.attempt >= run.attempt:
+            self._put(replace(call, lease_until=self._clock()))
+
+    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
+        """See ``ports.TurnStore.overdue``."""
+        now = self._clock()
+        due = sorted((t for t in self.turns.values() if _is_due(t, now)), key=lambda t: (t.wake_at or 0.0, t.id))[
+            :limit
+        ]
+        for turn in due:
+            self.turns[turn.id] = replace(turn, wake_at=now + backoff_s)
+        return [(turn.id, turn.priority) for turn in due]
+
+    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """See ``ports.TurnStore.publish_catalogue``; nobody reads it here."""
+
+    def cancel(self, turn_id: str) -> bool:
+        """What the gateway writes when a client cancels; whether the turn was still going."""
+        turn = self.turns[turn_id]
+        if turn.status.is_final:
+            return False
+        self.turns[turn_id] = replace(turn, cancel_requested=True, wakes=turn.wakes + 1, wake_at=self._clock())
+        return True
+
+    def _snapshot_calls(self, turn: Turn) -> tuple[Call, ...]:
+        latest = turn.step - 1
+        return tuple(c for c in self._ordered(turn.id) if not c.collected or c.step == latest)
+
+    def _ordered(self, turn_id: str) -> tuple[Call, ...]:
+        return tuple(call for _, call in sorted(self._calls[turn_id].items()))
+
+    def _running(self, run: RunningCall) -> Call | None:
+        step, position = map(int, run.call_id.split("."))
+        call = self._calls.get(run.turn_id, {}).get((step, position))
+        mine = call is not None and call.status is CallStatus.RUNNING and call.runner == run.runner
+        return call if mine else None
+
+    def _put(self, call: Call) -> None:
+        self._calls[call.turn_id][call.step, call.position] = call
+
+    def _append(self, turn_id: str, messages: Iterable[Message]) -> None:
+        kept = self._messages[turn_id]
+        for message in messages:
+            kept.append(replace(message, position=len(kept)))
+
+    def _add_events(self, turn_id: str, drafts: Iterable[EventDraft], *, first: int) -> None:
+        now = self._clock()
+        for seq, draft in enumerate(drafts, first):
+            self.events.append(Event(turn_id=turn_id, seq=seq, type=draft.type, at=now, data=draft.data))
+
+
+def _is_due(turn: Turn, now: float) -> bool:
+    unheld = turn.owner is None or turn.lease_until is None or turn.lease_until < now
+    return turn.wake_at is not None and turn.wake_at <= now and unheld and not turn.status.is_final

@@ -1,0 +1,179 @@
+"""What must hold while a turn runs, whatever goes wrong; each breach is recorded with what broke it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.doubt import is_doubt
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.run_context import RunContext
+from harness_worker.turn.call_runner import STALE_START_S
+from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.simulation.kernel import Kernel, Process
+
+CLOSE_S = 1.0
+"""In a run without faults nobody sleeps longer on something that is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """One execution of a tool's body."""
+
+    call_id: str
+    attempt: int
+    process: Process
+
+
+@dataclass(slots=True, kw_only=True)
+class Laws:
+    """Watches commits, admissions and bodies.
+
+    Attributes:
+        broken: Breaches so far, as ``law: what``.
+        met: How often each remarkable situation arose.
+        entered_bodies: How often each (call, attempt) was entered.
+        effects: When each call had its effect.
+    """
+
+    kernel: Kernel
+    store: MemoryTurnStore
+    turn_id: str
+    is_faultless: bool
+    broken: list[str] = field(default_factory=list[str])
+    met: Counter[str] = field(default_factory=Counter[str])
+    entered_bodies: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    effects: dict[str, list[float]] = field(default_factory=lambda: defaultdict[str, list[float]](list))
+    active: list[Body] = field(default_factory=list[Body])
+    asked: dict[str, tuple[float, bool]] = field(default_factory=dict[str, tuple[float, bool]])
+    done_reads: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    due_since: float | None = None
+    claims: list[float] = field(default_factory=list[float])
+
+    # --- commits
+
+    def committed(self, before: Snapshot, decision: Decision[Any], after: Turn) -> None:
+        """A decision was written."""
+        if before.turn.status.is_final:
+            wrote = decision.turn or decision.calls or decision.messages or decision.events or decision.artifacts
+            self._must(not wrote, "changed after the end", decision)
+        if after.status.is_final:
+            self._must(after.wake_at is None and after.owner is None, "still driven after the end", after)
+        else:
+            self._must(after.wake_at is not None, "nobody would look again", after)
+        known = {call.call_id: call for call in before.calls}
+        for call in decision.calls:
+            self._check_change(known.get(call.call_id, call), call)
+        if after.fence > before.turn.fence:
+            self._claimed(after)
+        self._note_due(after)
+
+    def _check_change(self, old: Call, new: Call) -> None:
+        same = old.idempotency_key == new.idempotency_key and old.arguments == new.arguments
+        self._must(same and new.attempt >= old.attempt, "a call changed what it is", new)
+        if old.status is CallStatus.ENDED:
+            self._must(old.outcome == new.outcome and new.status is old.status, "an outcome changed", new)
+        if new.attempt > old.attempt:
+            self.met["run again"] += 1
+            self._must(new.is_read or new.retry_safe, "an unsafe write is to run again", new)
+
+    def _claimed(self, turn: Turn) -> None:
+        self.claims.append(self.kernel.now)
+        if self.is_faultless and self.due_since is not None:
+            late_s = self.kernel.now - self.due_since
+            self._must(late_s <= CLOSE_S, "slept on what was to be done", f"{late_s:.2f} s, fence {turn.fence}")
+        self.due_since = None
+
+    def _note_due(self, turn: Turn) -> None:
+        """Remember since when a turn that nobody drives has something to do."""
+        _, calls = self.store.load(self.turn_id) or (turn, ())
+        ready = turn.cancel_requested or all((c.call_id, c.attempt) in self.done_reads for c in calls if c.is_open)
+        if turn.owner is not None or turn.status.is_final or not ready:
+            self.due_since = None
+        elif self.due_since is None:
+            self.due_since = self.kernel.now
+
+    def cancelled(self) -> None:
+        """A client has cancelled the turn."""
+        self._note_due(self.store.turns[self.turn_id])
+
+    def completed(self, call_id: str, attempt: int) -> None:
+        """The gate has accepted a read's outcome."""
+        self.done_reads.add((call_id, attempt))
+        self._note_due(self.store.turns[self.turn_id])
+
+    # --- admissions
+
+    def admitted(self) -> None:
+        """The gate let a read start, or the journal a write, for the process that runs now."""
+        self.asked[self.kernel.me().name] = (self.kernel.now, self.store.turns[self.turn_id].status.is_final)
+
+    # --- bodies
+
+    def entered(self, context: RunContext, tool: str) -> str:
+        """See ``script.Watcher``."""
+        process, call = self.kernel.me(), self._call(context.call_id)
+        at, was_over = self.asked.get(process.name, (-1.0, True))
+        self._must(not was_over, "let in after the end", call.call_id)
+        self._must(self.kernel.now - at <= STALE_START_S + 1e-6, "started long after it was let in", call.call_id)
+        if self.store.turns[self.turn_id].status.is_final:
+            self.met["started at the very end"] += 1
+        key = (context.call_id, context.attempt)
+        self.entered_bodies[key] += 1
+        self._must(self.entered_bodies[key] == 1, "one attempt entered twice", key)
+        self._must(context.idempotency_key == call.idempotency_key, "another key", key)
+        self._check_order(call, tool)
+        self.active.append(Body(call_id=call.call_id, attempt=context.attempt, process=process))
+        return f"{context.call_id}#{context.attempt}@{process.name}"
+
+    def _check_order(self, call: Call, tool: str) -> None:
+        _, calls = self.store.load(self.turn_id) or (None, ())
+        earlier = [c for c in calls if c.step == call.step and c.wave < call.wave and c.status is not CallStatus.ENDED]
+        self._must(not earlier, "started before an earlier wave had ended", (call.call_id, tool))
+        doubtful = [c.call_id for c in calls if c.step == call.step and c.position < call.position and is_doubt(c)]
+        self._must(not doubtful, "started after a doubt", (call.call_id, doubtful))
+        if not call.is_read:
+            for other in (body for body in self.active if not self._call(body.call_id).is_read):
+                self._check_beside(call, other)
+
+    def _check_beside(self, call: Call, other: Body) -> None:
+        known = self._call(other.call_id)
+        if is_doubt(known):
+            self.met["beside a write reported as doubtful"] += 1
+        elif other.attempt < known.attempt:
+            self.met["beside a superseded attempt"] += 1
+        else:
+            self._must(ok=False, law="two writes at once", what=(call.call_id, other.call_id))
+
+    def acted(self, context: RunContext, tool: str) -> None:
+        """See ``script.Watcher``."""
+        call, done = self._call(context.call_id), self.effects[context.call_id]
+        done.append(self.kernel.now)
+        if call.is_read:
+            return
+        self._must(call.retry_safe or len(done) == 1, "an unsafe write had its effect twice", (call.call_id, tool))
+        step = f"{call.step}."
+        later = [c for c in self.effects if c.startswith(step) and self._call(c).position > call.position]
+        overtaken = [c for c in later if self.effects[c] and not self._call(c).is_read]
+        if len(done) == 1 and overtaken:
+            self._must(is_doubt(call), "a later write had its effect first", (call.call_id, overtaken))
+
+    def left(self) -> None:
+        """See ``script.Watcher``; a killed process leaves too."""
+        self.active = [body for body in self.active if body.process.alive and body.process is not self.kernel.running]
+
+    def died(self) -> None:
+        """A process was killed."""
+        self.active = [body for body in self.active if body.process.alive]
+
+    # --- shared
+
+    def _call(self, call_id: str) -> Call:
+        _, calls = self.store.load(self.turn_id) or (None, ())
+        return next(call for call in calls if call.call_id == call_id)
+
+    def _must(self, ok: object, law: str, what: object) -> None:
+        if not ok:
+            self.broken.append(f"{law}: {what}")

@@ -1,0 +1,183 @@
+"""The model and the tools of a simulated turn: what is asked for, and what it does when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from harness_worker.core.budget import Usage
+from harness_worker.core.effects import Effect
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
+from harness_worker.errors import ArgumentsInvalid, ModelError, Stopped, ToolError, TransientError
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest
+from tests.unit.simulation.faults import Fault, Faults
+from tests.unit.simulation.kernel import Kernel
+
+TOOL_TIMEOUT_S = 10.0
+DURATIONS_S = (0.02, 0.02, 0.5, 0.02, 0.02, 0.5, 3, 3, 3, 3, 7, 14)
+LONG_OUTPUT_CHARS = 101
+READ, SAFE_WRITE, WRITE = "read", "safe_write", "write"
+
+
+class Watcher(Protocol):
+    """Hears what tools do."""
+
+    def entered(self, context: RunContext, tool: str) -> str:
+        """A body starts; returns what it shall return."""
+        ...
+
+    def acted(self, context: RunContext, tool: str) -> None:
+        """A body has its effect."""
+        ...
+
+    def left(self) -> None:
+        """A body ends."""
+        ...
+
+
+def draw_call(random: Random, position: int, *, faults: Faults) -> dict[str, Any]:
+    """One ``tool_use`` block."""
+    name = random.choice([READ, READ, READ, SAFE_WRITE, WRITE])
+    given = {
+        "duration_s": random.choice(DURATIONS_S),
+        "act_at": random.random(),
+        "fails": random.random() < 0.1,
+        "deaf": random.random() < 0.2,
+        "long": random.random() < 0.05,
+        "crashes": faults.has(Fault.KILL_PROCESS) and random.random() < 0.05,
+        "key": random.choice(["a", "b", "c", "d", "e", "f"]),
+    }
+    if random.random() < 0.04:
+        given["invalid"] = True
+    if random.random() < 0.02:
+        name = "nonsense"
+    return {"type": "tool_use", "id": f"use-{position}", "name": name, "input": given}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedModel:
+    """Implements ``ports.ModelClient``; asked twice for one step, it may say something else."""
+
+    kernel: Kernel
+    faults: Faults
+    pause: Callable[[], None]
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """See ``ports.ModelClient.complete``."""
+        random = self.kernel.random
+        self.pause()
+        if request.stop.wait(min(random.uniform(0.3, 4.0), request.timeout_s)):
+            raise Stopped("half a sentence")
+        if self.faults.strikes(Fault.MODEL_ERROR, 0.1, random, self.kernel.now):
+            raise TransientError("overloaded")
+        if self.faults.strikes(Fault.MODEL_ERROR, 0.01, random, self.kernel.now):
+            raise ModelError("refused")
+        self.pause()
+        content = self._content(random, request.step)
+        return ModelReply(content=content, stop_reason="tool_use", usage=Usage(input_tokens=1, output_tokens=1))
+
+    def _content(self, random: Random, step: int) -> tuple[dict[str, Any], ...]:
+        text = {"type": "text", "text": f"step {step}"}
+        if step >= 4 or (step >= 1 and random.random() < 0.35):
+            return (text,)
+        calls = (draw_call(random, position, faults=self.faults) for position in range(random.randint(1, 5)))
+        return (text, *calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """When a running body is to be stopped, and how it finds out whether a signal is meant for it."""
+
+    soft_at: float
+    is_revoked: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """The tools, and the deadline that stops them.
+
+    Args:
+        kernel: Virtual time.
+        watcher: Hears what they do.
+        crash: Kills the process that calls it.
+        pause: Where the process may be killed or stopped.
+    """
+
+    kernel: Kernel
+    watcher: Watcher
+    crash: Callable[[], None]
+    pause: Callable[[], None]
+    limits: dict[str, Limit]
+
+    def agent(self) -> AgentSpec:
+        """An agent with a read, a write that may be repeated, and one that may not."""
+        tools = (
+            self._spec(READ, Effect.READ_ONLY, retry_safe=True),
+            self._spec(SAFE_WRITE, Effect.LOCAL_WRITE, retry_safe=True),
+            self._spec(WRITE, None, retry_safe=False),
+        )
+        return AgentSpec(name="agent", model="simulated", system="", tools=tools)
+
+    @contextmanager
+    def soft_deadline(self, remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:
+        """Implements ``ports.SoftDeadline``."""
+        name = self.kernel.me().name
+        self.limits[name] = Limit(soft_at=self.kernel.now + remaining_s, is_revoked=is_revoked)
+        try:
+            yield
+        finally:
+            del self.limits[name]
+
+    def _spec(self, name: str, effect: Effect | None, *, retry_safe: bool) -> ToolSpec:
+        return ToolSpec(
+            name=name,
+            description="",
+            schema={"type": "object"},
+            effect=effect,
+            idempotent=False,
+            retry_safe=retry_safe,
+            timeout_s=TOOL_TIMEOUT_S,
+            queue="tools",
+            approval="never",
+            lock=None,
+            bind=_bind,
+            keys=lambda arguments: (arguments["key"],),
+            invoke=lambda arguments, context: self._body(name, arguments, context),
+        )
+
+    def _body(self, tool: str, given: Arguments, context: RunContext) -> str:
+        output = self.watcher.entered(context, tool)
+        try:
+            before_s = given["duration_s"] * given["act_at"]
+            self._work(before_s, deaf=given["deaf"])
+            self.watcher.acted(context, tool)
+            if given["crashes"]:
+                self.crash()
+            self._work(given["duration_s"] - before_s, deaf=given["deaf"])
+        finally:
+            self.watcher.left()
+        if given["fails"]:
+            raise ToolError(f"failed: {output}")
+        return output.ljust(LONG_OUTPUT_CHARS, ".") if given["long"] else output
+
+    def _work(self, seconds: float, *, deaf: bool) -> None:
+        self.pause()
+        if deaf:
+            self.kernel.pause(seconds)
+            return
+        limit, until = self.limits[self.kernel.me().name], self.kernel.now + seconds
+        signalled = True
+        while signalled:
+            signalled = self.kernel.listen(max(0.0, min(until, limit.soft_at) - self.kernel.now))
+            if self.kernel.now >= limit.soft_at or (signalled and limit.is_revoked()):
+                raise DeadlineReached
+
+
+def _bind(arguments: Arguments) -> BoundArguments:
+    if "invalid" in arguments:
+        raise ArgumentsInvalid(("invalid: not an argument",))
+    return BoundArguments(values=arguments)

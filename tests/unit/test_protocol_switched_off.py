@@ -1,0 +1,214 @@
+"""Each rule of the protocol, switched off: the simulation must notice. These are the ways an earlier version failed."""
+
+# The rules are switched off where they stand:
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.memory.gate_state import Entry, TurnGate
+from harness_worker.core import collect, collect_writes, ending, plan, progress, writes
+from harness_worker.core.decisions import Snapshot
+from harness_worker.core.doubt import not_run, timed_out
+from harness_worker.core.lifecycle import end_call
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.visits import Visit
+from harness_worker.ports import Admission, GatePass, RunningCall, SettledRead
+from harness_worker.turn import call_runner
+from harness_worker.wire import StopReason
+from tests.unit.simulation.faults import NONE, Fault, Faults, only, some
+from tests.unit.simulation.world import TURN_ID, WatchedGate, WatchedStore, World
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A rule without which something breaks.
+
+    Args:
+        off: Switches it off.
+        faults: Under which it is missed.
+        sign: How that shows: part of a breach, or ``stop_reason``.
+        seeds: How many schedules to look through at most.
+    """
+
+    off: Patch
+    sign: str
+    faults: Faults | None = None
+    seeds: int = 150
+
+
+def endless_visit(patch: pytest.MonkeyPatch) -> None:
+    """A heartbeat prolongs a visit for ever."""
+
+    def beat_turn(self: WatchedStore, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+        turn = self.turns[turn_id]
+        if (turn.owner, turn.fence) == (owner, fence):
+            self.turns[turn_id] = replace(turn, lease_until=self._clock() + ttl_s)
+
+    patch.setattr(WatchedStore, "beat_turn", beat_turn)
+
+
+def doubt_as_timeout(patch: pytest.MonkeyPatch) -> None:
+    """A write whose end nobody saw is told as a timeout."""
+
+    def timeout(call: Call, _why: str) -> ToolOutcome:
+        return timed_out(call)
+
+    for module in (collect_writes, call_runner):
+        patch.setattr(module, "unknown", timeout)
+
+
+def doubt_stops_nothing(patch: pytest.MonkeyPatch) -> None:
+    """After a doubtful write the plan goes on."""
+
+    def end_alone(call: Call, outcome: ToolOutcome, _plan: object, *, now: float) -> tuple[Call, ...]:
+        return (end_call(call, outcome, now=now),)
+
+    def never(_call: Call) -> bool:
+        return False
+
+    for module in (collect_writes, writes):
+        patch.setattr(module, "end_with_doubt", end_alone)
+    patch.setattr(writes, "is_doubt", never)
+
+
+def open_makes_a_gate(patch: pytest.MonkeyPatch) -> None:
+    """Dispatching makes a flushed gate anew."""
+
+    def open_anew(self: WatchedGate, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
+        self._turns.setdefault(turn_id, TurnGate(fence=fence))
+        return MemoryGate.open(self, turn_id, fence, passes)
+
+    patch.setattr(WatchedGate, "open", open_anew)
+
+
+def stop_leaves_the_gate_open(patch: pytest.MonkeyPatch) -> None:
+    """A stop reads the gate without closing it."""
+
+    def look_only(
+        self: WatchedGate, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool
+    ) -> list[SettledRead]:
+        del close
+        return MemoryGate.settle(self, turn_id, fence, reads, close=False)
+
+    def leave(self: WatchedGate, turn_id: str, fence: int) -> None:
+        """Do nothing."""
+
+    patch.setattr(WatchedGate, "settle", look_only)
+    patch.setattr(WatchedGate, "close", leave)
+
+
+def closed_for_good(patch: pytest.MonkeyPatch) -> None:
+    """A gate that was closed stays closed for the next visit."""
+    patch.setattr(TurnGate, "raised", TurnGate.leads)
+
+
+def late_start(patch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped between asking and starting starts nevertheless."""
+    patch.setattr(call_runner, "STALE_START_S", 1e9)
+
+
+def wait_for_the_deadline(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks in while tools run."""
+
+    def never(turn: Turn, _calls: object, **_: object) -> float:
+        return turn.deadline_at
+
+    for module in (collect, progress):
+        patch.setattr(module, "look_in", never)
+
+
+def visits_make_tools_late(patch: pytest.MonkeyPatch) -> None:
+    """A read's result counts only under the fence it was sent with."""
+
+    def complete(self: WatchedGate, run: RunningCall, completion: str) -> bool:
+        gate = self._turns.get(run.turn_id)
+        sent = [at for at in self.laws.claims if at <= self.laws.asked[self.laws.kernel.me().name][0]]
+        return gate is not None and gate.fence == len(sent) and MemoryGate.complete(self, run, completion)
+
+    patch.setattr(WatchedGate, "complete", complete)
+
+
+def started_as_not_run(patch: pytest.MonkeyPatch) -> None:
+    """A stop calls a write that started ``not_run``."""
+    patch.setattr(ending, "unknown", not_run)
+
+
+def unfenced(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that lost its turn commits nevertheless."""
+
+    def holds(_visit: Visit, snapshot: Snapshot) -> bool:
+        return not snapshot.turn.status.is_final
+
+    for module in (collect, plan):
+        patch.setattr(module, "holds", holds)
+
+
+def everything_again(patch: pytest.MonkeyPatch) -> None:
+    """A write whose process died is run again, whatever it promised."""
+
+    def again(call: Call, *_: object, **__: object) -> tuple[Call, ...]:
+        return (replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING, lease_until=None, runner=None),)
+
+    for module in (collect_writes, writes):
+        patch.setattr(module, "lost_write", again)
+
+
+def admitted_twice(patch: pytest.MonkeyPatch) -> None:
+    """The gate lets a read in as often as it is delivered."""
+    refusal = Entry.refusal
+
+    def let(self: Entry, now_ms: int, ttl_ms: int) -> Admission | None:
+        answer = refusal(self, now_ms, ttl_ms)
+        return None if answer is Admission.DUPLICATE else answer
+
+    patch.setattr(Entry, "refusal", let)
+
+
+STOPS = only(Fault.STOP_PROCESS, Fault.STOP_HOST, strength=4)
+FLUSHES = only(Fault.FLUSH, Fault.STOP_HOST, Fault.STORE_ERROR, Fault.DOUBLE_MESSAGE, strength=5)
+
+EXPERIMENTS = [
+    Experiment(off=endless_visit, faults=only(Fault.HANG, strength=2), sign="never ended"),
+    Experiment(off=doubt_as_timeout, sign="told as a timeout"),
+    Experiment(off=doubt_stops_nothing, faults=STOPS, sign="started after a doubt"),
+    Experiment(off=open_makes_a_gate, faults=FLUSHES, sign="entered twice"),
+    Experiment(off=stop_leaves_the_gate_open, sign="let in after the end"),
+    Experiment(off=closed_for_good, faults=only(Fault.STORE_ERROR, strength=2), sign=StopReason.DEADLINE),
+    Experiment(off=late_start, faults=STOPS, sign="started long after"),
+    Experiment(off=wait_for_the_deadline, faults=only(Fault.LOSE_MESSAGE), sign=StopReason.DEADLINE),
+    Experiment(off=visits_make_tools_late, faults=NONE, sign="ran again though nothing went wrong"),
+    Experiment(off=started_as_not_run, sign="told as denied (not_run) but ran"),
+    Experiment(off=unfenced, sign="results"),
+    Experiment(off=everything_again, sign="unsafe write had its effect twice"),
+    Experiment(off=admitted_twice, sign="entered twice"),
+]
+
+
+def signs(world: World) -> Iterator[str]:
+    """Every breach of a run, and how its turn ended."""
+    yield from world.run()
+    yield str(world.store.turns[TURN_ID].stop_reason)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: f"{e.off.__name__}-{e.sign}".replace(" ", "_"))
+def test_simulation_notices_a_missing_rule(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the rule some schedule breaks a promise."""
+    caplog.set_level(logging.CRITICAL, logger="harness_worker.turn")
+    experiment.off(monkeypatch)
+    for seed in range(experiment.seeds):
+        faults = some(seed) if experiment.faults is None else experiment.faults
+        if any(experiment.sign in sign for sign in signs(World(seed, faults))):
+            return
+    pytest.fail(f"{experiment.seeds} schedules did not miss it")
