@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
@@ -32,6 +32,7 @@ class Settings(BaseSettings):
     broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
+    flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
 
     grace_s: Seconds = 20.0
     lease_ttl_s: Seconds = 6.0

@@ -16,11 +16,12 @@ be given the very port as its own end, connect to itself, and so keep the server
 _TRIES = 200
 
 
-def listening_socket(port: int = 0) -> socket.socket:
+def listening_socket(port: int = 0, *, option: str = "--port") -> socket.socket:
     """A listening loopback socket, to be handed to a server so that its port is never free in between.
 
     Args:
         port: Which one; 0 picks a free one.
+        option: How the user chooses it, for the message.
 
     Raises:
         ConfigError: The port is in use, or none is free.
@@ -36,7 +37,7 @@ def listening_socket(port: int = 0) -> socket.socket:
         else:
             return listener
     what = f"port {port} is in use" if port else "no free port was found"
-    raise ConfigError(f"{what} on {LOOPBACK}: stop what uses it, or choose another with --port (0 picks a free one)")
+    raise ConfigError(f"{what} on {LOOPBACK}: stop what uses it, or choose another with {option} (0 picks a free one)")
 
 
 def free_port() -> int:

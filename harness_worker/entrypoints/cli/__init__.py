@@ -11,6 +11,7 @@ import typer
 
 from harness_worker.entrypoints.cli import sweep
 from harness_worker.entrypoints.cli.demo import demo
+from harness_worker.entrypoints.cli.flower import flower
 from harness_worker.entrypoints.cli.gateway import gateway
 from harness_worker.entrypoints.cli.migrate import migrate
 from harness_worker.entrypoints.cli.run import run
@@ -78,6 +79,7 @@ app.command(short_help="Run everything on this machine.")(up)
 app.command(short_help="Ask an agent one question.")(run)
 app.command(short_help="Run one worker.")(worker)
 app.command(short_help="Serve HTTP.")(gateway)
+app.command(short_help="Serve Flower, to watch the workers.")(flower)
 app.command(short_help="Bring the database to this version.")(migrate)
 app.command(hidden=True)(demo)
 app.add_typer(sweep.app, name="sweep")

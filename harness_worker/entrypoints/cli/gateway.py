@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
 import socket
 from typing import Annotated, Final
@@ -11,13 +10,12 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
-from harness_worker.errors import ConfigError
+from harness_worker.entrypoints.cli.listening import listen
 
 _APP: Final = "api_gateway.app:create_app_from_env"
 """By name: the worker package never imports the gateway."""
 
 _DRAIN_SHARE: Final = 0.5
-_BACKLOG: Final = 2048
 
 
 def gateway(
@@ -28,7 +26,7 @@ def gateway(
 ) -> None:
     """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL."""
     settings = load_settings()
-    listener = _listen(host, port) if fd is None else socket.socket(fileno=fd)
+    listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     config = uvicorn.Config(
         _APP,
         factory=True,
@@ -39,21 +37,6 @@ def gateway(
     )
     _end_well_on(signal.SIGTERM, signal.SIGINT)
     uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if _is_ipv6(host) else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as refused:
-        raise ConfigError(f"cannot serve {host} port {port}: {refused.strerror}; see --host and --port") from None
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == 6
-    except ValueError:
-        return False
 
 
 def _end_well_on(*signals: signal.Signals) -> None:

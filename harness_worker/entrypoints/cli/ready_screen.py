@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from urllib.parse import unquote, urlsplit
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.stack.info import StackInfo
@@ -12,11 +13,17 @@ from harness_worker.entrypoints.stack.probes import masked
 _QUESTION = "Hello"
 
 
-def ready_screen(info: StackInfo) -> str:
-    """The stack's addresses and processes, and where to look next."""
+def ready_screen(info: StackInfo, *, tells_flower_password: bool = False) -> str:
+    """The stack's addresses and processes, and where to look next.
+
+    Args:
+        info: The stack.
+        tells_flower_password: Whether Flower's password is shown.
+    """
     rows = {
         "gateway": info.gateway_url,
         "api docs": f"{info.gateway_url}/docs",
+        **({"flower": _flower(info.flower_url, tells_password=tells_flower_password)} if info.flower_url else {}),
         "redis": masked(info.redis_url),
         "database": masked(info.database_url),
         "home": str(info.home),
@@ -39,6 +46,12 @@ def ready_screen(info: StackInfo) -> str:
             "",
         ]
     )
+
+
+def _flower(url: str, *, tells_password: bool) -> str:
+    parts = urlsplit(url)
+    password = unquote(parts.password or "") if tells_password else "***"
+    return f"http://{parts.hostname}:{parts.port}  user {unquote(parts.username or '')}  password {password}"
 
 
 def _first_agent(gateway_url: str) -> str:

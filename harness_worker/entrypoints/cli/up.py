@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from harness_worker.config import environment, load_settings
+from harness_worker.config import Settings, environment, load_settings
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
+from harness_worker.entrypoints.flower_access import given_access, new_access
 from harness_worker.entrypoints.stack.info import StackInfo
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.plan import StackPlan
+from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan
 from harness_worker.entrypoints.stack.up import run_up
 
 _LEAST_TOOLS: Final = 2
 
 
-def up(
+def up(  # noqa: PLR0913 - one parameter an option
     *,
     app: Annotated[
         str | None, typer.Option(help="Your agents, package.module:registry. [env: HARNESS_APP]", metavar="M:R")
@@ -32,6 +34,8 @@ def up(
     tools: Annotated[
         int | None, typer.Option(min=0, help="Processes that run tools; 0 starts none. [default: the CPUs, at least 2]")
     ] = None,
+    flower: Annotated[bool, typer.Option("--flower", help="Start Flower too, to watch the workers.")] = False,
+    flower_port: Annotated[int, typer.Option(min=0, max=65_535, help="Flower's port; 0 picks a free one.")] = 5555,
     as_json: Annotated[bool, typer.Option("--json", help="Say that it is ready in one JSON line on stdout.")] = False,
 ) -> None:
     """Run everything on this machine: Redis, database, gateway, a coordinator and a tool worker.
@@ -40,22 +44,29 @@ def up(
     home, unless HARNESS_DATABASE_URL names one. A process that dies is started again. Logs go to stderr; Ctrl-C lets
     running work finish within HARNESS_GRACE_S seconds (20), a second one stops at once.
     """
+    settings = load_settings(app=app, home=home)
     plan = StackPlan(
-        settings=load_settings(app=app, home=home),
+        settings=settings,
         port=port,
         coordinators=coordinators,
         tools=tools if tools is not None else max(_LEAST_TOOLS, os.cpu_count() or 0),
+        flower=_flower(settings, flower_port) if flower else None,
     )
     coloured = sys.stderr.isatty() and "NO_COLOR" not in environment()
-    run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else _announce)
+    run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else partial(_announce, settings))
+
+
+def _flower(settings: Settings, port: int) -> FlowerPlan:
+    return FlowerPlan(port=port, access=given_access(settings) or new_access())
 
 
 def _announce_json(info: StackInfo) -> None:
     _write(info.ready_line())
 
 
-def _announce(info: StackInfo) -> None:
-    _write(ready_screen(info))
+def _announce(settings: Settings, info: StackInfo) -> None:
+    # A password that we made is told here and nowhere else; one that was given is known.
+    _write(ready_screen(info, tells_flower_password=settings.flower_auth is None))
 
 
 def _write(text: str) -> None:

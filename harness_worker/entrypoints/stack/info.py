@@ -14,7 +14,7 @@ from harness_worker.entrypoints.stack.identity import ProcessIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInfo:
-    """One process: ``role`` is redis, gateway, coordinator or tools, whose pid is that of the pool's parent."""
+    """One process: ``role`` is redis, gateway, coordinator, flower or tools, whose pid is that of the pool's parent."""
 
     role: str
     pid: int
@@ -31,6 +31,7 @@ class StackInfo:
         pid: The process that supervises the others.
         home: Where it keeps its data, absolute.
         processes: The others.
+        flower_url: Where Flower serves HTTP, if it was asked for; holds its user and password.
     """
 
     gateway_url: str
@@ -39,6 +40,7 @@ class StackInfo:
     pid: int
     home: Path
     processes: tuple[ProcessInfo, ...]
+    flower_url: str | None = None
 
     def ready_line(self) -> str:
         """The one line of ``harness up --json``."""
@@ -49,6 +51,7 @@ class StackInfo:
                 "redis": self.redis_url,
                 "database": self.database_url,
                 "home": str(self.home),
+                **({"flower": self.flower_url} if self.flower_url else {}),
                 "processes": [asdict(process) for process in self.processes],
             }
         )
@@ -91,4 +94,5 @@ def _from_document(document: Mapping[str, Any]) -> StackInfo:
         pid=document["pid"],
         home=Path(document["home"]),
         processes=tuple(ProcessInfo(role=entry["role"], pid=entry["pid"]) for entry in document["processes"]),
+        flower_url=document.get("flower"),
     )

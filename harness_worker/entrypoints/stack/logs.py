@@ -12,6 +12,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     "gateway": "\x1b[36m",
     "coordinator": "\x1b[32m",
     "tools": "\x1b[33m",
+    "flower": "\x1b[35m",
 }
 _RESET: Final = "\x1b[0m"
 _WIDTH: Final = max(map(len, _COLOURS))

@@ -11,6 +11,8 @@ from typing import Final
 from harness_worker.adapters.embedded.ports import LOOPBACK
 from harness_worker.adapters.embedded.valkey import find_server, server_command
 from harness_worker.config import Settings, environment
+from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
+from harness_worker.entrypoints.flower_access import FlowerAccess
 from harness_worker.entrypoints.stack.child import ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.entrypoints.stack.home import Home
@@ -22,6 +24,19 @@ _SQLITE: Final = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowerPlan:
+    """Flower beside a stack.
+
+    Args:
+        port: Where it serves; 0 picks a free one.
+        access: Who may look.
+    """
+
+    port: int
+    access: FlowerAccess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
     """What ``harness up`` was asked for.
 
@@ -30,12 +45,14 @@ class StackPlan:
         port: The gateway's; 0 picks a free one.
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool; 0 starts none.
+        flower: Flower, if it was asked for.
     """
 
     settings: Settings
     port: int
     coordinators: int
     tools: int
+    flower: FlowerPlan | None = None
 
     @property
     def home(self) -> Home:
@@ -94,6 +111,24 @@ def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[Chil
     )
     sizes = {"coordinator": plan.coordinators, "tools": plan.tools}
     return [gateway, *(_worker(plan, role, size, shared) for role, size in sizes.items() if size > 0)]
+
+
+def flower_spec(plan: StackPlan, access: FlowerAccess, redis_url: str, descriptor: int) -> ChildSpec:
+    """Flower; its password reaches it by the environment, which other users cannot read, unlike its arguments.
+
+    Args:
+        plan: What was asked for.
+        access: Who may look.
+        redis_url: The Redis whose queues it watches.
+        descriptor: Its listening socket.
+    """
+    options = ("--host", LOOPBACK, "--fd", str(descriptor), "--ready-file", str(plan.home.ready_file("flower")))
+    return ChildSpec(
+        role="flower",
+        command=(*CLI, "flower", *options),
+        environment={**_environment(plan, redis_url), FLOWER_AUTH: access.credentials},
+        descriptors=(descriptor,),
+    )
 
 
 def _worker(plan: StackPlan, role: str, concurrency: int, shared: Mapping[str, str]) -> ChildSpec:

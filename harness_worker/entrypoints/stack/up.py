@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket, port_of
 from harness_worker.adapters.sql.migrate import upgrade
@@ -13,7 +14,7 @@ from harness_worker.entrypoints.stack.embedded_redis import ensure_redis
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, publish
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
+from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan, flower_spec, service_specs
 from harness_worker.entrypoints.stack.probes import gateway_is_ready
 from harness_worker.entrypoints.stack.signals import StopRequested, StopSignal, stop_on_signals
 from harness_worker.entrypoints.stack.supervisor import Supervisor
@@ -40,21 +41,30 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
     home.prepare()
     with home.locked(), stop_on_signals() as stop:
         end_leftovers(home, log)
-        with listening_socket(plan.port) as listener:
+        with ExitStack() as sockets:
+            listener = sockets.enter_context(listening_socket(plan.port))
+            pages = sockets.enter_context(_flower_socket(plan.flower)) if plan.flower else None
             try:
-                _Up(plan, log, stop, listener).run(announce)
+                _Up(plan, log, stop, listener, pages).run(announce)
             except StopRequested:
                 log.line("up", "stopped before it was ready")
             finally:
                 home.stack_file.unlink(missing_ok=True)
 
 
+def _flower_socket(flower: FlowerPlan) -> socket.socket:
+    return listening_socket(flower.port, option="--flower-port")
+
+
 class _Up:
-    def __init__(self, plan: StackPlan, log: LogWriter, stop: StopSignal, listener: socket.socket) -> None:
+    def __init__(
+        self, plan: StackPlan, log: LogWriter, stop: StopSignal, listener: socket.socket, pages: socket.socket | None
+    ) -> None:
         self._plan = plan
         self._log = log
         self._stop = stop
         self._listener = listener
+        self._pages = pages
         self._gateway_url = f"http://{LOOPBACK}:{port_of(listener)}"
         self._redis_url = ""
         grace_s = plan.settings.grace_s
@@ -64,13 +74,21 @@ class _Up:
         with self._supervisor as supervisor:
             self._redis_url = ensure_redis(self._plan, supervisor, self._child, self._log)
             self._migrate()
-            specs = service_specs(self._plan, self._redis_url, self._listener.fileno())
-            services = [self._child(spec) for spec in specs]
-            for service in services:
-                supervisor.start(service)
-            supervisor.await_ready(services, self._is_ready)
+            self._start(service_specs(self._plan, self._redis_url, self._listener.fileno()))
+            self._start(self._flower_specs())  # after the workers, so that it sees them as soon as it is ready
             announce(self._publish())
             supervisor.watch()
+
+    def _start(self, specs: Sequence[ChildSpec]) -> None:
+        children = [self._child(spec) for spec in specs]
+        for child in children:
+            self._supervisor.start(child)
+        self._supervisor.await_ready(children, self._is_ready)
+
+    def _flower_specs(self) -> list[ChildSpec]:
+        if self._plan.flower is None or self._pages is None:
+            return []
+        return [flower_spec(self._plan, self._plan.flower.access, self._redis_url, self._pages.fileno())]
 
     def _child(self, spec: ChildSpec) -> Child:
         return Child(spec, self._plan.home, self._log)
@@ -93,6 +111,12 @@ class _Up:
             pid=os.getpid(),
             home=self._plan.home.path,
             processes=tuple(ProcessInfo(role=child.role, pid=child.pid) for child in self._supervisor.children),
+            flower_url=self._flower_url(),
         )
         publish(self._plan.home, info)
         return info
+
+    def _flower_url(self) -> str | None:
+        if self._plan.flower is None or self._pages is None:
+            return None
+        return self._plan.flower.access.url(LOOPBACK, port_of(self._pages))

@@ -1,0 +1,72 @@
+"""``harness flower``: a page on the workers and their tasks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.flower.server import serve_flower
+from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.cli.listening import listen
+from harness_worker.entrypoints.flower_access import VARIABLE, given_access
+from harness_worker.entrypoints.stack.info import running_stack
+from harness_worker.errors import ConfigError
+
+
+def flower(
+    *,
+    host: Annotated[str, typer.Option(help="The address to serve.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 5555,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Watches the stack that runs there, unless HARNESS_REDIS_URL is set. [env: HARNESS_HOME]"),
+    ] = None,
+    fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(hidden=True, help="Gets one line as soon as requests are answered.")
+    ] = None,
+) -> None:
+    """Serve Flower, to watch the workers and their tasks; needs HARNESS_REDIS_URL and HARNESS_FLOWER_AUTH.
+
+    HARNESS_FLOWER_AUTH is the user:password it asks for. It only shows: nothing can be revoked or sent from it.
+    """
+    settings = load_settings(home=home)
+    access = given_access(settings)
+    if access is None:
+        raise ConfigError(f"{VARIABLE} is not set: give the user:password that Flower shall ask for")
+    app = _application(settings)
+    logging.basicConfig(level=settings.log_level, stream=sys.stderr, format="%(message)s")
+    listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
+    typer.echo(f"Flower serves {host} port {listener.getsockname()[1]}", err=True)
+
+    def ready() -> None:
+        if ready_file is not None:
+            ready_file.write_text(f"{os.getpid()}\n")
+
+    serve_flower(app, listener, credentials=access.credentials, on_ready=ready)
+    _leave()
+
+
+def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes are generic without need
+    stack = running_stack(settings.home)
+    redis_url = settings.redis_url or (stack.redis_url if stack else None) or settings.broker_url
+    if redis_url is None:
+        raise ConfigError(
+            f"HARNESS_REDIS_URL is not set, and no stack runs in {settings.home}: give redis://HOST:PORT/DB, "
+            "or name the home of a running stack with --home"
+        )
+    return make_app(settings, redis_url=redis_url, broker_url=settings.broker_url)
+
+
+def _leave() -> None:
+    """Exit at once: a thread of Flower's that waits for a broker that is away must not keep the process."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(0)

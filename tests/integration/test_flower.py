@@ -1,0 +1,180 @@
+"""Flower beside a running stack: what it shows, what it keeps to itself, and that it is looked after."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import psutil
+import pytest
+
+from harness_worker.config import Settings, load_settings
+from harness_worker.demo.conversations import CONVERSATIONS
+from harness_worker.entrypoints.cli.ready_screen import ready_screen
+from harness_worker.entrypoints.flower_access import FlowerAccess, given_access
+from harness_worker.entrypoints.stack import StackInfo, running_stack
+from harness_worker.errors import ConfigError
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import harness_up, none_runs, role_pid, run_harness
+
+SHOP: Final = "harness_worker.demo.shop:registry"
+QUESTION: Final = CONVERSATIONS[0]
+
+pytestmark = pytest.mark.xdist_group("flower")  # one stack for all of them
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
+    """The shop's stack with Flower; each test leaves it healthy."""
+    home = tmp_path_factory.mktemp("flower") / "home"
+    with harness_up(home, "--app", SHOP, "--flower", "--flower-port", "0") as up:
+        yield up.info()
+        children = up.children()
+        up.process.terminate()
+        assert up.process.wait(30) == 0, up.log.read_text()
+        assert none_runs(children)
+
+
+@pytest.fixture(scope="module")
+def turn(stack: StackInfo) -> Mapping[str, Any]:
+    """A finished turn with reads and writes."""
+    body = {"agent": "support", "input": QUESTION.question, "metadata": {"script": QUESTION.script}}
+    posted = httpx.post(
+        f"{stack.gateway_url}/v1/turns", json=body, headers={"Prefer": "wait=30"}, timeout=40, trust_env=False
+    )
+    done = posted.json()
+    assert done["status"] == "completed", done
+    return done
+
+
+def flower(stack: StackInfo, path: str) -> httpx.Response:
+    """Flower's answer, asked with the address that the stack gives."""
+    assert stack.flower_url is not None
+    return httpx.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
+
+
+def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tasks that Flower shows of a turn, as soon as it has heard of all its calls."""
+
+    def seen() -> list[dict[str, Any]] | None:
+        tasks = [task for task in flower(stack, "/api/tasks").json().values() if turn["id"] in said(task)]
+        tools = [task for task in tasks if task["name"].startswith("tool.") and task["state"] == "SUCCESS"]
+        return tasks if len(tools) == len(turn["calls"]) else None
+
+    return wait_until(seen, "Flower to show the turn's calls", 20)
+
+
+def said(task: Mapping[str, Any]) -> str:
+    """What Flower shows of a task's arguments."""
+    return f"{task['args']} {task['kwargs']}"
+
+
+def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:
+    """As soon as the stack is ready, Flower's list has its coordinator and its tool worker with their queues."""
+    workers = flower(stack, "/api/workers").json()
+    queues = {name.split("-")[0]: {queue["name"] for queue in said["active_queues"]} for name, said in workers.items()}
+    assert queues == {"coordinator": {"turns.interactive", "turns.batch"}, "tools": {"tools"}}
+
+
+def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: Mapping[str, Any]) -> None:
+    """Each wake-up and each call is found by the turn's id, and a call also by its own."""
+    tasks = tasks_of(stack, turn)
+    assert {task["name"] for task in tasks} == {"turn.advance", *(f"tool.{call['tool']}" for call in turn["calls"])}
+    assert all(turn["id"] in task["args"] for task in tasks if task["name"] == "turn.advance")
+    for call in turn["calls"]:
+        (shown,) = [task for task in tasks if f"'call': '{call['call_id']}'" in task["kwargs"]]
+        assert shown["name"] == f"tool.{call['tool']}"
+        assert shown["kwargs"] == str({"turn": turn["id"], "tenant": "default", "call": call["call_id"], "attempt": 1})
+
+
+def test_flower_shows_neither_arguments_nor_texts(stack: StackInfo, turn: Mapping[str, Any]) -> None:
+    """Nothing a user, a model or a tool said is in any of it."""
+    tasks_of(stack, turn)
+    pages = "".join(flower(stack, path).text for path in ("/api/tasks", "/api/workers", "/metrics", "/tasks"))
+    values = [str(value) for call in turn["calls"] for value in call["arguments"].values() if len(str(value)) > 6]
+    texts = [turn["input"], turn["output_text"], *(call["content"] for call in turn["calls"])]
+    assert len(values) >= 2
+    assert [text for text in (*values, *texts) if text in pages or text[:24] in pages] == []
+
+
+def test_flower_asks_for_its_password(stack: StackInfo) -> None:
+    """Without the password, or with another, nothing is shown."""
+    parts = urlsplit(str(stack.flower_url))
+    bare = f"http://{parts.hostname}:{parts.port}"
+    for path in ("/", "/api/workers", "/api/tasks", "/tasks"):
+        assert httpx.get(bare + path, trust_env=False).status_code == 401
+        assert httpx.get(bare + path, auth=("harness", "guess"), trust_env=False).status_code == 401
+    assert parts.hostname == "127.0.0.1"
+    assert len(unquote(parts.password or "")) >= 20
+
+
+@pytest.mark.parametrize("path", ["/api/worker/shutdown/{worker}", "/api/task/send-task/turn.advance"])
+def test_flower_changes_nothing(stack: StackInfo, path: str) -> None:
+    """Workers are not ended and tasks are not sent from it."""
+    worker = next(iter(flower(stack, "/api/workers").json()))
+    url = f"{stack.flower_url}{path.format(worker=worker)}"
+    assert httpx.post(url, json={"args": []}, trust_env=False).status_code == 403
+
+
+def test_flower_password_is_in_no_command_line(stack: StackInfo) -> None:
+    """A list of processes tells nobody the password."""
+    password = urlsplit(str(stack.flower_url)).password or ""
+    processes = psutil.Process(stack.pid).children(recursive=True)
+    assert password
+    assert not [process for process in processes if password in " ".join(process.cmdline())]
+
+
+def test_killed_flower_is_started_again(stack: StackInfo) -> None:
+    """It comes back at the same address with the same password."""
+    killed = role_pid(stack.home, "flower")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 20)
+    wait_until((stack.home / "run" / "flower.ready").exists, "flower to answer again", 20)
+    assert len(flower(stack, "/api/workers").json()) == 2
+
+
+def test_stack_tells_where_flower_is(stack: StackInfo) -> None:
+    """Others find it by the home; the screen shows the password only where it was made, and says who the user is."""
+    found = running_stack(stack.home)
+    assert found is not None
+    assert found.flower_url == stack.flower_url
+    password = urlsplit(str(stack.flower_url)).password or ""
+    assert password not in ready_screen(stack)
+    assert f"user harness  password {password}" in ready_screen(stack, tells_flower_password=True)
+
+
+@pytest.mark.parametrize("value", ["hidden", ":hidden", "user:", "user:hiddén"])
+def test_wrong_credentials_are_refused_without_repeating_them(tmp_path: Path, value: str) -> None:
+    """A password that cannot be used is wrong usage; the message names the variable and not the value."""
+    refused = run_harness(
+        "flower", "--port", "0", "--home", str(tmp_path), env={"HARNESS_FLOWER_AUTH": value, "PYTHONUTF8": "1"}
+    )
+    assert refused.returncode == 2
+    assert "HARNESS_FLOWER_AUTH" in refused.stderr
+    assert "hidd" not in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_given_credentials_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable's password is the one that is asked for, and the settings do not show it."""
+    monkeypatch.setenv("HARNESS_FLOWER_AUTH", "ops:a:b/c")
+    settings: Settings = load_settings()
+    access = given_access(settings)
+    assert access is not None
+    assert access == FlowerAccess(user="ops", password="a:b/c")  # noqa: S106 - not a secret
+    assert access.url("127.0.0.1", 5555) == "http://ops:a%3Ab%2Fc@127.0.0.1:5555"
+    assert "a:b/c" not in f"{settings!r}{access!r}"
+
+
+def test_flower_without_password_is_refused(tmp_path: Path) -> None:
+    """It is never served open."""
+    refused = run_harness("flower", "--port", "0", "--home", str(tmp_path))
+    assert refused.returncode == 2
+    assert "HARNESS_FLOWER_AUTH is not set" in refused.stderr
+    with pytest.raises(ConfigError):
+        given_access(Settings(flower_auth="open"))  # pyright: ignore[reportArgumentType]
