@@ -18,7 +18,7 @@ from celery.signals import worker_process_init, worker_ready
 
 from harness_worker.adapters.celery.children import Children, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls
-from harness_worker.adapters.celery.soft_deadline import SignalDeadline
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
 from harness_worker.adapters.celery.stopping import serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
@@ -169,7 +169,7 @@ def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
     def forked(**_: object) -> None:
         make_group_leader()
         die_with_parent()
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a soft limit reaches a tool's body, never our own code
+        keep_knocks_for_bodies()
         fleet.forked()
 
     worker_process_init.connect(forked, weak=False)

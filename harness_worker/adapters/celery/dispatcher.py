@@ -52,7 +52,23 @@ class CeleryDispatcher:
 
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``."""
-        self._send(turn_id, lambda: self._app.control.broadcast(STOP_COMMAND, arguments={"turn_id": turn_id}))
+        self._send(turn_id, lambda: self._broadcast(turn_id))
+
+    def _broadcast(self, turn_id: str) -> None:
+        """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
+        app: Any = self._app
+        exchange = app.control.mailbox.exchange
+        command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
+        with app.amqp.producer_pool.acquire(block=True) as producer:
+            producer.publish(
+                {**command, "destination": None, "pattern": None, "matcher": None},
+                exchange=exchange.name,
+                declare=[exchange],
+                headers={"clock": app.clock.forward(), "expires": 0},
+                serializer="json",
+                retry=True,
+                retry_policy=app.conf.task_publish_retry_policy,
+            )
 
     def _send(self, turn_id: str, publish: Callable[[], object]) -> None:
         try:

@@ -15,14 +15,25 @@ from celery.exceptions import SoftTimeLimitExceeded
 from harness_worker.ports import DeadlineReached
 
 _END = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+_KNOCK = frozenset({signal.SIGUSR1})
+
+
+def keep_knocks_for_bodies() -> None:
+    """Let ``SIGUSR1`` wait until a body runs; call it in each new pool process.
+
+    Ignoring the signal would not do: billiard puts its own handler in place after Celery's initializers have run, and
+    that one raises wherever the process is. And a stop that comes a moment before its body starts would be lost.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK)
 
 
 class SignalDeadline:
     """Implements ``ports.SoftDeadline``: raises ``SoftTimeLimitExceeded`` in the body, as Celery's own limit does.
 
     A timer of the process is the deadline itself; Celery's soft limit (``SIGUSR1``, a little later) is a second
-    knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they are ignored.
-    A signal that ends the process ends it at once, as a crash would: nobody can say what the body has done by then.
+    knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they wait, or are
+    ignored. A signal that ends the process ends it at once, as a crash would: nobody can say what the body has done by
+    then.
     """
 
     def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> _Armed:
@@ -44,11 +55,16 @@ class _Armed:
         signal.signal(signal.SIGALRM, self._stop)
         signal.signal(signal.SIGUSR1, self._stop_if_meant)
         signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _KNOCK)
+        except SoftTimeLimitExceeded as stopped:  # it was stopped already, while the knock waited
+            self.__exit__(type(stopped), stopped, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._inside = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the threads that a tool may have left behind
         if isinstance(error, SoftTimeLimitExceeded):
             end_descendants()
             raise DeadlineReached from None
