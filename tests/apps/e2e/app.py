@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.apps.e2e import faults, journal
+from tests.apps.e2e import faults, journal, stoppable
 from tests.apps.e2e.work import registry
 
-__all__ = ["faults", "registry"]
+__all__ = ["faults", "registry", "stoppable"]
 
 _MODEL = f"scripted:{journal.scripts_file(journal.directory())}"
 _TOOLS = tuple(name for name in registry.tools if name != "mystery")

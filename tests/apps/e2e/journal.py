@@ -33,6 +33,11 @@ def entered(ctx: RunContext, **more: object) -> None:
     _note(ctx, "entered", more)
 
 
+def left(ctx: RunContext) -> None:
+    """Note that a tool's body was left, however it was."""
+    _note(ctx, "left", {})
+
+
 def did(ctx: RunContext, **more: object) -> None:
     """Note an effect on the world."""
     _note(ctx, "effect", more)
