@@ -12,7 +12,7 @@ from harness_worker.entrypoints.client import GatewayClient, RequestRefused, Sta
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.wire import TurnStatus
-from harness_worker.workloads.base import WorkloadTask
+from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
 
 JsonObject = dict[str, Any]
@@ -49,7 +49,12 @@ class HttpRunner:
             ConfigError: The stack does not serve the workload's agent.
             RequestRefused: The gateway refuses the turn.
         """
-        body = {"agent": agent, "input": task.input, "metadata": {"script": task.id, "sweep": self._sweep}}
+        body = {
+            "agent": agent,
+            "input": task.input,
+            "session_id": session_of(task.id, self._sweep),
+            "metadata": {"script": task.id, "sweep": self._sweep},
+        }
         key = f"{self._sweep}:{task.id}"
         turn = self._patiently(lambda: self._client.create_turn(body, wait_s=WAIT_S, idempotency_key=key))
         if not _has_ended(turn):
@@ -83,10 +88,12 @@ class InProcessRunner:
 
     def __init__(self, harness: AgentHarness) -> None:
         self._harness = harness
+        self._sweep = secrets.token_hex(8)
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
         """One task as one turn."""
-        result = self._harness.run_turn(None, task.input, agent=agent, metadata={"script": task.id})
+        session_id = session_of(task.id, self._sweep)
+        result = self._harness.run_turn(session_id, task.input, agent=agent, metadata={"script": task.id})
         return finished(asdict(result))
 
 

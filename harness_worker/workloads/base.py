@@ -42,11 +42,37 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadTask:
-    """One task: what the user wants, and the recorded calls that do it, in order."""
+    """One task: what the user wants, and the recorded calls that do it, in order.
+
+    Args:
+        id: Unique in the workload.
+        input: What the user wants.
+        calls: The recorded calls.
+        messages: How many calls each message of the model holds; if the authors do not say, every run of reads and
+            every run of writes is one.
+        category: Which of the workload's categories it belongs to.
+    """
 
     id: str
     input: str
     calls: tuple[RecordedCall, ...]
+    messages: tuple[int, ...] | None = None
+    category: str = ""
+
+
+def session_of(task_id: str, run: str) -> str:
+    """The session in which a task is worked: its tools may learn from it which task it is.
+
+    Args:
+        task_id: The task.
+        run: Makes the session one of its own, without a dot.
+    """
+    return f"{task_id}.{run}"
+
+
+def task_of(session_id: str) -> str:
+    """The task that :func:`session_of` named."""
+    return session_id.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +146,11 @@ class Workload(Protocol):
         """The registry, as ``module:registry``."""
         ...
 
+    @property
+    def categories(self) -> Sequence[str]:
+        """The names of its parts, the one that is meant if none is named first; empty if it has none."""
+        ...
+
     def registry(self) -> Registry:
         """What ``app`` names, for the workload's own settings: for turns in this process."""
         ...
@@ -132,6 +163,6 @@ class Workload(Protocol):
         """The task's calls made one by one in a fresh environment of the authors, without the harness."""
         ...
 
-    def observed(self, turn_id: str) -> ObservedState:
-        """What a finished turn left in SQL."""
+    def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
+        """What the task's finished turn left in SQL."""
         ...

@@ -9,11 +9,13 @@ from typing import Final
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Workload
+from harness_worker.workloads.bfcl.serve import bfcl_workload
 from harness_worker.workloads.tau2.serve import tau2_workload
 
 WORKLOADS: Final[Mapping[str, Callable[[Settings], Workload]]] = {
     "tau2-retail": partial(tau2_workload, "retail"),
     "tau2-airline": partial(tau2_workload, "airline"),
+    "bfcl-multi-turn": bfcl_workload,
 }
 
 

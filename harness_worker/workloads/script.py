@@ -1,14 +1,14 @@
 """Recorded calls as a scripted model.
 
-Recorded actions drive the scripted model, every run of consecutive reads in one message. A run of consecutive writes
-is one message too: the harness runs them one after the other, so that this equals the plain replay, and it uses the
-chain of several writes that single ones never would.
+Recorded actions drive the scripted model. Where the authors say what belongs into one message, that is one; else every
+run of consecutive reads is. A run of consecutive writes is one message too: the harness runs them one after the other,
+so that this equals the plain replay, and it uses the chain of several writes that single ones never would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ Line = dict[str, Any]
 
 def messages_of(task: WorkloadTask) -> list[list[RecordedCall]]:
     """The task's calls, grouped as the model asks for them: a list a message."""
-    return [list(run) for _, run in groupby(task.calls, key=lambda call: call.is_read)]
+    if task.messages is None:
+        return [list(run) for _, run in groupby(task.calls, key=lambda call: call.is_read)]
+    calls = iter(task.calls)
+    return [list(islice(calls, count)) for count in task.messages]
 
 
 def script_lines(task: WorkloadTask) -> list[Line]:

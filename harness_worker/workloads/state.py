@@ -98,15 +98,22 @@ class WriteCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a write did: the observation, and the records it changed."""
+    """What a call did: the observation, and the records it changed.
+
+    Args:
+        observation: What the tool says.
+        changed: The records as they are now.
+        is_declared: Whether the tool is known to write: it may then say so where no record differs.
+    """
 
     observation: Observation
     changed: Overlay
+    is_declared: bool = True
 
     @property
     def is_effect(self) -> bool:
-        """Whether the world changed, or the tool says it did."""
-        return not self.observation.is_error or bool(self.changed)
+        """Whether the world changed, or a tool that is known to change it says it did."""
+        return bool(self.changed) or (self.is_declared and not self.observation.is_error)
 
 
 class WorkloadState:

@@ -6,12 +6,17 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol
 
+from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Half, Outcome, Workload, WorkloadTask
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
 
 TICK_S: Final = 1.0
+
+ALL: Final = "all"
+"""Every category."""
 
 
 class TurnRunner(Protocol):
@@ -57,12 +62,25 @@ class Sweep:
         half: Which part of it.
         concurrency: How many turns are in flight at once.
         limit: Only so many tasks, the first ones.
+        category: Only tasks of this category; the workload's first one if ``None``.
+
+    Raises:
+        ConfigError: The workload has no such category.
     """
 
-    def __init__(self, workload: Workload, half: Half, concurrency: int, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        half: Half,
+        concurrency: int,
+        *,
+        limit: int | None = None,
+        category: str | None = None,
+    ) -> None:
         self._workload = workload
         self._concurrency = concurrency
-        self.tasks: Sequence[WorkloadTask] = [task for task in workload.tasks() if half.holds(task.id)][:limit]
+        held = (task for task in _of_category(workload, category) if half.holds(task.id))
+        self.tasks: Sequence[WorkloadTask] = list(islice(held, limit))
         # One thread: a replay is pure computing. It begins while the stack starts and stays ahead of the turns.
         self._replayer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._replays = {task.id: self._replayer.submit(workload.replay, task) for task in self.tasks}
@@ -95,7 +113,16 @@ class Sweep:
     def _one(self, runner: TurnRunner, task: WorkloadTask) -> Verdict:
         turn = runner.run(self._workload.name, task)
         replay: Future[Outcome] = self._replays[task.id]
-        return judge(task, turn, replay.result(), self._workload.observed(turn.id))
+        return judge(task, turn, replay.result(), self._workload.observed(task, turn.id))
+
+
+def _of_category(workload: Workload, category: str | None) -> Sequence[WorkloadTask]:
+    known = workload.categories
+    if category is not None and category not in (*known, ALL):
+        there = f"there are: {', '.join((*known, ALL))}" if known else "it has none"
+        raise ConfigError(f"{workload.name} has no category {category!r}; {there}")
+    wanted = {category or known[0]} if known and category != ALL else set(known or [""])
+    return [task for task in workload.tasks() if task.category in wanted]
 
 
 def _follow(futures: Sequence[Future[Verdict]], watcher: SweepWatcher) -> None:

@@ -81,7 +81,7 @@ def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState,
     for task in _sample(workload.tasks()):
         expected = workload.replay(task)
         assert _play(domain, state, task, deliveries) == expected.observations
-        found = workload.observed(f"turn-{task.id}")
+        found = workload.observed(task, f"turn-{task.id}")
         assert tuple(row.effect for row in found.journal) == expected.effects
         assert found.final_state == expected.final_state
 
@@ -90,7 +90,7 @@ def test_tau2_replay_tells_a_lost_write(domain: Domain, state: WorkloadState):
     """The comparison can fail: a turn that did nothing is not what a task with writes left."""
     workload = _workload(domain, state)
     task = next(task for task in workload.tasks() if any(not call.is_read for call in task.calls))
-    expected, found = workload.replay(task), workload.observed("a turn that never was")
+    expected, found = workload.replay(task), workload.observed(task, "a turn that never was")
     assert expected.effects
     assert found.final_state != expected.final_state
 

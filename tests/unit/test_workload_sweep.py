@@ -21,6 +21,7 @@ class Toy:
 
     name = "toy"
     app = "nowhere:registry"
+    categories = ()
 
     def registry(self) -> Registry:
         """Not used here."""
@@ -36,9 +37,9 @@ class Toy:
             observations=(Observation(content=task.id, is_error=False),), effects=(), final_state="unchanged"
         )
 
-    def observed(self, turn_id: str) -> ObservedState:
+    def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
         """Nothing was changed."""
-        del turn_id
+        del task, turn_id
         return ObservedState(journal=(), final_state="unchanged")
 
 

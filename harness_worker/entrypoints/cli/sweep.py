@@ -44,6 +44,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     workload: Annotated[str, typer.Argument(help=f"One of {', '.join(sorted(WORKLOADS))}.", show_default=False)],
     *,
     half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
+    category: Annotated[
+        str | None, typer.Option(help="Only this part of a workload that has parts, or all. [default: its first]")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of them.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator threads of the stack it starts.")] = 2,
@@ -72,7 +75,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     settings = sweep_settings(wish, workload)
     loaded = load_workload(workload, settings)
     console = Console(stderr=True, highlight=False)
-    with closing(Sweep(loaded, half, concurrency, limit)) as sweep:
+    with closing(Sweep(loaded, half, concurrency, limit=limit, category=category)) as sweep:
         if via is Via.INPROCESS:
             console.print(f"replaying {len(sweep.tasks)} tasks without the harness first …")
             sweep.finish_replays()

@@ -10,7 +10,7 @@ from harness_worker.config import Settings
 from harness_worker.core.effects import Effect
 from harness_worker.core.registry import Registry
 from harness_worker.workloads.places import Places, places
-from harness_worker.workloads.script import write_script
+from harness_worker.workloads.prepare import prepare
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.source import Domain, load_domain, load_tasks
 from harness_worker.workloads.tau2.tools import reading_tool, writing_tool
@@ -33,7 +33,7 @@ def tau2_registry(name: str, settings: Settings) -> Registry:
     """
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
-    _prepare(domain, where)
+    prepare(where, load_tasks(domain))
     return _registry(domain, where, WorkloadState(make_engine(where.database_url)))
 
 
@@ -41,19 +41,9 @@ def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
     """The domain as a workload; raises as :func:`tau2_registry`."""
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
-    _prepare(domain, where)
+    prepare(where, load_tasks(domain))
     state = WorkloadState(make_engine(where.database_url))
     return Tau2Workload(domain, state, partial(_registry, domain, where, state))
-
-
-def _prepare(domain: Domain, where: Places) -> None:
-    write_script(where.script, load_tasks(domain))
-    # An engine of its own, gone before a worker forks: children must not share a connection.
-    engine = make_engine(where.database_url)
-    try:
-        WorkloadState(engine).create()
-    finally:
-        engine.dispose()
 
 
 def _registry(domain: Domain, where: Places, state: WorkloadState) -> Registry:

@@ -35,6 +35,11 @@ class Tau2Workload:
         """The module that serves the domain's tools."""
         return f"harness_worker.workloads.tau2.{self._domain.name}_app:registry"
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def registry(self) -> Registry:
         """The domain's tools and its agent."""
         return self._make_registry()
@@ -55,8 +60,9 @@ class Tau2Workload:
                 effects.append(Effect.of(call.tool, call.arguments))
         return Outcome(observations=tuple(observations), effects=tuple(effects), final_state=environment.get_db_hash())
 
-    def observed(self, turn_id: str) -> ObservedState:
+    def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
         """The turn's journal, and tau2's own hash of the database as the turn left it."""
+        del task
         view = View(self._domain, self._state.overlay(turn_id), writable=False)
         return ObservedState(
             journal=self._state.journal(turn_id),

@@ -1,0 +1,60 @@
+"""BFCL wired up: from settings to the registry that workers serve, and to the workload that a sweep runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.config import Settings
+from harness_worker.core.registry import Registry
+from harness_worker.workloads.bfcl.source import Bfcl, load_bfcl
+from harness_worker.workloads.bfcl.tools import tool_of
+from harness_worker.workloads.bfcl.workload import NAME, BfclWorkload
+from harness_worker.workloads.places import Places, places
+from harness_worker.workloads.prepare import prepare
+from harness_worker.workloads.state import WorkloadState
+
+BUDGET: Final = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
+TOOL_TIMEOUT_S: Final = 30.0
+SYSTEM: Final = "You act for the user by calling functions. Call them in the order in which they depend on each other."
+
+
+def bfcl_registry(settings: Settings) -> Registry:
+    """The domain classes' methods and the agent that plays the recorded calls; loads the tasks, writes the script.
+
+    Args:
+        settings: Say where the script and the state are.
+
+    Raises:
+        ConfigError: The package is not installed.
+        TransientError: The database does not answer.
+    """
+    bfcl, where = load_bfcl(), places(settings, NAME)
+    prepare(where, bfcl.tasks)
+    return _registry(bfcl, where, WorkloadState(make_engine(where.database_url)))
+
+
+def bfcl_workload(settings: Settings) -> BfclWorkload:
+    """The tasks as a workload; raises as :func:`bfcl_registry`."""
+    bfcl, where = load_bfcl(), places(settings, NAME)
+    prepare(where, bfcl.tasks)
+    state = WorkloadState(make_engine(where.database_url))
+    return BfclWorkload(bfcl, state, partial(_registry, bfcl, where, state))
+
+
+def _registry(bfcl: Bfcl, where: Places, state: WorkloadState) -> Registry:
+    registry = Registry()
+    for function in bfcl.functions.values():
+        registry.add_tool(
+            tool_of(bfcl, state, function),
+            name=function.name,
+            schema=function.schema,
+            description=function.description,
+            # The authors do not say what a method changes: unknown, hence one after the other.
+            effect=None,
+            retry_safe=True,
+            timeout_s=TOOL_TIMEOUT_S,
+        )
+    registry.agent(NAME, model=f"scripted:{where.script}", system=SYSTEM, tools=list(bfcl.functions), budget=BUDGET)
+    return registry

@@ -1,0 +1,91 @@
+"""BFCL's multi-turn tasks as a workload: the tasks, their plain replay, and the state that a turn left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness_worker.core.registry import Registry
+from harness_worker.errors import ArgumentsInvalid
+from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, RecordedCall, WorkloadTask
+from harness_worker.workloads.bfcl.snapshot import freeze
+from harness_worker.workloads.bfcl.source import CATEGORIES, Bfcl
+from harness_worker.workloads.bfcl.tools import restored
+from harness_worker.workloads.bfcl.world import digest, fresh, respond
+from harness_worker.workloads.state import WorkloadState
+
+NAME = "bfcl-multi-turn"
+APP = "harness_worker.workloads.bfcl.app:registry"
+
+
+class BfclWorkload:
+    """The tasks of all categories, with their turns' state in SQL.
+
+    Args:
+        bfcl: The package.
+        state: Where the tools keep what turns changed.
+        make_registry: Makes the registry of the tools over that state.
+    """
+
+    def __init__(self, bfcl: Bfcl, state: WorkloadState, make_registry: Callable[[], Registry]) -> None:
+        self._bfcl = bfcl
+        self._state = state
+        self._make_registry = make_registry
+        self._agent = make_registry().agents[NAME]
+
+    @property
+    def name(self) -> str:
+        """``bfcl-multi-turn``."""
+        return NAME
+
+    @property
+    def app(self) -> str:
+        """The module that serves the tools."""
+        return APP
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """``base`` is meant if none is named."""
+        return CATEGORIES
+
+    def registry(self) -> Registry:
+        """The tools and the agent."""
+        return self._make_registry()
+
+    def tasks(self) -> tuple[WorkloadTask, ...]:
+        """The tasks of all categories."""
+        return self._bfcl.tasks
+
+    def replay(self, task: WorkloadTask) -> Outcome:
+        """The task's calls on fresh instances, by BFCL's own code, never frozen; a call that is refused is not made."""
+        scenario = self._bfcl.scenarios[task.id]
+        instances = {name: fresh(self._bfcl, scenario, name) for name in scenario.involved}
+        observations, effects = list[Observation](), list[Effect]()
+        for call in task.calls:
+            before = freeze(self._owner(call, instances))
+            observations.append(self._refused(call) or self._made(call, instances))
+            if freeze(self._owner(call, instances)) != before:
+                effects.append(Effect.of(call.tool, call.arguments))
+        return Outcome(observations=tuple(observations), effects=tuple(effects), final_state=digest(instances))
+
+    def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
+        """The turn's journal, and the public attributes of its instances as they are in SQL."""
+        scenario, overlay = self._bfcl.scenarios[task.id], self._state.overlay(turn_id)
+        instances = {name: restored(self._bfcl, scenario, name, overlay) for name in scenario.involved}
+        return ObservedState(journal=self._state.journal(turn_id), final_state=digest(instances))
+
+    def _owner(self, call: RecordedCall, instances: Mapping[str, Any]) -> Any:  # noqa: ANN401 - BFCL has no types
+        return instances[self._bfcl.functions[call.tool].owner]
+
+    def _made(self, call: RecordedCall, instances: Mapping[str, Any]) -> Observation:
+        return respond(self._owner(call, instances), call.tool, call.arguments)
+
+    def _refused(self, call: RecordedCall) -> Observation | None:
+        """Arguments that do not fit the function's document: a few recorded calls have such."""
+        tool = self._agent.tool(call.tool)
+        try:
+            if tool is not None:
+                tool.bind(dict(call.arguments))
+        except ArgumentsInvalid as invalid:
+            return Observation(content=f"denied: validation: {invalid}", is_error=True)
+        return None
