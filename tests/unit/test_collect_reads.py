@@ -1,0 +1,93 @@
+"""What a visit makes of a read by what the gate knows of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness_worker.core.collect_reads import Collected, ReadReport, collect_reads, taken
+from harness_worker.core.outcomes import ToolFailure, ToolTimeout, content_of
+from harness_worker.core.reads import ReadState
+from harness_worker.core.records import Call, CallStatus
+from tests.unit.builders import NOW, a_call, a_write, ended, ok, pending
+
+CAP = 3
+SENT = pending(a_call())
+
+
+def judged(call: Call, report: ReadReport | None) -> Collected:
+    """What becomes of one read."""
+    reports = {} if report is None else {call.call_id: report}
+    return collect_reads((call,), reports, now=NOW + 5, attempt_cap=CAP)
+
+
+def test_accepted_outcome_is_taken_with_its_times() -> None:
+    """The gate's word stands: outcome, times and worker are those of the attempt that it accepted."""
+    report = ReadReport(state=None, outcome=ok(SENT), started_at=NOW + 1, finished_at=NOW + 2, worker="w/7")
+    collected = judged(SENT, report)
+    (call,) = collected.changed
+    assert (call.status, call.outcome, call.worker) == (CallStatus.ENDED, ok(SENT), "w/7")
+    assert (call.started_at, call.finished_at) == (NOW + 1, NOW + 2)
+    assert collected.resend == ()
+
+
+def test_live_read_is_waited_for() -> None:
+    """A healthy running read is left alone, however often it is looked at."""
+    assert judged(SENT, ReadReport(state=ReadState.LIVE, started_at=NOW)) == Collected()
+
+
+def test_read_that_never_started_is_sent_again_as_it_is() -> None:
+    """A lost message costs no attempt."""
+    collected = judged(SENT, ReadReport(state=ReadState.UNADMITTED))
+    assert collected.changed == ()
+    assert collected.resend == (SENT,)
+
+
+def test_read_past_its_deadline_is_a_timeout() -> None:
+    """The tool's own limit is told."""
+    (call,) = judged(SENT, ReadReport(state=ReadState.EXPIRED, started_at=NOW, worker="w/7")).changed
+    assert isinstance(call.outcome, ToolTimeout)
+    assert content_of(call.outcome) == "timeout: tool0 did not finish within 10 s"
+    assert (call.started_at, call.finished_at, call.worker) == (NOW, NOW + 5, "w/7")
+
+
+@pytest.mark.parametrize("state", [ReadState.GONE, ReadState.LOST, ReadState.CLOSED, None])
+def test_read_that_is_lost_runs_again(state: ReadState | None) -> None:
+    """A dead process, a flushed or an early closed gate: another attempt, at most one body each."""
+    collected = judged(SENT, None if state is None else ReadReport(state=state))
+    assert [(call.attempt, call.status) for call in collected.changed] == [(2, CallStatus.PENDING)]
+    assert collected.resend == collected.changed
+
+
+def test_read_that_is_lost_too_often_is_given_up() -> None:
+    """At the cap nothing more is tried."""
+    collected = judged(pending(a_call(attempt=CAP)), ReadReport(state=ReadState.LOST))
+    (call,) = collected.changed
+    assert isinstance(call.outcome, ToolFailure)
+    assert call.outcome.error == "worker_lost: the process running tool0 was lost 3 times"
+    assert (call.attempt, collected.resend) == (CAP, ())
+
+
+def test_only_open_reads_are_judged() -> None:
+    """Writes, planned and ended reads are none of the gate's business."""
+    calls = (a_call(0), ended(a_call(1)), pending(a_write(2)))
+    assert collect_reads(calls, {}, now=NOW, attempt_cap=CAP) == Collected()
+
+
+def test_report_without_an_outcome_takes_nothing() -> None:
+    """Nothing is made up."""
+    assert taken(SENT, ReadReport(state=ReadState.LIVE), now=NOW) is SENT
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (ReadReport(state=ReadState.UNADMITTED), False),
+        (ReadReport(state=ReadState.GONE), False),
+        (ReadReport(state=ReadState.LIVE), True),
+        (ReadReport(state=ReadState.LOST), True),
+        (ReadReport(state=ReadState.EXPIRED, started_at=NOW), True),
+    ],
+)
+def test_read_has_started_if_it_was_ever_admitted(report: ReadReport, expected: bool) -> None:
+    """What the gate admitted may have run."""
+    assert report.has_started is expected

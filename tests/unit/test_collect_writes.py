@@ -1,0 +1,113 @@
+"""What a visit makes of the sequential calls it sent, by what the journal knows of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness_worker.core.collect_reads import Collected
+from harness_worker.core.collect_writes import collect_writes, lost_write
+from harness_worker.core.outcomes import content_of
+from harness_worker.core.records import Call, CallStatus
+from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_write, ended, pending, running
+
+LATE_S = TIMING.hard_s + TIMING.grace_s
+
+
+def judged(*calls: Call, now: float = NOW) -> Collected:
+    """What becomes of a chain."""
+    return collect_writes(calls, turn_deadline_at=DEADLINE, now=now, timing=TIMING)
+
+
+def said(collected: Collected) -> list[str]:
+    """The contents of the calls that ended."""
+    return [content_of(call.outcome) for call in collected.changed if call.outcome is not None]
+
+
+def test_running_write_is_waited_for() -> None:
+    """A live lease, or none to judge by, is left alone, and nothing behind it is sent again."""
+    assert judged(running(a_write(0)), pending(a_write(1))) == Collected()
+    assert judged(running(a_write(0), lease_until=None)) == Collected()
+
+
+def test_waiting_chain_is_sent_again_from_here() -> None:
+    """If the first open call waits, its message may be lost: the chain is sent again, same attempts."""
+    rest = (pending(a_write(1)), pending(a_write(2)))
+    assert judged(ended(a_write(0)), *rest) == Collected(resend=rest)
+
+
+def test_lost_write_that_may_runs_again() -> None:
+    """Its process died and the tool deduplicates by key: next attempt, with the turn's whole time."""
+    call = running(a_write(retry_safe=True), lease_until=NOW)
+    collected = judged(call, pending(a_write(1)), now=NOW)
+    assert [(c.attempt, c.status, c.deadline_at) for c in collected.changed] == [(2, CallStatus.PENDING, DEADLINE)]
+    assert [(c.position, c.attempt) for c in collected.resend] == [(0, 2), (1, 1)]
+    assert (collected.changed[0].lease_until, collected.changed[0].runner) == (None, None)
+
+
+def test_lost_write_that_may_not_is_in_doubt() -> None:
+    """It is never run twice; what follows it in the plan is not run."""
+    collected = judged(running(a_write(0), lease_until=NOW), pending(a_write(1)), now=NOW)
+    assert said(collected) == [
+        "outcome_unknown: tool0 started and its process was lost; its effect may or may not have happened",
+        "denied: not_run: tool0 (0.0) ended in doubt",
+    ]
+    assert collected.resend == ()
+
+
+def test_write_lost_too_often_is_given_up() -> None:
+    """At the cap even a safe write is told as lost, in doubt."""
+    call = running(a_write(retry_safe=True, attempt=TIMING.attempt_cap), lease_until=NOW)
+    (content, _) = said(judged(call, pending(a_write(1)), now=NOW))
+    assert content.startswith("worker_lost: the process running tool0 was lost 3 times")
+
+
+def test_write_past_its_deadline_is_in_doubt_never_a_timeout() -> None:
+    """A timeout would say that nothing happened, and the next write would start beside it."""
+    for safe in (False, True):
+        call = running(a_write(0, retry_safe=safe), lease_until=NOW + 100)
+        within, over = call.deadline_at or 0.0, (call.deadline_at or 0.0) + LATE_S
+        assert judged(call, now=within) == Collected()
+        assert judged(call, now=over) == Collected()
+        collected = judged(call, pending(a_write(1)), now=over + 0.001)
+        assert [content.split(":")[0] for content in said(collected)] == ["outcome_unknown", "denied"]
+
+
+def test_lost_write_past_its_deadline_is_not_run_again() -> None:
+    """It had its time; a second attempt would need more than there is."""
+    call = running(a_write(retry_safe=True), lease_until=NOW)
+    (content,) = said(judged(call, now=(call.deadline_at or 0.0) + 1))
+    assert content.startswith("outcome_unknown: tool0 started and did not end in time")
+
+
+def test_waiting_write_past_the_deadline_is_not_run() -> None:
+    """It never started, and that is certain; later ones neither. Nothing is sent again, so nothing loops."""
+    collected = judged(pending(a_write(0)), pending(a_write(1)), now=DEADLINE + 0.001)
+    assert said(collected) == [
+        "denied: not_run: its time ended before it could start",
+        "denied: not_run: tool0 (0.0) ended in doubt",
+    ]
+    assert collected.resend == ()
+
+
+def test_waiting_write_that_ran_before_is_in_doubt() -> None:
+    """An earlier attempt may have had its effect: ``not_run`` would be a lie."""
+    (content,) = said(judged(pending(a_write(attempt=2, retry_safe=True)), now=DEADLINE + 1))
+    assert content.startswith("outcome_unknown: tool0 started and was lost before it could run again")
+
+
+def test_call_without_a_deadline_has_the_turns() -> None:
+    """A row from before its dispatch was complete."""
+    assert judged(pending(a_write(deadline_at=None), deadline_at=None), now=DEADLINE).changed == ()
+    assert len(judged(pending(a_write(), deadline_at=None), now=DEADLINE + 1).changed) == 1
+
+
+@pytest.mark.parametrize("call", [a_call(), pending(a_call()), a_write(), ended(a_write())])
+def test_only_open_sequential_calls_are_judged(call: Call) -> None:
+    """Reads are the gate's; what is planned or ended is settled."""
+    assert judged(call, now=NOW + 1_000) == Collected()
+
+
+def test_lost_write_touches_nothing_else_of_the_plan() -> None:
+    """Run again means only this call."""
+    call = running(a_write(retry_safe=True))
+    assert [c.position for c in lost_write(call, (call, pending(a_write(1))), now=NOW, timing=TIMING)] == [0]

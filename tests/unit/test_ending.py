@@ -1,0 +1,168 @@
+"""How a turn ends: its last text, its terminal event, and a result for every call it ever asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.collect_reads import ReadReport
+from harness_worker.core.doubt import not_run
+from harness_worker.core.ending import collected, end_turn, result_message, stop_calls, terminal_event
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.reads import ReadState
+from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.visits import StopCause
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import NOW, a_call, a_held_turn, a_turn, a_write, ended, failed, ok, pending, running
+
+LIVE = ReadReport(state=ReadState.LIVE, started_at=NOW, worker="w")
+
+
+def stopped(call: Call, cause: StopCause = StopCause.CANCELLED, report: ReadReport | None = None) -> Call:
+    """What a stop makes of one call."""
+    (after,) = stop_calls((call,), cause, {} if report is None else {call.call_id: report}, now=NOW)
+    return after
+
+
+def content(call: Call) -> str:
+    """What the model would read."""
+    assert call.outcome is not None
+    assert call.status is CallStatus.ENDED
+    return content_of(call.outcome)
+
+
+def test_ended_turn_is_nobodys() -> None:
+    """No owner, no lease, and nobody need ever look again."""
+    over = end_turn(a_held_turn(version=2), TurnStatus.COMPLETED, StopReason.END_TURN, now=NOW + 9)
+    assert (over.owner, over.lease_until, over.visit_deadline, over.wake_at) == (None, None, None, None)
+    assert (over.version, over.finished_at, over.status) == (3, NOW + 9, TurnStatus.COMPLETED)
+
+
+@pytest.mark.parametrize("reason", [StopReason.MAX_STEPS, StopReason.DEADLINE, StopReason.BUDGET])
+def test_turn_cut_short_by_a_limit_says_so(reason: StopReason) -> None:
+    """The fallback text tells why, instead of half an answer."""
+    over = end_turn(a_turn(output_text="so far"), TurnStatus.INCOMPLETE, reason, now=NOW)
+    assert over.output_text.startswith("I stopped before I could finish: ")
+
+
+@pytest.mark.parametrize("reason", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CANCELLED])
+def test_other_turns_keep_what_was_said(reason: StopReason) -> None:
+    """What the model said so far stays."""
+    assert end_turn(a_turn(output_text="so far"), TurnStatus.FAILED, reason, now=NOW).output_text == "so far"
+
+
+def test_terminal_event_tells_all() -> None:
+    """Its type is the status; its data the answer."""
+    over = end_turn(
+        a_turn(output_text="hi"),
+        TurnStatus.FAILED,
+        StopReason.MODEL_ERROR,
+        now=NOW,
+        error={"code": "model_error", "message": "no"},
+    )
+    event = terminal_event(over)
+    assert event.type == "turn.failed"
+    assert event.data == {
+        "status": "failed",
+        "stop_reason": "model_error",
+        "output_text": "hi",
+        "error": {"code": "model_error", "message": "no"},
+    }
+    plain = terminal_event(a_turn(status=TurnStatus.COMPLETED))
+    assert (plain.data["stop_reason"], plain.data["error"]) == (None, None)
+
+
+def test_results_stand_in_the_models_order() -> None:
+    """One block a call that has none yet; errors are marked."""
+    calls = (ended(a_call(1), failed(a_call(1))), ended(a_call(0)), replace(ended(a_call(2)), collected=True))
+    (message,) = result_message(calls)
+    assert message.role == "user"
+    assert message.content == [
+        {"type": "tool_result", "tool_use_id": "use-0", "content": "done"},
+        {"type": "tool_result", "tool_use_id": "use-1", "content": "boom", "is_error": True},
+    ]
+
+
+def test_no_results_no_message() -> None:
+    """An empty user message would be refused by providers."""
+    assert result_message(()) == ()
+    assert result_message((replace(ended(a_call()), collected=True),)) == ()
+
+
+def test_result_of_a_call_without_an_outcome_is_empty() -> None:
+    """It cannot happen; if it does, the message still has its block."""
+    (message,) = result_message((a_call(),))
+    assert message.content == [{"type": "tool_result", "tool_use_id": "use-0", "content": ""}]
+
+
+def test_collected_marks_each_call_once() -> None:
+    """Calls whose results stood before are not written again."""
+    assert [call.position for call in collected((replace(a_call(0), collected=True), a_call(1)))] == [1]
+
+
+def test_stop_keeps_what_ended() -> None:
+    """An outcome in the journal or at the gate stands."""
+    over = ended(a_write())
+    assert stopped(over) is over
+    read = pending(a_call())
+    report = ReadReport(state=None, outcome=ok(read), started_at=NOW, finished_at=NOW, worker="w")
+    assert content(stopped(read, report=report)) == "done"
+
+
+def test_stop_keeps_a_denial_that_waits_for_its_wave() -> None:
+    """A call denied when planned stays denied for that reason."""
+    denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.BUDGET, details="used up")
+    assert content(stopped(a_call(outcome=denied))) == "denied: budget: used up"
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (StopCause.CANCELLED, "cancelled"),
+        (StopCause.FAILED, "cancelled"),
+        (StopCause.DEADLINE, "timeout: tool0 did not finish within 10 s"),
+    ],
+)
+def test_stop_cuts_a_read_that_runs(cause: StopCause, expected: str) -> None:
+    """A cut read is a failure, or a timeout if time was the reason."""
+    call = stopped(pending(a_call()), cause, LIVE)
+    assert content(call) == expected
+    assert (call.worker, call.started_at) == ("w", NOW)
+
+
+@pytest.mark.parametrize(
+    ("call", "report"),
+    [
+        (a_call(), None),
+        (pending(a_call()), ReadReport(state=ReadState.UNADMITTED)),
+        (a_write(), None),
+        (pending(a_write()), None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        (StopCause.CANCELLED, "the turn was cancelled"),
+        (StopCause.DEADLINE, "the turn's time ended"),
+        (StopCause.FAILED, "the turn failed"),
+    ],
+)
+def test_stop_of_what_never_started_says_not_run(
+    call: Call, report: ReadReport | None, cause: StopCause, why: str
+) -> None:
+    """A planned or waiting call certainly had no effect."""
+    assert content(stopped(call, cause, report)) == f"denied: not_run: {why}"
+
+
+@pytest.mark.parametrize("call", [running(a_write()), pending(a_write(attempt=2))])
+def test_stop_of_a_write_that_ever_started_is_in_doubt(call: Call) -> None:
+    """A running write, and one that waits for another attempt, may have had their effect."""
+    after = stopped(call)
+    assert content(after).startswith("outcome_unknown: tool0 started and the turn was cancelled")
+    assert after.outcome != not_run(call, "the turn was cancelled")
+
+
+def test_stop_of_a_read_that_ran_before_is_no_denial() -> None:
+    """A second attempt that was not admitted does not undo the first."""
+    assert content(stopped(pending(a_call(attempt=2)), StopCause.CANCELLED)) == "cancelled"

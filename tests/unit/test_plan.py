@@ -1,0 +1,207 @@
+"""Taking the model's word: its message and plan in one commit, or the end of the turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.decisions import Decision
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.plan import Said, give_up, plan, within_budget
+from harness_worker.core.progress import Dispatch, Finished, Next, Zombie
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.visits import StopCause
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    TIMING,
+    a_call,
+    a_held_turn,
+    a_visit,
+    a_write,
+    call_of,
+    ended,
+    event_types,
+    pending,
+    running,
+    said,
+    snapshot,
+)
+
+TURN = a_held_turn()
+
+
+def planned(reply: Said, *, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
+    """The commit that takes a reply."""
+    return plan(snapshot(turn, now=now), visit=a_visit(TURN), said=reply, timing=TIMING)
+
+
+def given_up(
+    *calls: Call,
+    turn: Turn = TURN,
+    reason: StopReason = StopReason.MODEL_ERROR,
+    message: str = "overloaded",
+    cause: StopCause | None = None,
+    now: float = NOW,
+) -> Decision[Next]:
+    """The commit that ends a turn without a reply."""
+    before = snapshot(turn, *calls, now=now)
+    return give_up(before, visit=a_visit(TURN), reason=reason, message=message, cause=cause)
+
+
+def the_turn(decision: Decision[Next]) -> Turn:
+    """The turn as the decision leaves it."""
+    assert decision.turn is not None
+    return decision.turn
+
+
+def test_zombies_word_is_not_taken() -> None:
+    """A model call that outlived its visit changes nothing."""
+    stolen = replace(TURN, fence=2)
+    assert planned(said(a_call()), turn=stolen) == Decision(result=Zombie())
+    assert given_up(turn=stolen) == Decision(result=Zombie())
+
+
+def test_reply_with_calls_is_committed_with_its_plan() -> None:
+    """Message, calls, usage and the first segment stand in one commit."""
+    decision = planned(said(a_call(0), a_call(1), a_write(2, wave=1), text="let me see"))
+    assert isinstance(decision.result, Dispatch)
+    assert [call.position for call in decision.result.calls] == [0, 1]
+    assert [call.status for call in decision.calls] == [CallStatus.PENDING, CallStatus.PENDING, CallStatus.PLANNED]
+    (message,) = decision.messages
+    assert (message.role, [block["type"] for block in message.content]) == (
+        "assistant",
+        ["text", "tool_use", "tool_use", "tool_use"],
+    )
+    turn = the_turn(decision)
+    assert (turn.step, turn.owner, turn.output_text) == (1, None, "let me see")
+    assert (turn.used.steps, turn.used.tool_calls, turn.used.output_tokens) == (1, 3, 1)
+    assert event_types(decision) == ["model.completed", "wave.started"]
+
+
+def test_model_completed_tells_text_and_tokens() -> None:
+    """Steps and tool calls are the turn's counts, not the model's usage."""
+    data = planned(said(text="hi", stop_reason="end_turn")).events[0].data
+    assert (data["step"], data["text"], data["stop_reason"]) == (0, "hi", "end_turn")
+    assert set(data["usage"]) == {
+        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "dollars"),
+    }
+
+
+def test_reply_without_calls_completes_the_turn() -> None:
+    """The last text is the answer."""
+    decision = planned(said(text="42", stop_reason="end_turn"), turn=a_held_turn(output_text="hmm"))
+    assert isinstance(decision.result, Finished)
+    turn = the_turn(decision)
+    assert (turn.status, turn.stop_reason, turn.output_text) == (TurnStatus.COMPLETED, StopReason.END_TURN, "42")
+    assert event_types(decision) == ["model.completed", "step.completed", "turn.completed"]
+
+
+def test_reply_without_words_has_an_answer_nevertheless() -> None:
+    """An empty answer would look like a fault of the client's."""
+    assert the_turn(planned(said(stop_reason="end_turn"))).output_text == "I could not produce a response."
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "expected"),
+    [
+        ("max_tokens", StopReason.MAX_TOKENS),
+        ("model_context_window_exceeded", StopReason.MAX_TOKENS),
+        ("refusal", StopReason.REFUSAL),
+    ],
+)
+def test_reply_that_was_cut_ends_the_turn(stop_reason: str, expected: StopReason) -> None:
+    """Half a tool call is not run; it has a result nevertheless."""
+    denied = ToolDenied(call_id="0.1", tool_name="tool1", reason=DenialReason.VALIDATION, details="bad")
+    reply = said(a_write(0), a_write(1, outcome=denied), text="half", stop_reason=stop_reason)
+    decision = planned(reply)
+    turn = the_turn(decision)
+    assert (turn.status, turn.stop_reason, turn.output_text) == (TurnStatus.INCOMPLETE, expected, "half")
+    contents = [block["content"] for block in decision.messages[1].content]
+    assert contents == ["denied: not_run: the reply was cut short", "denied: validation: bad"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "now", "status"),
+    [
+        (a_held_turn(cancel_requested=True), NOW, TurnStatus.CANCELLED),
+        (a_held_turn(), DEADLINE + 1, TurnStatus.INCOMPLETE),
+    ],
+)
+def test_reply_to_a_turn_that_must_stop_starts_nothing(turn: Turn, now: float, status: TurnStatus) -> None:
+    """What was said is kept; its calls are told as not run."""
+    decision = planned(said(a_call(), text="so far"), turn=turn, now=now)
+    assert isinstance(decision.result, Finished)
+    assert the_turn(decision).status is status
+    assert call_of(decision, 0).status is CallStatus.ENDED
+    assert [message.role for message in decision.messages] == ["assistant", "user"]
+
+
+def test_step_of_denied_calls_asks_again_in_another_visit() -> None:
+    """A visit has a time limit: the next model call is the next visit's."""
+    denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="bad")
+    decision = planned(said(a_call(0, outcome=denied)))
+    assert isinstance(decision.result, Dispatch)
+    assert (decision.result.calls, decision.result.knock) == ((), True)
+    turn = the_turn(decision)
+    assert (turn.owner, turn.wake_at, turn.used.tool_calls) == (None, NOW, 0)
+    assert [message.role for message in decision.messages] == ["assistant", "user"]
+    assert event_types(decision)[-2:] == ["step.completed", "step.started"]
+
+
+def test_calls_beyond_the_budget_are_denied() -> None:
+    """In program order; those denied before do not count."""
+    denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="bad")
+    turn = a_held_turn(budget=BudgetLimits(max_tool_calls=3), used=Usage(tool_calls=1))
+    calls = within_budget((a_call(0, outcome=denied), a_call(1), a_call(2), a_call(3)), turn)
+    assert [call.outcome is None for call in calls] == [False, True, True, False]
+    assert calls[3].outcome is not None
+    assert content_of(calls[3].outcome) == "denied: budget: all 3 tool calls of this turn are used"
+
+
+def test_failed_model_ends_the_turn_as_failed() -> None:
+    """The error has a code and a message; what was said so far is kept."""
+    decision = given_up(turn=a_held_turn(output_text="so far"))
+    turn = the_turn(decision)
+    assert (turn.status, turn.stop_reason, turn.output_text) == (TurnStatus.FAILED, StopReason.MODEL_ERROR, "so far")
+    assert turn.error == {"code": "model_error", "message": "overloaded"}
+    assert event_types(decision) == ["step.completed", "turn.failed"]
+
+
+def test_turn_that_fails_gives_every_open_call_a_result() -> None:
+    """A fault of ours in the middle of a step leaves no call without one, and none that claims to be still open."""
+    calls = (ended(a_call(0)), pending(a_write(1)), running(a_write(2)), a_write(3))
+    decision = given_up(*calls, turn=a_held_turn(step=1), reason=StopReason.INTERNAL)
+    contents = [block["content"] for block in decision.messages[0].content]
+    assert contents[0] == "done"
+    assert contents[1] == contents[3] == "denied: not_run: the turn failed"
+    assert contents[2].startswith("outcome_unknown: ")
+    assert all(call_of(decision, position).status is CallStatus.ENDED for position in range(4))
+
+
+def test_cancel_wins_over_a_failure() -> None:
+    """The model's error is not told as the answer."""
+    turn = the_turn(given_up(turn=a_held_turn(cancel_requested=True, output_text="so far")))
+    assert (turn.status, turn.output_text, turn.error) == (TurnStatus.CANCELLED, "so far", None)
+
+
+def test_cancelled_model_call_keeps_what_was_said() -> None:
+    """The text that was there when the call was stopped is part of the answer."""
+    turn = the_turn(
+        given_up(
+            turn=a_held_turn(output_text="first"),
+            reason=StopReason.CANCELLED,
+            message="half",
+            cause=StopCause.CANCELLED,
+        )
+    )
+    assert (turn.status, turn.output_text) == (TurnStatus.CANCELLED, "first\n\nhalf")
+
+
+def test_model_that_took_too_long_ends_the_turn_as_incomplete() -> None:
+    """The time of the turn was over first: that is not an error."""
+    turn = the_turn(given_up(reason=StopReason.DEADLINE, message="", cause=StopCause.DEADLINE))
+    assert (turn.status, turn.stop_reason, turn.error) == (TurnStatus.INCOMPLETE, StopReason.DEADLINE, None)

@@ -1,0 +1,159 @@
+"""What comes next when nothing is open: the next segment, the next step, or the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.decisions import Decision
+from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on, next_segment
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    TIMING,
+    a_call,
+    a_held_turn,
+    a_turn,
+    a_visit,
+    a_write,
+    call_of,
+    ended,
+    event_types,
+    pending,
+    snapshot,
+)
+
+
+def denied(call: Call) -> Call:
+    """A planned call that will not run."""
+    outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
+    return replace(call, outcome=outcome)
+
+
+def segment(*calls: Call) -> tuple[list[int], list[int]]:
+    """Positions of the calls that end denied now, and of those sent."""
+    over, sent = next_segment(calls, now=NOW)
+    assert all(call.status is CallStatus.ENDED for call in over)
+    return [call.position for call in over], [call.position for call in sent]
+
+
+def gone_on(*calls: Call, turn: Turn | None = None) -> Decision[Next]:
+    """What comes next."""
+    held = turn or a_held_turn(step=1)
+    visit = a_visit(replace(held, wakes=0), *calls)
+    return go_on(snapshot(held, *calls), visit, held, calls, TIMING)
+
+
+def test_segment_is_one_wave_of_reads() -> None:
+    """Reads of a later wave wait."""
+    assert segment(a_call(0), a_call(1), a_call(2, wave=1)) == ([], [0, 1])
+
+
+def test_segment_is_a_run_of_writes() -> None:
+    """Sequential calls go as one chain, up to the next read."""
+    assert segment(a_write(0), a_write(1), a_call(2, wave=2), a_write(3)) == ([], [0, 1])
+
+
+def test_segment_begins_where_the_last_one_ended() -> None:
+    """Only planned calls are left, in program order whatever their order here."""
+    assert segment(a_write(2, wave=1), ended(a_call(0)), ended(a_call(1))) == ([], [2])
+    assert segment(a_write(1), a_write(0)) == ([], [0, 1])
+    assert segment(ended(a_call())) == ([], [])
+
+
+def test_segment_ends_denied_calls_when_their_wave_comes() -> None:
+    """A denied read ends beside its wave; one between writes ends only after those before it."""
+    assert segment(a_call(0), denied(a_call(1))) == ([1], [0])
+    assert segment(denied(a_call(0)), denied(a_call(1))) == ([0, 1], [])
+    assert segment(denied(a_write(0)), a_write(1)) == ([0], [1])
+    assert segment(a_write(0), denied(a_write(1)), a_write(2)) == ([], [0])
+    assert segment(denied(a_write(0)), a_call(1, wave=1), denied(a_call(2, wave=1))) == ([0, 2], [1])
+
+
+def test_next_segment_is_sent_with_the_turns_deadline() -> None:
+    """Released, pending, looked in on soon; queueing does not eat the tool's own time."""
+    decision = gone_on(ended(a_call(0)), a_write(1), turn=a_held_turn(step=1, looks=5))
+    assert isinstance(decision.result, Dispatch)
+    assert [call.position for call in decision.result.calls] == [1]
+    sent = call_of(decision, 1)
+    assert (sent.status, sent.deadline_at, sent.attempt) == (CallStatus.PENDING, DEADLINE, 1)
+    assert decision.turn is not None
+    assert (decision.turn.owner, decision.turn.looks, decision.turn.wake_at) == (None, 0, NOW + TIMING.look_s)
+    assert decision.messages == ()
+
+
+def test_dispatch_knows_of_a_knock() -> None:
+    """A wake-up during the visit publishes another look."""
+    decision = gone_on(a_call(), turn=a_held_turn(step=1, wakes=1))
+    assert isinstance(decision.result, Dispatch)
+    assert decision.result.knock
+
+
+def test_step_ends_with_its_results_and_the_next_begins() -> None:
+    """All denied calls of the plan's tail end in the same commit."""
+    decision = gone_on(ended(a_call(0)), denied(a_write(1)))
+    assert isinstance(decision.result, AskModel)
+    assert decision.turn == decision.result.turn
+    assert decision.turn is not None
+    assert (decision.turn.version, decision.turn.owner) == (1, "visit-1")
+    assert [block["tool_use_id"] for block in decision.messages[0].content] == ["use-0", "use-1"]
+    assert event_types(decision) == [
+        "wave.started",
+        "tool.completed",
+        "wave.completed",
+        "step.completed",
+        "step.started",
+    ]
+    assert [event.data["step"] for event in decision.events[-2:]] == [0, 1]
+
+
+def test_turn_out_of_steps_ends_incomplete() -> None:
+    """The step's results stand; no further step begins."""
+    turn = a_held_turn(step=1, budget=BudgetLimits(max_steps=1), used=Usage(steps=1))
+    decision = gone_on(ended(a_call()), turn=turn)
+    assert isinstance(decision.result, Finished)
+    assert decision.turn is not None
+    assert (decision.turn.status, decision.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.MAX_STEPS)
+    assert event_types(decision) == ["step.completed", "turn.incomplete"]
+    assert len(decision.messages) == 1
+
+
+def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
+    """A step that was started is closed, though nothing was said."""
+    turn = a_held_turn(budget=BudgetLimits(max_steps=0))
+    decision = gone_on(turn=turn)
+    assert event_types(decision) == ["step.completed", "turn.incomplete"]
+    assert decision.events[0].data == {"step": 0}
+    assert decision.messages == ()
+
+
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [
+        (a_turn(), None),
+        (a_turn(used=Usage(steps=6)), StopReason.MAX_STEPS),
+        (a_turn(used=Usage(steps=5)), None),
+        (a_turn(budget=BudgetLimits(max_tokens=10), used=Usage(input_tokens=9)), None),
+        (
+            a_turn(budget=BudgetLimits(max_tokens=10), used=Usage(input_tokens=9, cache_read_tokens=1)),
+            StopReason.BUDGET,
+        ),
+        (a_turn(budget=BudgetLimits(max_dollars=0.5), used=Usage(dollars=0.5)), StopReason.BUDGET),
+        (a_turn(budget=BudgetLimits(max_dollars=0.5), used=Usage(dollars=0.4)), None),
+        (a_turn(budget=BudgetLimits(max_dollars=0.0)), None),
+        (a_turn(deadline_at=NOW - 1, used=Usage(steps=6)), StopReason.DEADLINE),
+    ],
+)
+def test_budget_is_exhausted_at_its_limits(turn: Turn, expected: StopReason | None) -> None:
+    """Time first, then steps, tokens and dollars; a free model does not use up a budget of no dollars."""
+    assert exhausted(turn, now=NOW) is expected
+
+
+def test_open_calls_of_other_waves_do_not_count_as_planned() -> None:
+    """What is sent is not sent again."""
+    assert segment(pending(a_call(0)), a_write(1)) == ([], [1])

@@ -1,0 +1,176 @@
+"""Who drives a turn: claim, hold, release, and when somebody must look again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.decisions import Decision
+from harness_worker.core.visits import (
+    VISIT_SLACK_S,
+    Held,
+    StopCause,
+    Visit,
+    claim,
+    holds,
+    look_in,
+    nudged,
+    release,
+    stop_cause,
+)
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    OWNER,
+    TIMING,
+    a_call,
+    a_held_turn,
+    a_turn,
+    a_visit,
+    a_write,
+    event_types,
+    pending,
+    running,
+    snapshot,
+)
+
+
+def claimed(decision: Decision[Visit | Held | None]) -> Visit:
+    """The visit that the decision grants."""
+    assert isinstance(decision.result, Visit)
+    return decision.result
+
+
+def test_claim_takes_a_waiting_turn() -> None:
+    """A queued turn gets a higher fence, an owner, a lease and its first events; it is due if nothing comes."""
+    decision = claim(snapshot(a_turn(), now=NOW + 1), owner=OWNER, timing=TIMING)
+    visit, turn = claimed(decision), decision.turn
+    assert turn is not None
+    assert (turn.status, turn.fence, turn.owner, turn.started_at) == (TurnStatus.RUNNING, 1, OWNER, NOW + 1)
+    assert (turn.lease_until, turn.wake_at) == (NOW + 1 + TIMING.lease_ttl_s, NOW + 1)
+    assert (visit.turn, visit.fence, visit.owner, visit.now) == (turn, 1, OWNER, NOW + 1)
+    assert event_types(decision) == ["turn.started", "step.started"]
+
+
+def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:
+    """A hung visit ends: after its own time, or soon after the turn's deadline, whichever is first."""
+    long = claim(snapshot(a_turn(deadline_at=NOW + 500)), owner=OWNER, timing=TIMING).turn
+    short = claim(snapshot(a_turn(deadline_at=NOW + 20)), owner=OWNER, timing=TIMING).turn
+    over = claim(snapshot(a_turn(deadline_at=NOW - 20)), owner=OWNER, timing=TIMING).turn
+    deadlines = [turn.visit_deadline for turn in (long, short, over) if turn is not None]
+    assert deadlines == [NOW + TIMING.visit_s, NOW + 20 + VISIT_SLACK_S, NOW + VISIT_SLACK_S]
+
+
+def test_claim_of_a_held_turn_leaves_word() -> None:
+    """A wake-up that meets a live lease is counted, so that the release cannot lose it; nothing else changes."""
+    held = a_held_turn()
+    decision = claim(snapshot(held), owner="other", timing=TIMING)
+    assert decision.result == Held(stop=False)
+    assert decision.turn == replace(held, wakes=1)
+    assert decision.events == ()
+
+
+def test_claim_of_a_held_cancelled_turn_says_stop() -> None:
+    """Whoever meets the holder of a cancelled turn learns that it shall be told."""
+    assert claim(snapshot(a_held_turn(cancel_requested=True)), owner="other", timing=TIMING).result == Held(stop=True)
+
+
+def test_claim_at_the_very_end_of_a_lease_waits() -> None:
+    """A lease is live up to and including its last instant."""
+    last = NOW + TIMING.lease_ttl_s
+    assert isinstance(claim(snapshot(a_held_turn(), now=last), owner="o", timing=TIMING).result, Held)
+    assert isinstance(claim(snapshot(a_held_turn(), now=last + 0.001), owner="o", timing=TIMING).result, Visit)
+
+
+def test_claim_takes_over_from_the_dead() -> None:
+    """A turn whose holder's lease is over is taken with a higher fence, and that is told."""
+    decision = claim(snapshot(a_held_turn(step=2), now=NOW + 100), owner="other", timing=TIMING)
+    assert claimed(decision).fence == 2
+    assert event_types(decision) == ["turn.redelivered"]
+    assert decision.events[0].data == {"step": 2}
+
+
+def test_claim_takes_a_turn_held_without_a_lease() -> None:
+    """A row without a lease is nobody's, whatever its owner says."""
+    assert isinstance(claim(snapshot(a_held_turn(lease_until=None)), owner="o", timing=TIMING).result, Visit)
+
+
+def test_claim_of_a_released_turn_tells_nothing() -> None:
+    """The second look at a turn is not an event, and the time it started stays."""
+    decision = claim(snapshot(a_turn(started_at=NOW - 5, fence=3)), owner=OWNER, timing=TIMING)
+    assert decision.events == ()
+    assert claimed(decision).turn.started_at == NOW - 5
+    assert claimed(decision).fence == 4
+
+
+@pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
+def test_claim_of_a_finished_turn_changes_nothing(status: TurnStatus) -> None:
+    """Over is over."""
+    assert claim(snapshot(a_turn(status=status)), owner=OWNER, timing=TIMING) == Decision(result=None)
+
+
+def test_stop_cause_is_a_cancel_or_the_deadline() -> None:
+    """A turn must end when it was cancelled, or strictly after its deadline; a cancel goes first."""
+    assert stop_cause(a_turn(), DEADLINE) is None
+    assert stop_cause(a_turn(), DEADLINE + 0.001) is StopCause.DEADLINE
+    assert stop_cause(a_turn(cancel_requested=True), DEADLINE + 1) is StopCause.CANCELLED
+    assert a_visit(a_held_turn(cancel_requested=True)).stop is StopCause.CANCELLED
+
+
+def test_visit_holds_only_what_it_claimed() -> None:
+    """A higher fence, another owner, its own release and an end each make a visit a zombie."""
+    held = a_held_turn()
+    visit = a_visit(held)
+    assert holds(visit, snapshot(held))
+    for lost in ({"fence": 2}, {"owner": None}, {"owner": "other"}, {"status": TurnStatus.CANCELLED}):
+        assert not holds(visit, snapshot(replace(held, **lost)))
+
+
+def test_visit_keeps_what_heartbeats_and_cancels_touch() -> None:
+    """A heartbeat, the reconciler or a cancel does not cost a visit its hold."""
+    held = a_held_turn()
+    touched = replace(held, lease_until=NOW + 50, wake_at=NOW + 5, wakes=3, cancel_requested=True)
+    assert holds(a_visit(held), snapshot(touched))
+
+
+def test_release_lets_go() -> None:
+    """Nobody holds the turn, its version has risen, and it is looked at when that was asked for."""
+    held = a_held_turn(version=4)
+    free = release(a_visit(held), held, wake_at=NOW + 9, now=NOW)
+    assert (free.owner, free.lease_until, free.visit_deadline) == (None, None, None)
+    assert (free.version, free.wake_at, free.fence) == (5, NOW + 9, 1)
+
+
+def test_release_cannot_lose_a_knock() -> None:
+    """A chord's body that met the live lease is looked after at once, not at the next look-in."""
+    held = a_held_turn()
+    visit, knocked = a_visit(held), replace(held, wakes=1)
+    assert nudged(visit, knocked)
+    assert not nudged(visit, held)
+    assert release(visit, knocked, wake_at=NOW + 9, now=NOW + 1).wake_at == NOW + 1
+
+
+def test_look_in_grows_once() -> None:
+    """The first look is soon, later ones half as often: never at the deadline only."""
+    assert look_in(a_turn(), (), now=NOW, timing=TIMING) == NOW + TIMING.look_s
+    assert look_in(a_turn(looks=1), (), now=NOW, timing=TIMING) == NOW + 2 * TIMING.look_s
+    assert look_in(a_turn(looks=7), (), now=NOW, timing=TIMING) == NOW + 2 * TIMING.look_s
+
+
+def test_look_in_is_no_later_than_what_may_end() -> None:
+    """The turn's deadline, a call's deadline with its grace, and a running call's lease each bring it forward."""
+    soon = a_turn(deadline_at=NOW + 1)
+    assert look_in(soon, (), now=NOW, timing=TIMING) == NOW + 1
+    leased = running(a_write(), lease_until=NOW + 0.5)
+    assert look_in(a_turn(), (leased,), now=NOW, timing=TIMING) == NOW + 0.5
+    late = running(a_write(), lease_until=None, deadline_at=NOW - TIMING.hard_s)
+    assert look_in(a_turn(), (late,), now=NOW, timing=TIMING) == NOW + TIMING.grace_s
+    waits = (pending(a_call(), deadline_at=None), a_call(1, deadline_at=NOW - 9), pending(a_call(2), lease_until=NOW))
+    assert look_in(a_turn(), waits, now=NOW, timing=TIMING) == NOW + TIMING.look_s
+
+
+def test_look_in_is_never_in_the_past() -> None:
+    """What is overdue is looked at now."""
+    assert look_in(a_turn(deadline_at=NOW - 5), (), now=NOW, timing=TIMING) == NOW

@@ -1,0 +1,252 @@
+"""A sequential call starts once, ends once, and every doubtful case stops the chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness_worker.core.decisions import Decision
+from harness_worker.core.doubt import not_run, unknown
+from harness_worker.core.outcomes import content_of
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.writes import Go, Started, end_write, hand_back, late, start_write
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    RUNNER,
+    TIMING,
+    a_turn,
+    a_write,
+    call_of,
+    ended,
+    event_types,
+    failed,
+    ok,
+    pending,
+    running,
+    snapshot,
+)
+
+WAITING = a_turn(status=TurnStatus.RUNNING, wake_at=NOW + 2)
+
+
+def start(
+    *calls: Call, turn: Turn = WAITING, call_id: str = "0.0", attempt: int = 1, now: float = NOW
+) -> Decision[Started]:
+    """Ask to start a call in a process of another name."""
+    asked = snapshot(turn, *calls, now=now)
+    return start_write(asked, call_id=call_id, attempt=attempt, runner="host/2", timing=TIMING)
+
+
+def end(call: Call, outcome: Any, *more: Call, turn: Turn = WAITING, **given: Any) -> Decision[Go]:  # noqa: ANN401
+    """Hand in an outcome, by default from the runner that has the call."""
+    named: dict[str, Any] = {"call_id": call.call_id, "attempt": call.attempt, "runner": RUNNER, **given}
+    return end_write(snapshot(turn, call, *more, now=NOW + 3), outcome=outcome, **named)
+
+
+# --- starting
+
+
+def test_pending_write_starts() -> None:
+    """It runs under a lease, in this process; its cap counts from now, not from dispatch."""
+    decision = start(pending(a_write()), now=NOW + 30)
+    call = decision.result.call
+    assert call is not None
+    assert (decision.result.go, decision.result.remaining_s) == (Go.RUN, 10.0)
+    assert (call.status, call.runner, call.worker, call.started_at) == (
+        CallStatus.RUNNING,
+        "host/2",
+        "host/2",
+        NOW + 30,
+    )
+    assert (call.deadline_at, call.lease_until) == (NOW + 40, NOW + 30 + TIMING.lease_ttl_s)
+    assert decision.calls == (call,)
+    assert event_types(decision) == ["wave.started"]
+
+
+def test_write_that_starts_late_has_what_is_left_of_the_turn() -> None:
+    """The turn's deadline is the last word."""
+    assert start(pending(a_write()), now=DEADLINE - 4).result.remaining_s == 4.0
+
+
+@pytest.mark.parametrize(
+    "turn", [a_turn(status=TurnStatus.COMPLETED), a_turn(cancel_requested=True, status=TurnStatus.RUNNING)]
+)
+def test_nothing_starts_for_a_finished_or_cancelled_turn(turn: Turn) -> None:
+    """A message that comes late changes nothing."""
+    assert start(pending(a_write()), turn=turn) == Decision(result=Started(go=Go.IGNORE, turn=turn))
+
+
+def test_unknown_and_planned_calls_are_ignored() -> None:
+    """A call whose row is not there, or not dispatched, is no call."""
+    assert start().result.go is Go.IGNORE
+    assert start(a_write()).result.go is Go.IGNORE
+
+
+def test_message_of_another_attempt_is_ignored() -> None:
+    """Only the current attempt runs."""
+    assert start(pending(a_write(attempt=2)), attempt=1).result.go is Go.IGNORE
+    assert start(pending(a_write(attempt=2)), attempt=2).result.go is Go.RUN
+
+
+def test_ended_write_lets_the_chain_go_on() -> None:
+    """A redelivered link whose work is done passes on, whether it succeeded or failed."""
+    assert start(ended(a_write())).result.go is Go.PASS
+    assert start(ended(a_write(), failed(a_write()))).result.go is Go.PASS
+
+
+def test_ended_write_in_doubt_stops_the_chain() -> None:
+    """So does one that never ran."""
+    assert start(ended(a_write(), unknown(a_write(), "x"))).result.go is Go.IGNORE
+    assert start(ended(a_write(), not_run(a_write(), "x"), started_at=None)).result.go is Go.IGNORE
+
+
+@pytest.mark.parametrize("first", [pending(a_write(0)), running(a_write(0)), a_write(0)])
+def test_write_waits_for_all_before_it(first: Call) -> None:
+    """Program order: an earlier call of the message that is open blocks it, and so does a doubtful one."""
+    assert start(first, pending(a_write(1)), call_id="0.1").result.go is Go.IGNORE
+    doubtful = ended(a_write(0), unknown(a_write(0), "x"))
+    assert start(doubtful, pending(a_write(1)), call_id="0.1").result.go is Go.IGNORE
+
+
+def test_write_does_not_wait_for_other_steps_or_later_calls() -> None:
+    """Only earlier calls of its own message block it."""
+    others = (pending(a_write(0, step=1)), pending(a_write(2)), ended(a_write(0), failed(a_write(0))))
+    assert start(*others, pending(a_write(1)), call_id="0.1").result.go is Go.RUN
+
+
+def test_write_past_its_deadline_asks_for_a_look() -> None:
+    """The coordinator says what becomes of it."""
+    decision = start(pending(a_write()), now=DEADLINE + 1)
+    assert decision.result.go is Go.WAKE
+    assert decision.turn is not None
+    assert (decision.turn.wakes, decision.turn.wake_at) == (1, DEADLINE + 1)
+    assert decision.calls == ()
+
+
+def test_twin_of_a_running_write_is_ignored() -> None:
+    """A doubled message while the first lives: nothing, but somebody looks when its lease ends."""
+    call = running(a_write(), lease_until=NOW + 1)
+    decision = start(call)
+    assert decision.result.go is Go.IGNORE
+    assert decision.turn == replace(WAITING, wake_at=NOW + 1)
+    asleep = replace(WAITING, wake_at=None)
+    assert start(call, turn=asleep).turn == replace(asleep, wake_at=NOW + 1)
+
+
+def test_twin_does_not_put_a_look_off() -> None:
+    """A look that comes sooner stays."""
+    assert start(running(a_write()), turn=replace(WAITING, wake_at=NOW + 1)).turn is None
+
+
+@pytest.mark.parametrize("lease_until", [NOW, None])
+def test_redelivered_safe_write_of_a_dead_process_runs_again(lease_until: float | None) -> None:
+    """The message comes back after the crash: next attempt, in this process."""
+    decision = start(running(a_write(retry_safe=True), lease_until=lease_until))
+    assert decision.result.go is Go.RUN
+    assert decision.result.call is not None
+    assert (decision.result.call.attempt, decision.result.call.runner) == (2, "host/2")
+    assert event_types(decision) == []
+
+
+def test_redelivered_unsafe_write_of_a_dead_process_is_in_doubt() -> None:
+    """It is not run again; the rest of the plan is not run; somebody looks."""
+    decision = start(running(a_write(0), lease_until=NOW), pending(a_write(1)))
+    assert decision.result.go is Go.WAKE
+    assert content_of(call_of(decision, 0).outcome or failed(a_write())).startswith("outcome_unknown: ")
+    assert content_of(call_of(decision, 1).outcome or failed(a_write())).startswith("denied: not_run: ")
+    assert decision.turn is not None
+    assert decision.turn.wakes == 1
+
+
+# --- ending
+
+
+def test_write_hands_in_its_outcome() -> None:
+    """The journal has it, the chain goes on."""
+    call = running(a_write())
+    decision = end(call, ok(call))
+    assert decision.result is Go.PASS
+    assert (call_of(decision, 0).outcome, call_of(decision, 0).finished_at) == (ok(call), NOW + 3)
+    assert decision.turn is None
+    assert event_types(decision) == ["tool.completed", "wave.completed"]
+
+
+def test_failed_write_does_not_stop_the_chain() -> None:
+    """A failure is known; only a doubt stops later writes."""
+    call = running(a_write())
+    decision = end(call, failed(call), pending(a_write(1)))
+    assert decision.result is Go.PASS
+    assert [changed.position for changed in decision.calls] == [0]
+
+
+def test_write_in_doubt_ends_the_rest_and_wakes() -> None:
+    """A tool that was cut off at its deadline says so itself."""
+    call = running(a_write())
+    decision = end(call, unknown(call, "did not end in time"), pending(a_write(1)))
+    assert decision.result is Go.WAKE
+    assert [changed.status for changed in decision.calls] == [CallStatus.ENDED, CallStatus.ENDED]
+    assert decision.turn is not None
+    assert (decision.turn.wakes, decision.turn.wake_at) == (1, NOW + 3)
+
+
+def test_write_hands_in_twice_as_once() -> None:
+    """The commit's answer was lost, and the process tries again."""
+    over = ended(running(a_write()))
+    assert end(over, ok(over)) == Decision(result=Go.PASS)
+    doubtful = ended(running(a_write()), unknown(a_write(), "x"))
+    assert end(doubtful, unknown(a_write(), "x")) == Decision(result=Go.WAKE)
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        (running(a_write(attempt=2)), {"attempt": 1}),
+        (running(a_write()), {"runner": "host/9"}),
+        (pending(a_write()), {}),
+        (ended(running(a_write()), failed(a_write())), {}),
+        (running(a_write()), {"call_id": "7.7"}),
+    ],
+)
+def test_late_outcome_changes_nothing(call: Call, given: dict[str, Any]) -> None:
+    """A zombie's outcome is an event while the turn lives."""
+    decision = end(call, ok(call), **given)
+    assert (decision.result, decision.calls, decision.turn) == (Go.IGNORE, (), None)
+    assert event_types(decision) == ["tool.late"]
+
+
+def test_outcome_after_the_end_is_not_even_an_event() -> None:
+    """Nothing follows the terminal event."""
+    over = a_turn(status=TurnStatus.CANCELLED)
+    call = running(a_write())
+    assert end(call, ok(call), turn=over) == Decision(result=Go.IGNORE)
+    assert late(snapshot(over), call_id="0.0", attempt=1) == Decision(result=Go.IGNORE)
+
+
+# --- handing back
+
+
+def test_start_whose_body_was_not_entered_is_undone() -> None:
+    """The gate said no: the call waits again, with the turn's whole time."""
+    call = running(a_write())
+    decision = hand_back(snapshot(WAITING, call), call_id="0.0", attempt=1, runner=RUNNER)
+    (back,) = decision.calls
+    assert (back.status, back.runner, back.lease_until, back.deadline_at) == (
+        CallStatus.PENDING,
+        None,
+        None,
+        DEADLINE,
+    )
+
+
+@pytest.mark.parametrize(
+    "call", [None, ended(running(a_write())), running(a_write(), runner="host/9"), running(a_write(attempt=2))]
+)
+def test_only_ones_own_start_is_undone(call: Call | None) -> None:
+    """Somebody else decided meanwhile."""
+    calls = () if call is None else (call,)
+    nothing: Decision[None] = Decision(result=None)
+    assert hand_back(snapshot(WAITING, *calls), call_id="0.0", attempt=1, runner=RUNNER) == nothing
