@@ -1,0 +1,156 @@
+"""The compose file and its image: valid, hardened, and without any password of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from typing import Any, Final
+
+import jsonschema_rs
+import pytest
+
+from harness_worker.config import Settings
+from tests.compose_file import COMPOSE, DOCKERFILE, EXAMPLE, VariableMissing, dockerfile, document, services
+
+SECRETS: Final = {"POSTGRES_PASSWORD": "p", "VALKEY_PASSWORD": "v", "HARNESS_FLOWER_AUTH": "a:b"}
+OURS: Final = ("migrate", "gateway", "coordinator", "tools", "flower")
+SERVICES: Final = services(SECRETS)
+
+each_service = pytest.mark.parametrize("name", list(SERVICES))
+
+
+def seconds(duration: str) -> float:
+    """A Compose duration such as ``1m30s``."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([smh])", duration))
+
+
+def complaints(of: dict[str, Any]) -> list[str]:
+    """What the Compose specification's schema, as ``check-jsonschema`` ships it, finds wrong."""
+    schema = files("check_jsonschema").joinpath("builtin_schemas", "vendor", "compose-spec.json").read_text()
+    return [error.message for error in jsonschema_rs.validator_for(json.loads(schema)).iter_errors(of)]
+
+
+def test_compose_file_fits_the_specification() -> None:
+    """The file is valid by the schema, which finds a key that does not exist."""
+    assert complaints(document()) == []
+    wrong = document()
+    wrong["services"]["tools"]["stop_grace_time"] = "30s"
+    assert complaints(wrong) != []
+
+
+def test_compose_file_has_every_part() -> None:
+    """Everything that the harness needs is a service."""
+    assert set(SERVICES) == {"valkey", "postgres", *OURS}
+
+
+@each_service
+def test_service_is_hardened(name: str) -> None:
+    """It writes only where it must, as an ordinary user, and can become nobody else."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["user"] not in ("", "root", "0", "0:0")
+    assert any(mount.startswith("/tmp") for mount in service["tmpfs"])  # noqa: S108 - a mount in a container
+    assert not {"privileged", "cap_add", "pid", "network_mode", "devices", "container_name"} & set(service)
+
+
+@each_service
+def test_service_is_restarted_and_checked(name: str) -> None:
+    """It comes back by itself and says how it is; the migration runs once."""
+    service = SERVICES[name]
+    is_one_shot = name == "migrate"
+    assert service["restart"] == ("no" if is_one_shot else "unless-stopped")
+    assert ("healthcheck" in service) is not is_one_shot
+
+
+@each_service
+def test_service_is_published_on_loopback_alone(name: str) -> None:
+    """Nothing is published but the gateway and Flower, and these to the host itself."""
+    ports = SERVICES[name].get("ports", [])
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert bool(ports) is (name in ("gateway", "flower"))
+
+
+def test_databases_are_on_the_internal_network_alone() -> None:
+    """Valkey and Postgres reach nothing outside, and nothing outside reaches them."""
+    assert document()["networks"]["inside"] == {"internal": True}
+    assert SERVICES["valkey"]["networks"] == SERVICES["postgres"]["networks"] == ["inside"]
+
+
+def test_databases_keep_their_data_in_named_volumes() -> None:
+    """Data outlives containers."""
+    mounts = [mount.split(":")[0] for name in ("valkey", "postgres", "tools") for mount in SERVICES[name]["volumes"]]
+    assert mounts == ["valkey", "postgres", "data"]
+    assert set(mounts) == set(document()["volumes"])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_drain_is_not_cut_short(name: str) -> None:
+    """A container is given longer than what runs in it takes to drain."""
+    service = SERVICES[name]
+    assert seconds(service["stop_grace_period"]) >= float(service["environment"]["HARNESS_GRACE_S"]) + 5
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "migrate"])
+def test_service_waits_for_the_tables(name: str) -> None:
+    """Nothing of ours starts before the database is migrated."""
+    conditions = {on: how["condition"] for on, how in SERVICES[name]["depends_on"].items()}
+    assert conditions == {"valkey": "service_healthy", "migrate": "service_completed_successfully"}
+    assert SERVICES["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+
+
+@pytest.mark.parametrize("missing", list(SECRETS))
+def test_no_password_has_a_default(missing: str) -> None:
+    """Without each secret, nothing starts; the message says where to set it."""
+    with pytest.raises(VariableMissing, match=rf"{missing}: set .*compose/\.env"):
+        services({**SECRETS, missing: ""})
+
+
+def test_example_names_every_variable_and_no_secret() -> None:
+    """The example file has each variable that the compose file reads; secrets are empty in it."""
+    text = (COMPOSE / "compose.yaml").read_text()
+    read = set(re.findall(r"(?<!\$)\$\{(\w+)", text)) | {"ANTHROPIC_API_KEY"}
+    lines = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE.read_text(), re.MULTILINE))
+    assert set(lines) == read
+    assert [lines[name] for name in SECRETS] == ["", "", ""]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_environment_names_settings_that_exist(name: str) -> None:
+    """Each variable of ours is a setting of the worker or of the gateway; unknown ones would be ignored silently."""
+    known = {f"HARNESS_{field.upper()}" for field in Settings.model_fields} | {"HARNESS_DEV_KEYLESS"}
+    assert {key for key in SERVICES[name]["environment"] if key.startswith("HARNESS_")} <= known
+
+
+def test_gateway_stays_closed_unless_told() -> None:
+    """Keyless use is off by default."""
+    assert SERVICES["gateway"]["environment"]["HARNESS_DEV_KEYLESS"] == "0"
+
+
+def test_image_runs_as_the_user_of_the_services() -> None:
+    """The image's user is no root, the same as in the file, and owns what volumes take over."""
+    (user,) = dockerfile("USER")
+    assert user == "10001:10001"
+    assert {SERVICES[name]["user"] for name in OURS} == {user}
+    assert "--owner 10001 --group 10001 /app /data" in " ".join(dockerfile("RUN"))
+
+
+def test_image_is_built_from_what_is_there_at_pinned_versions() -> None:
+    """Each file it copies exists and is let through, versions are the tested ones, and no registry is named."""
+    root = COMPOSE.parent
+    copied = [source for line in dockerfile("COPY") for source in line.split()[:-1]]
+    allowed = {
+        line[1:].removesuffix("/**")
+        for line in (COMPOSE / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert set(copied) == allowed
+    assert [source for source in copied if not (root / source).exists()] == []
+    assert "--constraint .ci/constraints.txt" in dockerfile("RUN")[0]
+    assert {line.split(" AS ")[0] for line in dockerfile("FROM")} == {"python:3.12-slim"}
+    assert "://" not in DOCKERFILE.read_text()
+    images = [service["image"] for service in SERVICES.values()]
+    assert not [image for image in images if "." in image.split("/")[0] and "/" in image]
