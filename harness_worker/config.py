@@ -20,10 +20,13 @@ Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
+    What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``.
     The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are those of design §5.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, populate_by_name=True
+    )
 
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
     home: Path = Field(default=Path(".harness"), description="where `harness up` keeps its data")
@@ -33,6 +36,12 @@ class Settings(BaseSettings):
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
+    anthropic_api_key: SecretStr | None = Field(
+        default=None, validation_alias="ANTHROPIC_API_KEY", description="the key for agents whose model is Claude"
+    )
+    anthropic_base_url: Annotated[str, Field(pattern="^https?://")] | None = Field(
+        default=None, validation_alias="ANTHROPIC_BASE_URL", description="where the Messages API is, if elsewhere"
+    )
 
     grace_s: Seconds = 20.0
     lease_ttl_s: Seconds = 6.0
@@ -71,6 +80,12 @@ def environment() -> dict[str, str]:
     return dict(os.environ)  # noqa: TID251 - this is the config module
 
 
+def variable_of(field: str) -> str:
+    """The environment variable of a field, given by its name or by its variable."""
+    names = {name: info.validation_alias or PREFIX + name.upper() for name, info in Settings.model_fields.items()}
+    return str(names.get(field, field if field in names.values() else PREFIX + field.upper()))
+
+
 def _complaint(error: Mapping[str, Any]) -> str:
-    name = PREFIX + str(error["loc"][0]).upper() if error["loc"] else PREFIX.rstrip("_")
+    name = variable_of(str(error["loc"][0])) if error["loc"] else PREFIX.rstrip("_")
     return f"{name}={error.get('input')!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

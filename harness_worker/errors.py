@@ -43,7 +43,16 @@ class WireError(HarnessError):
 
 
 class TransientError(HarnessError):
-    """Something outside did not answer; the same request may work later."""
+    """Something outside did not answer; the same request may work later.
+
+    Args:
+        message: What did not answer, and how.
+        retry_after_s: How long it asked to be left alone, in seconds, if it said so.
+    """
+
+    def __init__(self, message: str = "", *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class PermanentError(HarnessError):

@@ -213,6 +213,10 @@ class Gate(Protocol):
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
+def unheard(_text: str) -> None:
+    """What a piece of a model's text is told to when nobody listens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One model call.
@@ -226,6 +230,8 @@ class ModelRequest:
         metadata: The turn's metadata.
         timeout_s: How long the call may take.
         stop: Set when the call shall be given up at once.
+        on_text: Told each piece of text as it is said, by the calling thread; never raises. A call that fails may
+            have told some: nothing durable may be made of it.
     """
 
     model: str
@@ -236,6 +242,7 @@ class ModelRequest:
     metadata: Mapping[str, str]
     timeout_s: float
     stop: StopSignal
+    on_text: Callable[[str], None] = unheard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +261,7 @@ class ModelClient(Protocol):
         """One reply.
 
         Raises:
-            TransientError: Trying again may help; nothing was said yet.
+            TransientError: Trying again may help; what was said until then counts for nothing.
             ModelError: The provider refused or failed for good.
             ScriptExhausted: A script has no such step.
             Stopped: ``request.stop`` was set; the connection is closed.
@@ -317,6 +324,10 @@ class EventSink(Protocol):
 
     def send(self, events: Sequence[Event]) -> None:
         """Publish; never raises."""
+        ...
+
+    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Show those who watch right now something without a ``seq``, never to be shown again; never raises."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
+
+os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,11 @@ from uuid_utils.compat import uuid7
 
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit
-from harness_worker.ports import Dispatcher, Gate, ModelClient, SoftDeadline, StopSignal, TurnStore
+from harness_worker.ports import Dispatcher, EventSink, Gate, ModelClient, SoftDeadline, StopSignal, TurnStore
 from harness_worker.turn.call_runner import CallRunner
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.model_step import ModelStep
@@ -36,22 +35,21 @@ def timing_of(settings: Settings) -> Timing:
     )
 
 
-def make_models() -> Mapping[str, ModelClient]:
-    """The model clients, by the prefix of the model's name."""
-    return {"scripted": ScriptedModel()}
-
-
-def make_coordinator(
+def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     *,
     settings: Settings,
     registry: Registry,
     store: TurnStore,
     gate: Gate,
     dispatcher: Dispatcher,
+    events: EventSink,
+    models: Mapping[str, ModelClient],
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
 ) -> Coordinator:
     """A coordinator over these ports."""
-    step = ModelStep(store=store, models=make_models(), clock=SystemClock(), timeout_s=settings.model_timeout_s)
+    step = ModelStep(
+        store=store, models=models, clock=SystemClock(), timeout_s=settings.model_timeout_s, hint=events.hint
+    )
     return Coordinator(
         store=store,
         gate=gate,

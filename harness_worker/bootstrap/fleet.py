@@ -17,7 +17,7 @@ from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Dispatcher, Gate, TurnStore
+from harness_worker.ports import Dispatcher, EventSink, Gate, TurnStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class Fleet:
         beat_engine: The database for heartbeats, with short timeouts.
         redis: The Redis of gate and events.
         store: The journal.
+        events: Carries events and hints to those who watch.
         gate: The arbiter of reads.
         dispatcher: Sends work.
     """
@@ -40,6 +41,7 @@ class Fleet:
     engine: Engine
     beat_engine: Engine
     redis: RedisClient
+    events: EventSink
     store: TurnStore
     gate: Gate
     dispatcher: Dispatcher
@@ -68,6 +70,7 @@ def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
     app = make_app(settings, redis_url=settings.redis_url, broker_url=settings.broker_url)
     redis = RedisClient(settings.redis_url)
     engine = make_engine(settings.database_url, pool_size=pool_size)
+    events = RedisEvents(redis)
     beats = make_engine(settings.database_url, timeouts=BEAT, pool_size=1)
     return Fleet(
         settings=settings,
@@ -75,7 +78,8 @@ def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
         engine=engine,
         beat_engine=beats,
         redis=redis,
-        store=SqlTurnStore(engine, RedisEvents(redis), beats=beats),
+        events=events,
+        store=SqlTurnStore(engine, events, beats=beats),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
         dispatcher=CeleryDispatcher(app, timing=timing_of(settings)),
     )

@@ -19,6 +19,7 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
+from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.records import Turn
@@ -56,6 +57,7 @@ class AgentHarness:
         alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
         self._settings = given.model_copy(update=alone)
         self._registry = registry
+        self._models = make_models(self._settings, registry.agents.values())
         upgrade(url)
         self._engine = make_engine(url)
         self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
@@ -110,7 +112,8 @@ class AgentHarness:
         self._closed()
 
     def _work(self, turn: Turn) -> TurnResult:
-        store = SqlTurnStore(self._engine, MemoryEvents())
+        events = MemoryEvents()
+        store = SqlTurnStore(self._engine, events)
         dispatcher = InlineDispatcher(SystemClock())
         coordinator = make_coordinator(
             settings=self._settings,
@@ -118,6 +121,8 @@ class AgentHarness:
             store=store,
             gate=self._gate,
             dispatcher=dispatcher,
+            events=events,
+            models=self._models,
             holding=_unwatched,
         )
         runner = make_call_runner(

@@ -38,6 +38,9 @@ class Said:
     calls: tuple[Call, ...]
 
 
+PAUSE = "pause_turn"
+"""The provider took a break from tools of its own: its message stands, and the next step lets it go on."""
+
 _INCOMPLETE = {
     "max_tokens": StopReason.MAX_TOKENS,
     "model_context_window_exceeded": StopReason.MAX_TOKENS,
@@ -109,7 +112,8 @@ def _act(
     if cause is not None:
         return stop_turn(fresh, turn, calls, cause, {})
     cut = _INCOMPLETE.get(said.stop_reason)
-    if not calls or cut is not None:
+    pauses = said.stop_reason == PAUSE and bool(said.content)
+    if (not calls and not pauses) or cut is not None:
         return _finish(fresh, turn, said, calls, cut)
     return _next_visit(go_on(fresh, visit, turn, calls, timing), visit, now=fresh.now)
 
@@ -123,7 +127,7 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, calls: tuple[Call, ...], cu
 
 
 def _next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Decision[Next]:
-    """A step all of whose calls were denied asks the model again in a visit of its own: visits have a time limit."""
+    """A step that sends no call asks the model again in a visit of its own: visits have a time limit."""
     if not isinstance(decision.result, AskModel):
         return decision
     released = release(visit, decision.result.turn, wake_at=now, now=now)

@@ -143,7 +143,8 @@ def close_step(
     """Append the step's results, close it if it is open, and say what follows."""
     messages: tuple[Message, ...] = result_message(calls)
     calls = merge(calls, collected(calls))
-    over = isinstance(result, Finished) or bool(messages)
+    spoke_now = turn.step > snapshot.turn.step
+    over = isinstance(result, Finished) or bool(messages) or spoke_now
     closed = (step_completed(_open_step(snapshot, turn)),) if over else ()
     decision = decide(snapshot, result, turn=turn, calls=_changed(snapshot, calls), last=closed + last)
     return replace(decision, messages=messages)

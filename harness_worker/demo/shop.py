@@ -7,18 +7,16 @@ so a message that asks for several things runs them side by side; every write ru
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
 from harness_worker import Effect, Registry, RunContext, ToolError
+from harness_worker.config import load_settings
 from harness_worker.demo.database import JsonObject, perform_once, reading
+from harness_worker.demo.models import model_of
 from harness_worker.demo.orders import find_order, order_with_total, refunded_cents
 
 CARRIER_LATENCY_S: Final = 1.5
-SCRIPT: Final = Path(__file__).with_name("shop_script.jsonl")
-MODEL: Final = f"scripted:{SCRIPT}"
-"""A recording stands in for the model, so that the demonstration needs no key. A real one goes here by its name."""
 
 SYSTEM: Final = """You are the support agent of a small home-goods shop. Look things up before you answer, ask for
 everything you need at once, change only what the customer asked for, and confirm changes by e-mail."""
@@ -175,7 +173,7 @@ def send_email(order_id: str, subject: str, body: str, ctx: RunContext) -> dict[
 
 registry.agent(
     "support",
-    model=MODEL,
+    model=model_of(load_settings()),
     system=SYSTEM,
     tools=[
         get_order, track_shipment, get_policy, check_stock, search_products, list_vouchers,

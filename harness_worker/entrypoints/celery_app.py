@@ -25,6 +25,7 @@ from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
+from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.errors import HarnessError
@@ -133,6 +134,8 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
         store=fleet.store,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
+        events=fleet.events,
+        models=make_models(settings, registry.agents.values()),
         holding=heartbeat.holding,
     )
     fleet.app.register_task(AdvanceTask(coordinator))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -12,11 +13,13 @@ from harness_worker.core.records import Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ModelError, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore
+from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
 
 log = logging.getLogger(__name__)
 
 MODEL_TRIES = 5
 MAX_BACKOFF_S = 8.0
+_RANDOM_BACKOFF = wait_random_exponential(multiplier=0.5, max=MAX_BACKOFF_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +31,14 @@ class ModelStep:
         models: Clients by the prefix of the model's name: ``"scripted"`` serves ``"scripted:FILE"``; ``""`` the rest.
         clock: For backoff and the deadline.
         timeout_s: The longest a single call may take, in seconds.
+        hint: Shows the text to those who watch, while it is said.
     """
 
     store: TurnStore
     models: Mapping[str, ModelClient]
     clock: Clock
     timeout_s: float
+    hint: Hint = unheard_hint
 
     def ask(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> ModelReply:
         """One reply.
@@ -48,21 +53,26 @@ class ModelStep:
         client = self._client(agent.model)
         deadline = self.clock.monotonic() + remaining_s
         history = self.store.history(turn.id)
+        attempts = count(1)
 
         def once() -> ModelReply:
             left_s = self._left_s(deadline)
-            return client.complete(
-                ModelRequest(
-                    model=agent.model,
-                    system=turn.system_prompt_override or agent.system,
-                    tools=agent.tools,
-                    messages=history,
-                    step=turn.step,
-                    metadata=turn.metadata,
-                    timeout_s=min(left_s, self.timeout_s),
-                    stop=stop,
-                )
+            deltas = Deltas(self.hint, self.clock, turn_id=turn.id, step=turn.step, attempt=next(attempts))
+            request = ModelRequest(
+                model=agent.model,
+                system=turn.system_prompt_override or agent.system,
+                tools=agent.tools,
+                messages=history,
+                step=turn.step,
+                metadata=turn.metadata,
+                timeout_s=min(left_s, self.timeout_s),
+                stop=stop,
+                on_text=deltas.take,
             )
+            try:
+                return client.complete(request)
+            finally:
+                deltas.flush()
 
         try:
             return self._retrying(deadline, stop)(once)
@@ -83,7 +93,7 @@ class ModelStep:
 
         return Retrying(
             retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=0.5, max=MAX_BACKOFF_S),
+            wait=_backoff_s,
             stop=stop_after_attempt(MODEL_TRIES),
             sleep=nap,
             before_sleep=_log_retry,
@@ -96,6 +106,13 @@ class ModelStep:
         if client is None:
             raise ModelError(f"no client serves the model {model!r}; known: {', '.join(sorted(self.models))}")
         return client
+
+
+def _backoff_s(state: RetryCallState) -> float:
+    """Random and growing, but no sooner than the provider asks for."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    wished_s = error.retry_after_s if isinstance(error, TransientError) else None
+    return max(_RANDOM_BACKOFF(state), wished_s or 0.0)
 
 
 def _log_retry(state: RetryCallState) -> None:

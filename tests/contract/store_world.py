@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,6 +35,9 @@ class RecordedEvents:
     def send(self, events: Sequence[Event]) -> None:
         """Keep them."""
         self.sent.extend(events)
+
+    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.adapters.redis.events import KEPT_EVENTS, STREAM_TTL_S, RedisEvents
+from harness_worker.adapters.redis.events import HINTS_OFF_S, KEPT_EVENTS, STREAM_TTL_S, RedisEvents
 from harness_worker.ports import Event, EventSink
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.wire import EVENT_STREAM
 from tests.contract.gate_kit import new_turn_id
 
+Hint = tuple[str, dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A sink, and how to read what it carried for a turn."""
+    """A sink, and how to read what it carried for a turn: events, and hints as type and data."""
 
     sink: EventSink
     of: Callable[[str], list[Event]]
+    hints_of: Callable[[str], list[Hint]]
 
 
 def read_stream(client: RedisClient, turn_id: str) -> list[Event]:
     """The events of a turn, as a reader of the stream sees them."""
+    return [as_event(entry) for entry in entries_of(client, turn_id) if "seq" in entry]
+
+
+def read_hints(client: RedisClient, turn_id: str) -> list[Hint]:
+    """The hints of a turn, as a reader of the stream sees them: they have no seq."""
+    hints = [entry for entry in entries_of(client, turn_id) if "seq" not in entry]
+    assert all(abs(float(entry["at"]) - time.time()) < 60 for entry in hints)
+    return [(entry["type"], json.loads(entry["data"])) for entry in hints]
+
+
+def entries_of(client: RedisClient, turn_id: str) -> list[dict[str, str]]:
+    """The stream's entries of a turn."""
     entries = [dict(fields) for _, fields in client.command("XRANGE", EVENT_STREAM, "-", "+")]
-    return [as_event(entry) for entry in entries if entry["turn"] == turn_id]
+    return [entry for entry in entries if entry["turn"] == turn_id]
 
 
 def as_event(entry: dict[str, str]) -> Event:
@@ -52,9 +69,15 @@ def watched(request: pytest.FixtureRequest) -> Watched:
     """Both sinks."""
     if request.param == "memory":
         memory = MemoryEvents()
-        return Watched(memory, lambda turn_id: [event for event in memory.sent if event.turn_id == turn_id])
+        return Watched(
+            memory,
+            lambda turn_id: [event for event in memory.sent if event.turn_id == turn_id],
+            lambda turn_id: [(kind, dict(data)) for turn, kind, data in memory.hints if turn == turn_id],
+        )
     client: RedisClient = request.getfixturevalue("client")
-    return Watched(RedisEvents(client), lambda turn_id: read_stream(client, turn_id))
+    return Watched(
+        RedisEvents(client), lambda turn_id: read_stream(client, turn_id), lambda turn_id: read_hints(client, turn_id)
+    )
 
 
 def events_of(turn_id: str, count: int) -> list[Event]:
@@ -74,6 +97,32 @@ def test_events_arrive_whole_and_in_order(watched: Watched) -> None:
     watched.sink.send([])
     watched.sink.send(events[3:])
     assert watched.of(turn_id) == events
+
+
+def test_hints_arrive_beside_events_and_count_for_none(watched: Watched) -> None:
+    """A hint has no seq and takes none: events before and after it are as without it."""
+    turn_id = new_turn_id()
+    events = events_of(turn_id, 2)
+    hints: list[Hint] = [("model.delta", {"step": 0, "text": 'é "\n'}), ("model.delta", {"step": 0, "text": "b"})]
+    watched.sink.send(events[:1])
+    for kind, data in hints:
+        watched.sink.hint(turn_id, kind, data)
+    watched.sink.send(events[1:])
+    assert watched.hints_of(turn_id) == hints
+    assert watched.of(turn_id) == events
+
+
+def test_hints_are_lost_without_raising_and_then_spared(caplog: pytest.LogCaptureFixture) -> None:
+    """A Redis that is away slows a model's text once, not at every piece; events are still tried."""
+    now_s = [0.0]
+    sink = RedisEvents(RedisClient(f"redis://127.0.0.1:{free_port()}/0"), clock=lambda: now_s[0])
+    for _ in range(3):
+        sink.hint("some-turn", "model.delta", {"text": "x"})
+    assert caplog.text.count("live text of turn some-turn was lost") == 1
+    now_s[0] += HINTS_OFF_S
+    sink.hint("some-turn", "model.delta", {"text": "x"})
+    assert caplog.text.count("live text of turn some-turn was lost") == 2
+    assert sink.lost == 0
 
 
 def test_stream_is_bounded_and_expires(client: RedisClient) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,31 @@ def test_model_gives_up_when_told(model: ModelClient, script: Script) -> None:
     file = script({"step": 0, "content": TEXT, "latency_s": 60})
     with pytest.raises(Stopped):
         model.complete(asked(file, stop=RecordedSignal(told=True)))
+
+
+def test_model_says_its_text_in_chunks_over_its_latency(model: ModelClient, script: Script) -> None:
+    """``chunk_chars`` cuts the text into pieces that are told evenly; without it nothing is told beforehand."""
+    line = {"content": [*ASK, *TEXT], "latency_s": 2.0}
+    file = script({"step": 0, "chunk_chars": 4, **line}, {"step": 1, **line})
+    signal, told = RecordedSignal(), list[str]()
+    model.complete(replace(asked(file, stop=signal), on_text=told.append))
+    assert told == ["Let ", "me l", "ook.", "Hi"]
+    assert signal.waits == [0.5] * 4
+    model.complete(replace(asked(file, step=1, stop=signal), on_text=told.append))
+    assert len(told) == 4
+
+
+def test_model_that_is_stopped_says_what_it_had_said(model: ModelClient, script: Script) -> None:
+    """The text told so far goes with ``Stopped``."""
+    file = script({"step": 0, "content": TEXT, "chunk_chars": 1, "latency_s": 1})
+    signal = RecordedSignal()
+
+    def hear(_text: str) -> None:
+        signal.told = True
+
+    with pytest.raises(Stopped) as caught:
+        model.complete(replace(asked(file, stop=signal), on_text=hear))
+    assert caught.value.said == "H"
 
 
 def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) -> None:

@@ -15,7 +15,8 @@ from harness_worker.core.deadline import DeadlineToken
 from harness_worker.demo import shop
 from harness_worker.demo.conversations import CONVERSATIONS
 from harness_worker.demo.database import reset, shop_file
-from harness_worker.demo.shop import SCRIPT, registry
+from harness_worker.demo.models import SCRIPT
+from harness_worker.demo.shop import registry
 
 
 @pytest.fixture(autouse=True)

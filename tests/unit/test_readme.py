@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from harness_worker import Registry, RunContext
-from harness_worker.config import Settings
+from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.entrypoints.cli import app as commands
 
@@ -124,6 +124,6 @@ def test_how_to_example_registers_its_tools() -> None:
 def test_settings_page_has_every_setting_with_its_default() -> None:
     """The table of settings is complete and true."""
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    rows = dict(re.findall(r"^\| `HARNESS_(\w+)` \| (.*?) \|", page, re.MULTILINE))
-    fields = {name.upper(): field.default for name, field in Settings.model_fields.items()}
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    fields = {variable_of(name): field.default for name, field in Settings.model_fields.items()}
     assert rows == {name: f"`{default}`" if default is not None else "" for name, default in fields.items()}

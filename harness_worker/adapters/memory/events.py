@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness_worker.ports import Event
 
@@ -12,11 +13,17 @@ class MemoryEvents:
 
     Attributes:
         sent: Every event so far, oldest first.
+        hints: Every hint so far as (turn, type, data), oldest first.
     """
 
     def __init__(self) -> None:
         self.sent: list[Event] = []
+        self.hints: list[tuple[str, str, Mapping[str, Any]]] = []
 
     def send(self, events: Sequence[Event]) -> None:
         """Keep ``events``; never raises."""
         self.sent.extend(events)
+
+    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Keep the hint; never raises."""
+        self.hints.append((turn_id, kind, data))

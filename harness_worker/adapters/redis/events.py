@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.canonical import compact
@@ -14,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 KEPT_EVENTS = 10_000
 STREAM_TTL_S = 3_600
+HINTS_OFF_S = 5.0
+"""After a hint that could not be sent none is tried for so long: a Redis that hangs must not slow a model's text."""
 
 
 class RedisEvents:
@@ -21,13 +25,16 @@ class RedisEvents:
 
     Args:
         client: The Redis that carries the stream.
+        clock: Monotonic seconds.
 
     Attributes:
         lost: How many events could not be sent, since the start of this process.
     """
 
-    def __init__(self, client: RedisClient) -> None:
+    def __init__(self, client: RedisClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
+        self._clock = clock
+        self._no_hints_until_s = float("-inf")
         self.lost = 0
 
     def send(self, events: Sequence[Event]) -> None:
@@ -40,13 +47,25 @@ class RedisEvents:
             self.lost += len(events)
             logger.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
 
+    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Append an entry without ``seq``. Never raises: what is lost is logged, and hints are left out for a while."""
+        if self._clock() < self._no_hints_until_s:
+            return
+        try:
+            self._send([_command(turn_id, kind, time.time(), data)])
+        except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a model's call
+            self._no_hints_until_s = self._clock() + HINTS_OFF_S
+            logger.warning("live text of turn %s was lost: %s", turn_id, why)
+
     def _append(self, events: Sequence[Event]) -> None:
-        commands = [_append_command(event) for event in events]
+        self._send([_command(event.turn_id, event.type, event.at, event.data, "seq", event.seq) for event in events])
+
+    def _send(self, commands: Sequence[tuple[str | int, ...]]) -> None:
         for reply in self._client.batch([*commands, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)]):
             if isinstance(reply, Exception):
                 raise reply
 
 
-def _append_command(event: Event) -> tuple[str | int, ...]:
-    fields = ("turn", event.turn_id, "seq", event.seq, "type", event.type, "at", repr(event.at))
-    return ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_EVENTS, "*", *fields, "data", compact(event.data))
+def _command(turn_id: str, kind: str, at: float, data: Mapping[str, Any], *more: str | int) -> tuple[str | int, ...]:
+    fields = ("turn", turn_id, *more, "type", kind, "at", repr(at))
+    return ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_EVENTS, "*", *fields, "data", compact(data))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness_worker.adapters.scripted.lines import STEP, ScriptKey, ScriptLine, ScriptUsage, parse_script
+from harness_worker.adapters.scripted.lines import (
+    STEP,
+    ScriptKey,
+    ScriptLine,
+    ScriptUsage,
+    TextBlock,
+    parse_script,
+)
 from harness_worker.core.budget import Usage
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
@@ -36,14 +43,11 @@ class ScriptedModel:
         Raises:
             ModelError: The file cannot be read, a line of it is malformed, or the line says ``error``.
             ScriptExhausted: The script has no such step.
-            Stopped: ``request.stop`` was set while the line's latency passed.
+            Stopped: ``request.stop`` was set while the line's latency passed; with what was said by then.
             TransientError: The line's ``latency_s`` is longer than the call may take.
         """
         line = self._line(request)
-        if request.stop.wait(min(line.latency_s, request.timeout_s)):
-            raise Stopped
-        if line.latency_s > request.timeout_s:
-            raise TransientError(f"the model did not answer within {request.timeout_s:g} s")
+        _play(line, request)
         if line.error is not None:
             raise ModelError(line.error)
         return _reply(line)
@@ -75,6 +79,26 @@ class ScriptedModel:
 def _stamp(path: Path) -> tuple[int, int, int]:
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _play(line: ScriptLine, request: ModelRequest) -> None:
+    """Let the line's latency pass; with ``chunk_chars`` its text is said meanwhile, evenly."""
+    pieces = tuple(_pieces(line)) or ("",)
+    gap_s, left_s, said = line.latency_s / len(pieces), request.timeout_s, ""
+    for piece in pieces:
+        if request.stop.wait(min(gap_s, left_s)):
+            raise Stopped(said)
+        if gap_s > left_s:
+            raise TransientError(f"the model did not answer within {request.timeout_s:g} s")
+        left_s, said = left_s - gap_s, said + piece
+        if piece:
+            request.on_text(piece)
+
+
+def _pieces(line: ScriptLine) -> Iterator[str]:
+    text = "".join(block.text for block in line.content if isinstance(block, TextBlock))
+    chars = line.chunk_chars
+    return (text[at : at + chars] for at in range(0, len(text), chars)) if chars else iter(())
 
 
 def _reply(line: ScriptLine) -> ModelReply:

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.config import load_settings
+from harness_worker.config import Settings, load_settings
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.demo.database import reset, shop_file
+from harness_worker.demo.models import model_of
 from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.client import GatewayClient
@@ -31,14 +32,18 @@ def demo(
     *,
     home: Annotated[Path | None, typer.Option(help="Where the demo keeps its data. [default: .harness/demo]")] = None,
 ) -> None:
-    """Watch a small shop's support agent answer three customers. Takes some twelve seconds and needs no key."""
-    place = home or load_settings().home / "demo"
+    """Watch a small shop's support agent answer three customers.
+
+    Takes some twelve seconds and needs no key; with ANTHROPIC_API_KEY set, Claude answers.
+    """
+    settings = load_settings()
+    place = home or settings.home / "demo"
     console = _console()
     reset(shop_file(place))
     clock = SystemClock()
     started_s = clock.monotonic()
     console.print("A shop's support agent answers three customers.", style="bold")
-    console.print("Its model is a recording; its tools, workers and databases are real.\n")
+    console.print(f"Its model is {_model(settings)}; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
     with reach(Target(url=None, home=place, app=APP), lambda _words: None) as client:
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
@@ -48,6 +53,11 @@ def demo(
     console.print(f"Stopped after {duration(clock.monotonic() - stopping_s)}.")
     _conclude(answers, place, console)
     raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
+
+
+def _model(settings: Settings) -> str:
+    model = model_of(settings)
+    return "a recording" if model.startswith("scripted:") else f"{model}, with your ANTHROPIC_API_KEY"
 
 
 def _console() -> Console:

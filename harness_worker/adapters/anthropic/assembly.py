@@ -1,0 +1,159 @@
+"""A reply put together from the events of its stream, its blocks exactly as they were sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from harness_worker.adapters.anthropic.prices import dollars_of
+from harness_worker.core.budget import Usage
+from harness_worker.errors import TransientError
+from harness_worker.ports import ModelReply
+
+log = logging.getLogger(__name__)
+
+Event = Mapping[str, Any]
+
+_COUNTS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
+_CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
+"""Stop reasons after which the last call's arguments may be half a JSON text; none of these replies' calls is run."""
+
+
+class Assembly:
+    """One reply in the making.
+
+    Args:
+        model: As it was asked for; what the provider says it used replaces it.
+        on_text: Told each piece of text.
+
+    Attributes:
+        is_whole: Whether ``message_stop`` was seen.
+    """
+
+    def __init__(self, model: str, on_text: Callable[[str], None]) -> None:
+        self._model = model
+        self._on_text = on_text
+        self._blocks: list[dict[str, Any]] = []
+        self._inputs: dict[int, list[str]] = {}
+        self._said: list[str] = []
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+        self._stop_reason: str | None = None
+        self.is_whole = False
+
+    @property
+    def said(self) -> str:
+        """The text so far."""
+        return "".join(self._said)
+
+    def take(self, event: Event) -> None:
+        """Add one event; kinds it does not know are skipped.
+
+        Raises:
+            TransientError: The event does not fit those before it.
+        """
+        try:
+            self._take(event)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise TransientError(f"the model's stream is broken at {event.get('type')}: {error!r}") from error
+
+    def reply(self) -> ModelReply:
+        """The reply.
+
+        Raises:
+            TransientError: The stream ended early, or a call's arguments are no JSON object. An empty object would
+                run the tool with its defaults, and a text in its place would make the history unacceptable to the
+                provider: so the step is asked again.
+        """
+        if not self.is_whole or self._stop_reason is None:
+            raise TransientError("the model's stream ended before its message did")
+        for index, pieces in self._inputs.items():
+            self._blocks[index]["input"] = self._arguments("".join(pieces))
+        usage = self._usage()
+        return ModelReply(content=tuple(filter(_is_sendable, self._blocks)), stop_reason=self._stop_reason, usage=usage)
+
+    def _arguments(self, text: str) -> dict[str, Any]:
+        try:
+            given: object = json.loads(text)
+        except ValueError:
+            given = None
+        if isinstance(given, dict):
+            return given  # pyright: ignore[reportUnknownVariableType] - JSON
+        if self._stop_reason in _CUT_SHORT:
+            return {}
+        raise TransientError("the model asked for a tool with arguments that are no JSON object")
+
+    def _usage(self) -> Usage:
+        usage = Usage(
+            input_tokens=self._counts["input_tokens"],
+            output_tokens=self._counts["output_tokens"],
+            cache_read_tokens=self._counts["cache_read_input_tokens"],
+            cache_write_tokens=self._counts["cache_creation_input_tokens"],
+        )
+        return usage.plus(Usage(dollars=dollars_of(self._model, usage)))
+
+    def _take(self, event: Event) -> None:
+        match event["type"]:
+            case "message_start":
+                self._start(event["message"])
+            case "content_block_start":
+                self._start_block(event)
+            case "content_block_delta":
+                self._extend(event["index"], event["delta"])
+            case "message_delta":
+                self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+                self._count(event.get("usage") or {})
+            case "message_stop":
+                self.is_whole = True
+            case _:  # a ping, the end of a block, or a kind that came later than this code
+                return
+
+    def _start(self, message: Event) -> None:
+        self._model = message.get("model") or self._model
+        self._count(message.get("usage") or {})
+
+    def _start_block(self, event: Event) -> None:
+        if event["index"] != len(self._blocks):
+            raise ValueError(f"block {event['index']} after {len(self._blocks)} blocks")
+        block: dict[str, Any] = {**event["content_block"]}
+        self._blocks.append(block)
+        if block.get("type") == "text":
+            self._say(block["text"])
+
+    def _extend(self, index: int, delta: Event) -> None:
+        block = self._blocks[index]
+        match delta["type"]:
+            case "text_delta":
+                block["text"] += delta["text"]
+                self._say(delta["text"])
+            case "input_json_delta":
+                if delta["partial_json"]:
+                    self._inputs.setdefault(index, []).append(delta["partial_json"])
+            case "thinking_delta":
+                block["thinking"] += delta["thinking"]
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            case unknown:
+                log.warning("the model's stream has a delta of an unknown kind, %s; it is left out", unknown)
+
+    def _count(self, usage: Event) -> None:
+        """Counts are cumulative: a later one replaces, a missing one leaves what was."""
+        self._counts.update({name: usage[name] for name in _COUNTS if usage.get(name) is not None})
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._said.append(text)
+            self._on_text(text)
+
+
+def _is_sendable(block: Event) -> bool:
+    """Whether the provider takes the block back: an empty text, which it may say, it refuses to be told."""
+    return block.get("type") != "text" or bool(block["text"])

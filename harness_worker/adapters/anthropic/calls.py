@@ -1,0 +1,111 @@
+"""One call on a thread of its own, so that whoever waits for it can stop waiting at any moment."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+import httpx2
+from anthropic import APIConnectionError, APIStatusError
+
+from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_status
+from harness_worker.adapters.anthropic.lines import CONNECT_TIMEOUT_S, Lines, Loan
+from harness_worker.errors import TransientError
+from harness_worker.ports import StopSignal
+
+LAST_EVENT: Final = "message_stop"
+"""Nothing of the reply comes after it, even if the connection stays open."""
+
+LOOK_S: Final = 0.1
+"""How often a silent call looks whether it shall stop, in seconds."""
+
+Event = Mapping[str, Any]
+
+
+class CallStopped(Exception):  # noqa: N818 - reads as what it says
+    """The call was told to stop; its connection is cut."""
+
+
+class Call:
+    """One streamed model call.
+
+    Args:
+        lines: Connections to the provider.
+        body: The request's body.
+        timeout_s: How long the whole call may take.
+        stop: Told when to give it up.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, lines: Lines, body: Mapping[str, Any], *, timeout_s: float, stop: StopSignal, clock: Callable[[], float]
+    ) -> None:
+        self._lines = lines
+        self._body = body
+        self._timeout_s = timeout_s
+        self._stop = stop
+        self._clock = clock
+        self._arrived: queue.SimpleQueue[Event | Exception | None] = queue.SimpleQueue()
+
+    def events(self) -> Generator[Event]:
+        """The stream's events as they come. Leaving early cuts the connection.
+
+        Raises:
+            CallStopped: The signal came.
+            TransientError: The time is over, or the provider or the connection failed in a way that may pass.
+            ModelError: The provider refused the request.
+        """
+        loan = Loan(self._lines, self._lines.take())
+        deadline_s = self._clock() + self._timeout_s
+        threading.Thread(target=self._run, args=(loan,), name="model-call", daemon=True).start()
+        try:
+            while (event := self._next(deadline_s)) is not None:
+                yield event
+                if event.get("type") == LAST_EVENT:
+                    return
+        except BaseException:
+            loan.cut()
+            raise
+
+    def _next(self, deadline_s: float) -> Event | None:
+        while True:
+            if self._stop.is_set():
+                raise CallStopped
+            left_s = deadline_s - self._clock()
+            if left_s <= 0:
+                raise TransientError(f"the model did not answer within {self._timeout_s:g} s")
+            try:
+                arrived = self._arrived.get(timeout=min(LOOK_S, left_s))
+            except queue.Empty:
+                continue
+            if isinstance(arrived, Exception):
+                raise arrived
+            return arrived
+
+    def _run(self, loan: Loan) -> None:
+        ended = self._ended(loan)
+        loan.end(whole=ended is None)
+        self._arrived.put(ended)
+
+    def _ended(self, loan: Loan) -> Exception | None:
+        """Read the stream to its end; what went wrong, if anything did, is for the caller to raise."""
+        try:
+            self._stream(loan)
+        except APIStatusError as error:
+            return told_by_status(error)
+        except (APIConnectionError, httpx2.HTTPError, httpx2.StreamError) as error:
+            return told_by_connection(error)
+        except Exception as error:  # noqa: BLE001 - handed over: the caller raises it
+            return error
+        return None
+
+    def _stream(self, loan: Loan) -> None:
+        timeout = httpx2.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+        with loan.line.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
+            try:
+                for event in stream:
+                    self._arrived.put(event.to_dict(mode="json", warnings=False))
+            except ValueError as error:  # JSON or UTF-8 that is none
+                raise TransientError(f"the model's stream cannot be read: {error}") from error

@@ -1,0 +1,63 @@
+"""Claude behind ``ports.ModelClient``: the Messages API through Anthropic's SDK, streamed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from harness_worker.adapters.anthropic.assembly import Assembly
+from harness_worker.adapters.anthropic.calls import Call, CallStopped
+from harness_worker.adapters.anthropic.lines import Lines
+from harness_worker.adapters.anthropic.requests import body_of
+from harness_worker.errors import Stopped
+from harness_worker.ports import ModelReply, ModelRequest
+
+_QUIET: Final = {"anthropic": logging.INFO, "httpcore2": logging.INFO, "httpx2": logging.WARNING}
+"""Below these levels the libraries log whole requests, users' texts included, or a line a request."""
+
+
+class AnthropicModel:
+    """Implements ``ports.ModelClient``. Holds no turn's state; safe to use from several threads.
+
+    Never tries again by itself: a call that failed said nothing durable, so the step is simply asked anew.
+
+    Args:
+        api_key: The provider's key.
+        base_url: Where the provider is; ``None`` is Anthropic itself.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, api_key: str, base_url: str | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lines = Lines(api_key, base_url)
+        self._clock = clock
+        _keep_quiet()
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """One reply, its content blocks exactly as they were streamed.
+
+        Raises:
+            TransientError: Overloaded, rate-limited, a broken connection or stream, or no answer in time.
+            ModelError: The provider refused the request; the message is its own.
+            Stopped: ``request.stop`` was set; the connection is cut, and ``said`` is the text that was there.
+        """
+        assembly = Assembly(request.model, request.on_text)
+        call = Call(self._lines, body_of(request), timeout_s=request.timeout_s, stop=request.stop, clock=self._clock)
+        try:
+            with closing(call.events()) as events:
+                for event in events:
+                    assembly.take(event)
+        except CallStopped:
+            raise Stopped(assembly.said) from None
+        return assembly.reply()
+
+
+def _keep_quiet() -> None:
+    for name, level in _QUIET.items():
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:  # somebody who set a level wants it
+            library.setLevel(level)

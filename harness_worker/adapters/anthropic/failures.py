@@ -1,0 +1,52 @@
+"""The SDK's errors in our own: worth trying again, or not. Never a key, a header or a whole body in them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+
+from harness_worker.errors import HarnessError, ModelError, TransientError
+
+RETRIED_STATUSES: Final = frozenset({408, 409, 429})
+RETRIED_TYPES: Final = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
+MAX_MESSAGE_CHARS: Final = 500
+
+
+def told_by_status(error: APIStatusError) -> HarnessError:
+    """What an answer that is no success means; an ``error`` event inside a stream has status 200."""
+    message = _message(error)
+    if _may_pass(error):
+        return TransientError(message, retry_after_s=_retry_after_s(error))
+    return ModelError(message)
+
+
+def told_by_connection(error: Exception) -> TransientError:
+    """What a connection means that was not made, or broke."""
+    if isinstance(error, APITimeoutError):
+        return TransientError("the model's provider did not answer in time")
+    cause = error.__cause__ if isinstance(error, APIConnectionError) and error.__cause__ else error
+    return TransientError(f"the connection to the model's provider failed: {cause or type(cause).__name__}")
+
+
+def _may_pass(error: APIStatusError) -> bool:
+    if error.status_code < 400:
+        return error.type is None or error.type in RETRIED_TYPES
+    return error.status_code >= 500 or error.status_code in RETRIED_STATUSES or error.type in RETRIED_TYPES
+
+
+def _message(error: APIStatusError) -> str:
+    kind = f" {error.type}" if error.type else ""
+    status = f" {error.status_code}" if error.status_code >= 400 else ""
+    reason = error.response.reason_phrase if status else "an error inside the stream"
+    told = (error.api_message or reason)[:MAX_MESSAGE_CHARS]
+    return f"the model's provider answered{status}{kind}: {told}"
+
+
+def _retry_after_s(error: APIStatusError) -> float | None:
+    """Seconds, from a ``retry-after`` that gives them; a date in it is not used by this provider."""
+    try:
+        wait_s = float(error.response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return wait_s if 0 <= wait_s < float("inf") else None

@@ -1,0 +1,134 @@
+"""Connections that can be cut by another thread, in whatever they wait for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import weakref
+from contextlib import suppress
+from typing import Any, Final
+
+import anthropic
+import httpx2
+
+CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class Line:
+    """One SDK client that holds at most one connection, and knows its socket.
+
+    Closing a client or a response from another thread does not wake a read that waits for bytes; shutting the socket
+    down does, and the other side sees it at once. A pool of several connections would not say which socket is whose.
+
+    Args:
+        api_key: The provider's key.
+        base_url: Where the provider is.
+        tls: Shared between lines, for it takes long to make.
+    """
+
+    def __init__(self, api_key: str, base_url: str | None, tls: Any) -> None:  # noqa: ANN401 - ssl.SSLContext or like
+        self._socket: socket.socket | None = None
+        self._is_cut = False
+        self._lock = threading.Lock()
+        self._http = anthropic.DefaultHttpxClient(
+            verify=tls,
+            limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
+            event_hooks={"request": [self._follow]},
+        )
+        self.client = anthropic.Anthropic(
+            api_key=api_key, base_url=base_url, max_retries=0, http_client=self._http, open_telemetry=False
+        )
+
+    def cut(self) -> None:
+        """Break the connection, now or as soon as it stands. The line is of no more use."""
+        with self._lock:
+            self._is_cut = True
+            self._shut()
+
+    def close(self) -> None:
+        """Give the connection back; only while nobody uses it."""
+        self._http.close()
+
+    def _follow(self, request: httpx2.Request) -> None:
+        request.extensions["trace"] = self._trace
+
+    def _trace(self, event: str, info: dict[str, Any]) -> None:
+        if not event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            return
+        with self._lock:
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self._is_cut:
+                self._shut()
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):  # it is closed already
+                # Not SSLSocket.shutdown, which would take the TLS state from under the thread that reads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class Lines:
+    """The lines that are free, to be used again: a TLS handshake costs two round trips.
+
+    Args:
+        api_key: The provider's key.
+        base_url: Where the provider is.
+    """
+
+    def __init__(self, api_key: str, base_url: str | None) -> None:
+        self._api_key = api_key
+        self._base_url = base_url
+        self._tls: Any = None
+        self._free: list[Line] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._free)
+
+    def take(self) -> Line:
+        """A line that nobody else uses."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            self._tls = self._tls or httpx2.create_ssl_context()
+        return Line(self._api_key, self._base_url, self._tls)
+
+    def put(self, line: Line) -> None:
+        """Take a whole line back."""
+        with self._lock:
+            self._free.append(line)
+
+
+class Loan:
+    """One use of a line, ended once: by the thread that reads, or by the one that gives up waiting for it.
+
+    Args:
+        lines: Where the line goes if it comes back whole.
+        line: The line.
+    """
+
+    def __init__(self, lines: Lines, line: Line) -> None:
+        self.line = line
+        self._lines = lines
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def cut(self) -> None:
+        """Break the connection, unless its use has ended."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = True
+                self.line.cut()
+
+    def end(self, *, whole: bool) -> None:
+        """Give the line back, or close it if it is cut or broken. For the thread that reads."""
+        with self._lock:
+            goes_back = whole and not self._is_over
+            self._is_over = True
+        if goes_back:
+            self._lines.put(self.line)
+        else:
+            self.line.close()
+
+
+def _close_all(lines: list[Line]) -> None:
+    for line in lines:
+        line.close()

@@ -1,0 +1,39 @@
+"""A model request as the body of ``POST /v1/messages``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from harness_worker.core.records import Message
+from harness_worker.core.tools import ToolSpec
+from harness_worker.ports import ModelRequest
+
+MAX_OUTPUT_TOKENS: Final = 8_192
+"""What one reply may say at most; a reply that needs more ends the turn as ``incomplete``, ``max_tokens``."""
+
+CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
+"""At the top level: the provider itself puts the breakpoint behind the last block that can be cached."""
+
+
+def body_of(request: ModelRequest) -> dict[str, Any]:
+    """The body without ``stream``. The history goes out as it is stored, so that the cached prefix stays a prefix."""
+    body: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": MAX_OUTPUT_TOKENS,
+        "messages": [_message(message) for message in request.messages],
+        "cache_control": dict(CACHE_CONTROL),
+    }
+    if request.system:
+        body["system"] = request.system
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}

@@ -1,0 +1,35 @@
+"""The models that a worker's agents name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Final
+
+from harness_worker.adapters.anthropic.missing_key import MissingKey
+from harness_worker.adapters.scripted.client import PREFIX, ScriptedModel
+from harness_worker.config import Settings
+from harness_worker.core.tools import AgentSpec
+from harness_worker.ports import ModelClient
+
+SCRIPTED: Final = PREFIX.rstrip(":")
+OTHERWISE: Final = ""
+"""Serves every model whose name has no known prefix."""
+
+_CLAUDE: Final = "harness_worker.adapters.anthropic.client"
+
+
+def make_models(settings: Settings, agents: Iterable[AgentSpec]) -> Mapping[str, ModelClient]:
+    """The clients that these agents need, by the prefix of the model's name.
+
+    Anthropic's SDK takes seconds to load on a slow machine: only where an agent wants it is it loaded.
+    """
+    wants_claude = any(not agent.model.startswith(PREFIX) for agent in agents)
+    return {SCRIPTED: ScriptedModel(), **({OTHERWISE: _claude(settings)} if wants_claude else {})}
+
+
+def _claude(settings: Settings) -> ModelClient:
+    key = settings.anthropic_api_key
+    if key is None:
+        return MissingKey()
+    return import_module(_CLAUDE).AnthropicModel(key.get_secret_value(), settings.anthropic_base_url)

@@ -1,0 +1,16 @@
+"""Which model answers in the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from harness_worker.config import Settings
+
+CLAUDE: Final = "claude-sonnet-5-5"
+SCRIPT: Final = Path(__file__).with_name("shop_script.jsonl")
+
+
+def model_of(settings: Settings) -> str:
+    """Claude where there is a key for it, else a recording, so that the demonstration needs none."""
+    return CLAUDE if settings.anthropic_api_key is not None else f"scripted:{SCRIPT}"

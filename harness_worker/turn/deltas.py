@@ -1,0 +1,59 @@
+"""A model's text on its way to those who watch, a few times a second instead of a word at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from harness_worker.ports import Clock
+
+BATCH_S: Final = 0.05
+BATCH_CHARS: Final = 200
+MODEL_DELTA: Final = "model.delta"
+
+Hint = Callable[[str, str, Mapping[str, Any]], None]
+"""``ports.EventSink.hint``: turn, type, data."""
+
+
+def unheard_hint(_turn_id: str, _kind: str, _data: Mapping[str, Any]) -> None:
+    """What hints are given to when nobody watches."""
+
+
+class Deltas:
+    """Gathers pieces of text and sends them on as ``model.delta`` hints ``{step, attempt, text}``.
+
+    The first piece goes at once; after it no more often than every 50 ms, unless 200 characters came. A hint's
+    ``attempt`` is above the last one's when the step was asked again: then its text starts anew.
+
+    Args:
+        hint: Where hints go.
+        clock: For the batches.
+        turn_id: Whose text it is.
+        step: Of which step.
+        attempt: Counts the tries of the step from 1.
+    """
+
+    def __init__(self, hint: Hint, clock: Clock, *, turn_id: str, step: int, attempt: int) -> None:
+        self._hint = hint
+        self._clock = clock
+        self._turn_id = turn_id
+        self._head = {"step": step, "attempt": attempt}
+        self._pieces: list[str] = []
+        self._chars = 0
+        self._sent_at = float("-inf")
+
+    def take(self, text: str) -> None:
+        """Add a piece."""
+        self._pieces.append(text)
+        self._chars += len(text)
+        if self._chars >= BATCH_CHARS or self._clock.monotonic() - self._sent_at >= BATCH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is there."""
+        if not self._pieces:
+            return
+        text = "".join(self._pieces)
+        self._pieces, self._chars = [], 0
+        self._sent_at = self._clock.monotonic()
+        self._hint(self._turn_id, MODEL_DELTA, {**self._head, "text": text})

@@ -1,0 +1,192 @@
+"""Claude behind the model port, when it fails, falls silent, or is told to stop: over real HTTP."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from harness_worker.adapters.anthropic.client import AnthropicModel
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.errors import ModelError, Stopped, TransientError
+from harness_worker.ports import ModelReply
+from harness_worker.testing.messages_replies import Answer, Ending, Refusal, Reply, Silence, said, tool_use
+from harness_worker.testing.messages_stub import MessagesStub
+from harness_worker.testing.waiting import wait_until
+from tests.contract.test_anthropic_model import KEY, asking, model, stub
+
+__all__ = ["model", "stub"]
+
+TEXT = "One two three four five."
+SOON_S = 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (408, "timeout_error"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (503, "api_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_refusal_that_may_pass_is_transient(stub: MessagesStub, model: AnthropicModel, status: int, kind: str) -> None:
+    """The turn's own backoff tries again: one request a call, and the wait that the provider asks for."""
+    stub.answer(Refusal(status=status, kind=kind, message="Later, please", headers={"retry-after": "7"}))
+    with pytest.raises(TransientError, match=f"answered {status} {kind}: Later, please") as caught:
+        model.complete(asking())
+    assert caught.value.retry_after_s == 7.0
+    assert len(stub.asked) == 1
+
+
+@pytest.mark.parametrize("wish", ["", "soon", "-1", "inf", "nan", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_retry_after_that_is_no_number_of_seconds_is_ignored(
+    stub: MessagesStub, model: AnthropicModel, wish: str
+) -> None:
+    """Nonsense in the header leaves the usual backoff."""
+    stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers={"retry-after": wish}))
+    with pytest.raises(TransientError) as caught:
+        model.complete(asking())
+    assert caught.value.retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (402, "billing_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+    ],
+)
+def test_refusal_for_good_is_told_in_the_providers_words(
+    stub: MessagesStub, model: AnthropicModel, status: int, kind: str
+) -> None:
+    """The message is the provider's; neither key nor headers are in it."""
+    stub.answer(Refusal(status=status, kind=kind, message="max_tokens: too high", headers={"x-secret": "s3cr3t"}))
+    with pytest.raises(ModelError) as caught:
+        model.complete(asking())
+    assert str(caught.value) == f"the model's provider answered {status} {kind}: max_tokens: too high"
+    assert KEY not in repr(caught.value)
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize("ending", [Ending.ERROR, Ending.CUT, Ending.CLOSE])
+def test_stream_that_breaks_off_is_transient(
+    stub: MessagesStub, model: AnthropicModel, ending: Ending, after: int
+) -> None:
+    """An error event, a cut socket or a clean end before the message's: the step is asked again, whatever was said."""
+    stub.answer(said(TEXT, ending=ending, after=after), said("whole"))
+    with pytest.raises(TransientError):
+        model.complete(asking())
+    assert model.complete(asking()).content[0]["text"] == "whole"
+
+
+def test_stream_that_ends_before_message_stop_is_not_whole(stub: MessagesStub, model: AnthropicModel) -> None:
+    """Even if every block was there: only ``message_stop`` says that nothing is missing."""
+    stub.answer(said("Hi", ending=Ending.CLOSE, after=5))
+    with pytest.raises(TransientError, match="ended before its message did"):
+        model.complete(asking())
+
+
+def test_error_event_for_good_ends_the_call_for_good(stub: MessagesStub, model: AnthropicModel) -> None:
+    """An ``error`` event is judged by its type, for its status is 200."""
+    stub.answer(said(TEXT, ending=Ending.ERROR, after=3, error=("invalid_request_error", "No.")))
+    with pytest.raises(ModelError, match=r"answered invalid_request_error: No\."):
+        model.complete(asking())
+
+
+def test_provider_that_is_away_is_transient() -> None:
+    """Nobody listens there: worth trying again, told without a traceback's noise."""
+    with pytest.raises(TransientError, match=r"connection to the model's provider failed: .*refused"):
+        AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", '"text"'])
+def test_malformed_arguments_are_asked_again(stub: MessagesStub, model: AnthropicModel, arguments: str) -> None:
+    """An empty object in their place could run the tool with its defaults."""
+    stub.answer(Reply(content=[{**tool_use(1, "x"), "input": arguments}]))
+    with pytest.raises(TransientError, match="arguments that are no JSON object"):
+        model.complete(asking())
+
+
+def test_arguments_cut_short_by_the_limit_are_empty(stub: MessagesStub, model: AnthropicModel) -> None:
+    """A reply at its token limit ends the turn and runs none of its calls; half an argument is no reason to repeat."""
+    stub.answer(Reply(content=[{**tool_use(1, "x"), "input": '{"a": '}], stop_reason="max_tokens"))
+    assert model.complete(asking()).content == (tool_use(1, "x"),)
+
+
+class Asking:
+    """A call under way in another thread."""
+
+    def __init__(self, model: AnthropicModel, **changes: Any) -> None:  # noqa: ANN401 - of the request
+        self.stop = threading.Event()
+        self.heard: list[str] = []
+        self._pool = ThreadPoolExecutor(1)
+        request = asking(stop=self.stop, on_text=self.heard.append, **changes)
+        self.reply: Future[ModelReply] = self._pool.submit(model.complete, request)
+
+    def said_when_stopped(self) -> str:
+        """Stop it; what it says it had said. It must not take long."""
+        told_at = time.monotonic()
+        self.stop.set()
+        with pytest.raises(Stopped) as caught:
+            self.reply.result(10)
+        assert time.monotonic() - told_at < SOON_S
+        self._pool.shutdown()
+        return caught.value.said
+
+
+@pytest.mark.parametrize(
+    ("answer", "heard"),
+    [
+        (Silence(), ""),
+        (said(TEXT, ending=Ending.HANG, after=0), ""),
+        (said(TEXT, ending=Ending.HANG, after=4), "One two three fo"),
+        (said(TEXT * 100, piece_chars=1, pause_s=0.01), None),
+    ],
+    ids=["before the headers", "before the first event", "in the middle", "while it talks"],
+)
+def test_call_stops_at_once_and_closes_its_connection(
+    stub: MessagesStub, model: AnthropicModel, answer: Answer, heard: str | None
+) -> None:
+    """Told to stop, a call ends within a second with what was said, and the provider sees its connection closed."""
+    stub.answer(answer, said("still works"))
+    call = Asking(model)
+    asked = wait_until(lambda: stub.asked[0] if stub.asked else None, "the request")
+    wait_until(lambda: "".join(call.heard) == heard if heard is not None else len(call.heard) > 3, "the text")
+    text = call.said_when_stopped()
+    assert text == "".join(call.heard)
+    assert asked.left.wait(SOON_S)
+    assert model.complete(asking()).content[0]["text"] == "still works"
+
+
+@pytest.mark.parametrize("answer", [Silence(), said(TEXT * 100, piece_chars=1, pause_s=0.02)], ids=["silent", "slow"])
+def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicModel, answer: Answer) -> None:
+    """``timeout_s`` bounds the whole call, also one that keeps talking; the connection is closed."""
+    stub.answer(answer)
+    started_s = time.monotonic()
+    with pytest.raises(TransientError, match=r"did not answer within 0\.4 s"):
+        model.complete(asking(timeout_s=0.4))
+    assert time.monotonic() - started_s < 0.4 + SOON_S
+    assert stub.asked[0].left.wait(SOON_S)
+
+
+def test_call_that_cannot_connect_stops_at_once() -> None:
+    """A provider that takes no connection keeps nobody from stopping."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        for _ in range(2):  # what the kernel takes on its behalf; it lets later ones wait
+            filler = waiting.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        call = Asking(AnthropicModel(KEY, f"http://127.0.0.1:{full.getsockname()[1]}"))
+        wait_until(lambda: "model-call" in [thread.name for thread in threading.enumerate()], "the call")
+        assert call.said_when_stopped() == ""

@@ -1,0 +1,185 @@
+"""Claude behind the model port: what goes to the Messages API and what comes back, over real HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from harness_worker import Effect, Registry
+from harness_worker.adapters.anthropic.client import AnthropicModel
+from harness_worker.adapters.anthropic.missing_key import MissingKey
+from harness_worker.core.budget import Usage
+from harness_worker.core.records import Message
+from harness_worker.core.tools import ToolSpec
+from harness_worker.errors import ModelError
+from harness_worker.ports import ModelRequest
+from harness_worker.testing.messages_replies import Reply, said, tool_use
+from harness_worker.testing.messages_stub import MessagesStub, messages_stub
+from harness_worker.testing.waiting import wait_until
+
+KEY = "sk-ant-fake"
+MODEL = "claude-sonnet-5-5"
+THINKING = {"type": "thinking", "thinking": "Which öne? \u2028 " * 9, "signature": "EqQBCkgIARABGAIiQ=="}
+USER = Message(role="user", content="Where is my order?")
+
+
+@pytest.fixture
+def stub() -> Generator[MessagesStub]:
+    """A provider that says what the test scripts."""
+    with messages_stub() as running:
+        yield running
+
+
+@pytest.fixture
+def model(stub: MessagesStub) -> AnthropicModel:
+    """The client under test."""
+    return AnthropicModel(KEY, stub.url)
+
+
+def asking(*messages: Message, **changes: Any) -> ModelRequest:  # noqa: ANN401 - any field
+    """A request, by default of one question."""
+    given: dict[str, Any] = {
+        "model": MODEL,
+        "system": "Be kind.",
+        "tools": (),
+        "messages": messages or (USER,),
+        "step": 0,
+        "metadata": {"private": "never sent"},
+        "timeout_s": 20.0,
+        "stop": threading.Event(),
+    }
+    return ModelRequest(**{**given, **changes})
+
+
+def a_tool() -> ToolSpec:
+    """A registered tool."""
+    registry = Registry()
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def get_order(order_id: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        """One order."""
+        return order_id
+
+    return registry.tools["get_order"]
+
+
+def test_request_carries_system_tools_history_and_cache_control(stub: MessagesStub, model: AnthropicModel) -> None:
+    """Everything the model needs and nothing else: no metadata of the turn; the key as a bearer token."""
+    stub.answer(said("Hi"))
+    history = (
+        USER,
+        Message(role="assistant", content=[THINKING, tool_use(1, "get_order", order_id="ö1")]),
+        Message(role="user", content=[{"type": "tool_result", "tool_use_id": "toolu_0001", "content": "{}"}]),
+    )
+    model.complete(asking(*history, tools=(a_tool(),)))
+    (asked,) = stub.asked
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.headers["anthropic-version"]
+    assert asked.body["messages"] == [{"role": each.role, "content": each.content} for each in history]
+    assert asked.body["system"] == "Be kind."
+    (tool,) = asked.body["tools"]
+    assert (tool["name"], tool["description"]) == ("get_order", "One order.")
+    assert tool["input_schema"]["properties"]["order_id"]["type"] == "string"
+    assert asked.body["cache_control"] == {"type": "ephemeral"}
+    assert set(asked.body) == {"model", "system", "tools", "messages", "max_tokens", "stream", "cache_control"}
+
+
+def test_request_without_system_or_tools_leaves_them_out(stub: MessagesStub, model: AnthropicModel) -> None:
+    """The provider refuses an empty system text."""
+    stub.answer(said("Hi"))
+    model.complete(asking(system=""))
+    assert "system" not in stub.asked[0].body
+    assert "tools" not in stub.asked[0].body
+
+
+@pytest.mark.parametrize("piece_chars", [1, 7, 10_000])
+def test_reply_is_what_was_streamed(stub: MessagesStub, model: AnthropicModel, piece_chars: int) -> None:
+    """Blocks come back byte for byte however they were cut, in order, kinds unknown here included."""
+    blocks = [
+        THINKING,
+        {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"},
+        {"type": "text", "text": "Let me look, “quickly”.\n"},
+        tool_use(1, "get_order", order_id="ö1", deep={"list": [1, 2.5, None, True, "\u0000"]}),
+        tool_use(2, "list_orders"),
+        {"type": "novel", "field": {"a": [1]}},
+    ]
+    stub.answer(Reply(content=blocks, piece_chars=piece_chars))
+    reply = model.complete(asking())
+    assert list(reply.content) == blocks
+    assert reply.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["end_turn", "max_tokens", "stop_sequence", "pause_turn", "refusal", "model_context_window_exceeded"],
+)
+def test_reply_has_the_providers_stop_reason(stub: MessagesStub, model: AnthropicModel, reason: str) -> None:
+    """Stop reasons are passed on as they are; the turn's rules judge them."""
+    stub.answer(said("So", stop_reason=reason))
+    assert model.complete(asking()).stop_reason == reason
+
+
+def test_reply_counts_four_classes_of_tokens_and_their_price(stub: MessagesStub, model: AnthropicModel) -> None:
+    """Cumulative counts replace each other; dollars follow from the classes: 2, 10, 2.50 and 0.10 per million."""
+    usage = {
+        "input_tokens": 1_000,
+        "cache_creation_input_tokens": 2_000,
+        "cache_read_input_tokens": 10_000,
+        "output_tokens": 300,
+    }
+    stub.answer(said("Hi", usage=usage))
+    counted = model.complete(asking()).usage
+    assert counted.dollars == pytest.approx(0.002 + 0.005 + 0.001 + 0.003)
+    assert counted == Usage(
+        input_tokens=1_000,
+        output_tokens=300,
+        cache_read_tokens=10_000,
+        cache_write_tokens=2_000,
+        dollars=counted.dollars,
+    )
+
+
+def test_reply_of_a_model_without_price_costs_nothing_and_says_so_once(
+    stub: MessagesStub, model: AnthropicModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown model still answers; the log says once that its dollars are not counted."""
+    stub.answer(said("Hi"), said("Hi"))
+    for _ in range(2):
+        assert model.complete(asking(model="claude-from-the-future")).usage.dollars == 0
+    assert caplog.text.count("no price is known for the model 'claude-from-the-future'") == 1
+
+
+def test_text_is_told_as_it_comes(stub: MessagesStub, model: AnthropicModel) -> None:
+    """Each delta of text is told at once, by the thread that asked; thinking and arguments are not."""
+    told: list[tuple[str, int]] = []
+
+    def hear(text: str) -> None:
+        told.append((text, threading.get_ident()))
+
+    stub.answer(Reply(content=[THINKING, {"type": "text", "text": "one two"}, tool_use(1, "x", a=1)], piece_chars=4))
+    model.complete(asking(on_text=hear))
+    assert told == [("one ", threading.get_ident()), ("two", threading.get_ident())]
+
+
+def test_empty_text_is_not_kept(stub: MessagesStub, model: AnthropicModel) -> None:
+    """The provider may say an empty text but refuses to be told one, which would end the turn at its next step."""
+    stub.answer(Reply(content=[{"type": "text", "text": ""}, tool_use(1, "x")]))
+    assert [block["type"] for block in model.complete(asking()).content] == ["tool_use"]
+
+
+def test_connection_is_used_again(stub: MessagesStub, model: AnthropicModel) -> None:
+    """Calls one after the other share a connection: a TLS handshake costs two round trips."""
+    stub.answer(said("a"), said("b"))
+    model.complete(asking())
+    wait_until(lambda: "model-call" not in [thread.name for thread in threading.enumerate()], "the stream's very end")
+    model.complete(asking())
+    assert len({asked.connection for asked in stub.asked}) == 1
+
+
+def test_missing_key_names_the_variable() -> None:
+    """Without a key the turn fails with words that say what to set."""
+    with pytest.raises(ModelError, match="'claude-sonnet-5-5' needs a key: set ANTHROPIC_API_KEY"):
+        MissingKey().complete(asking())
