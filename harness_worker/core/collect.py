@@ -51,5 +51,6 @@ def _wait(
     released = release(visit, waiting, wake_at=wake_at, now=snapshot.now)
     known = {call.call_id: call for call in snapshot.calls}
     changed = tuple(call for call in calls if known.get(call.call_id) is not call)
-    result = Dispatch(turn=released, calls=resend, knock=nudged(visit, snapshot.turn))
+    remaining_s = released.deadline_at - snapshot.now
+    result = Dispatch(turn=released, calls=resend, knock=nudged(visit, snapshot.turn), remaining_s=remaining_s)
     return decide(snapshot, result, turn=released, calls=changed)

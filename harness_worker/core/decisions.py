@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from harness_worker.core.records import Call, EventDraft, Message, Turn
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +60,14 @@ class Decision(Generic[T]):
     messages: tuple[Message, ...] = ()
     events: tuple[EventDraft, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+
+    def telling(self, result: U) -> Decision[U]:
+        """The same changes with another result."""
+        return Decision(
+            result=result,
+            turn=self.turn,
+            calls=self.calls,
+            messages=self.messages,
+            events=self.events,
+            artifacts=self.artifacts,
+        )

@@ -131,7 +131,7 @@ def _next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Decisi
     if not isinstance(decision.result, AskModel):
         return decision
     released = release(visit, decision.result.turn, wake_at=now, now=now)
-    return replace(decision, turn=released, result=Dispatch(turn=released, calls=(), knock=True))
+    return replace(decision, turn=released, result=Dispatch(turn=released, calls=(), knock=True, remaining_s=0.0))
 
 
 def _model_completed(step: int, said: Said) -> EventDraft:

@@ -42,11 +42,13 @@ class Dispatch:
         turn: The turn as released.
         calls: Reads to send side by side, or sequential calls to send as a chain; may be empty.
         knock: Whether somebody knocked during the visit: publish another ``advance``.
+        remaining_s: What is left of the turn's time, in seconds.
     """
 
     turn: Turn
     calls: tuple[Call, ...]
     knock: bool
+    remaining_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,8 @@ def _dispatch(
     fresh = replace(turn, looks=0)
     wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=timing)
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
-    result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn))
+    remaining_s = turn.deadline_at - snapshot.now
+    result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
     return decide(snapshot, result, turn=released, calls=_changed(snapshot, calls))
 
 

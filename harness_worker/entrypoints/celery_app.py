@@ -185,6 +185,9 @@ def _lost(fleet: Fleet, run: RunningCall) -> None:
     try:
         fleet.gate.lose(run)
         fleet.store.lose_call(run)
+        loaded = fleet.store.load(run.turn_id)
+        if loaded is not None:
+            fleet.dispatcher.advance(run.turn_id, loaded[0].priority)
     except HarnessError as error:
         log.warning("death of the process of call %s of turn %s not told: %s", run.call_id, run.turn_id, error)
 

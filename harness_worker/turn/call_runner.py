@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -186,9 +186,13 @@ class CallRunner:
 
     def _patiently(self, work: Callable[[], T], *, otherwise: T) -> T:
         """``work``, tried again while the outside does not answer: the tool has run and must not be run again."""
+        try:
+            return work()
+        except TransientError as error:
+            log.warning("trying again: %s", error)
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            wait=wait_exponential(multiplier=0.1, max=2.0),
             stop=stop_after_attempt(HAND_IN_TRIES),
             sleep=self.clock.wait,
         )

@@ -13,13 +13,14 @@ from typing import assert_never
 from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
 from harness_worker.core.plan import give_up, plan
-from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie, exhausted
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.visits import Held, StopCause, Visit, claim, holds, release
+from harness_worker.core.visits import Held, StopCause, Visit, holds, release
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.model_step import ModelStep
@@ -67,40 +68,38 @@ class Coordinator:
         Raises:
             TransientError: The store did not answer; nobody has looked.
         """
-        visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
-        if isinstance(visit, Held) and visit.stop and not was_told:
+        opened = self.store.transact(turn_id, partial(open_visit, owner=self.new_owner(), timing=self.timing))
+        if isinstance(opened, Held) and opened.stop and not was_told:
             self.dispatcher.stop(turn_id)
-        if not isinstance(visit, Visit):
+        if not isinstance(opened, Opened):
             return
-        with self.holding(visit) as stop:
-            self._visit(visit, stop)
+        with self.holding(opened.visit) as stop:
+            self._visit(opened, stop)
 
-    def _visit(self, visit: Visit, stop: StopSignal) -> None:
+    def _visit(self, opened: Opened, stop: StopSignal) -> None:
+        visit = opened.visit
         try:
-            self._follow(visit, self._next_or_failed(visit, stop))
+            self._follow(visit, self._next_or_failed(opened, stop))
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
         except Exception:  # the task boundary: what could not be sent is sent by the next look
             log.exception("visit of turn %s did not follow its own decision", visit.turn.id)
 
-    def _next_or_failed(self, visit: Visit, stop: StopSignal) -> Next:
+    def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Next:
+        visit = opened.visit
         try:
-            return self._next(visit, stop)
+            return self._next(visit, opened.after, stop)
         except TransientError:
             raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
             log.exception("visit of turn %s failed", visit.turn.id)
             return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE)
 
-    def _next(self, visit: Visit, stop: StopSignal) -> Next:
+    def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Next:
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
             return Zombie()
-        due = any(not call.collected for call in visit.calls)
-        if due or visit.stop is not None or exhausted(visit.turn, now=visit.now) is not None:
-            after = self._collect(visit)
-        else:
-            after = AskModel(turn=visit.turn)
+        after = after or self._collect(visit)
         return self._ask(visit, after.turn, stop) if isinstance(after, AskModel) else after
 
     def _collect(self, visit: Visit) -> Next:
@@ -156,7 +155,7 @@ class Coordinator:
     def _send(self, visit: Visit, after: Dispatch) -> None:
         """Publish after the commit, and after the gate knows the attempts; a refusal is left to the next look."""
         turn, calls = after.turn, after.calls
-        passes = [_pass(turn, call, turn.deadline_at - visit.now) for call in calls]
+        passes = [_pass(turn, call, after.remaining_s) for call in calls]
         if calls and self.gate.open(turn.id, visit.fence, passes):
             side_by_side = calls[0].is_read and len(calls) > 1
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)

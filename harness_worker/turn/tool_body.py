@@ -65,8 +65,11 @@ class ToolBody:
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         arguments = dict(ticket.arguments)
-        if not spec.retry_safe:
+        try:
             return spec.invoke(arguments, context)
+        except ToolTransientError:
+            if not spec.retry_safe:
+                raise
         return self._retrying(context.deadline)(spec.invoke, arguments, context)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:

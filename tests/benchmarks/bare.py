@@ -30,7 +30,6 @@ app.conf.update(
     accept_content=["json"],
     broker_transport_options={"priority_steps": [0]},
     worker_send_task_events=True,
-    task_send_sent_event=True,
     task_track_started=True,
 )
 done = Redis.from_url(REDIS_URL)  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped

@@ -59,14 +59,15 @@ def bare_canvas() -> Generator[System]:
         env = {**os.environ, "W1_BARE_REDIS_URL": url}
         celery = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.bare", "worker", "-l", "WARNING"]
         celery += ["--without-gossip", "--without-mingle"]
-        stack.enter_context(_process([*celery, "-P", "threads", "-c", str(THREADS), "-Q", bare.STEPS, "-n", "s@%h"], env))
+        steps = ["-P", "threads", "-c", str(THREADS), "-Q", bare.STEPS, "-n", "s@%h"]
+        stack.enter_context(_process([*celery, *steps], env))
         stack.enter_context(_process([*celery, "-c", str(PROCESSES), "-Q", bare.TOOLS, "-n", "t@%h"], env))
         app = bare.app
         app.conf.update(broker_url=url, result_backend=url)
         done = stack.enter_context(Redis.from_url(url))  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
 
         def start() -> Callable[[], None]:
-            turn = str(uuid.uuid4())  # noqa: TID251 - a benchmark's own id
+            turn = str(uuid.uuid4())
             app.send_task("bare.first", args=(turn,), queue=bare.STEPS, ignore_result=True)
             return lambda: _expect(done.blpop([f"done:{turn}"], timeout=LONGEST_S))
 

@@ -195,8 +195,12 @@ EXPERIMENTS = [
 
 
 def signs(world: World) -> Iterator[str]:
-    """Every breach of a run, and how its turn ended."""
-    yield from world.run()
+    """Every breach of a run, and how its turn ended; an engine without a rule may even crash."""
+    try:
+        yield from world.run()
+    except Exception as crash:  # noqa: BLE001 - whatever an engine without one of its rules does
+        yield f"crashed: {crash!r}"
+        return
     yield str(world.store.turns[TURN_ID].stop_reason)
 
 

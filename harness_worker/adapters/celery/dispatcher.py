@@ -46,8 +46,6 @@ class CeleryDispatcher:
         """See ``ports.Dispatcher.chain``."""
         links = [self._tool(turn, call) for call in calls]
         last = self._advance(turn.id, turn.priority)
-        for link in links:
-            link.link_error(self._advance(turn.id, turn.priority))
         self._send(turn.id, lambda: chain(*links, last, app=self._app).apply_async())
 
     def stop(self, turn_id: str) -> None:

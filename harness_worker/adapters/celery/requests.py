@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from billiard.einfo import ExceptionInfo
-from billiard.exceptions import WorkerLostError
+from celery.exceptions import TaskPredicate
 from celery.worker import state
 from celery.worker.request import Request
 
@@ -33,7 +33,7 @@ class ToolRequest(Request):
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
         """Called in the parent when the task failed or its process was lost."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
-        if isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
+        if not isinstance(error, TaskPredicate):
             self._say_lost()
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 

@@ -1,0 +1,44 @@
+"""The first commit of a visit: the claim, and with it all that needs no other arbiter than SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness_worker.core.collect import collect
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.progress import AskModel, Next, exhausted
+from harness_worker.core.timing import Timing
+from harness_worker.core.visits import Held, Visit, claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A visit under way.
+
+    Args:
+        visit: The hold on the turn.
+        after: What comes next, if that is known without the gate; ``None``: collect first.
+    """
+
+    visit: Visit
+    after: Next | None
+
+
+def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Opened | Held | None]:
+    """Claim the turn; collect in the same commit what SQL alone decides.
+
+    A turn that must stop is left to a second commit, for its gate has to be closed first; so is one with open reads,
+    for the gate knows what became of them.
+    """
+    claimed = claim(snapshot, owner=owner, timing=timing)
+    visit = claimed.result
+    if not isinstance(visit, Visit):
+        return claimed.telling(visit)
+    if visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls):
+        return claimed.telling(Opened(visit=visit, after=None))
+    if all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
+        return claimed.telling(Opened(visit=visit, after=AskModel(turn=visit.turn)))
+    held = replace(snapshot, turn=visit.turn)
+    after = collect(held, visit=visit, reports={}, timing=timing)
+    both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)
+    return both.telling(Opened(visit=visit, after=after.result))
