@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import ipaddress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx
 
-from harness_worker.errors import HarnessError, TransientError
+from harness_worker.entrypoints.answers import (
+    JsonObject,
+    RequestRefused,
+    StackUnreachable,
+    body_of,
+    events_in,
+    how_to_start,
+    refusal_of,
+)
+
+__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "is_loopback"]
 
 TIMEOUT_S: Final = 30.0
 PAGE: Final = 1_000
-JsonObject = dict[str, Any]
-
-
-class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
-    """Nothing answers at the gateway's address; the message says how to start a stack."""
-
-
-class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
-    """The gateway answered with a problem.
-
-    Args:
-        status: The HTTP status.
-        code: The problem's stable code, such as ``unknown_agent``.
-        detail: What was wrong, for a person.
-        problem: The whole problem document.
-    """
-
-    def __init__(self, status: int, code: str, detail: str, problem: Mapping[str, Any] | None = None) -> None:
-        super().__init__(f"{detail} ({status} {code})")
-        self.status = status
-        self.code = code
-        self.detail = detail
-        self.problem = dict(problem or {})
 
 
 class GatewayClient:
@@ -51,7 +41,13 @@ class GatewayClient:
     def __init__(self, base_url: str, key: str | None = None, *, transport: httpx.BaseTransport | None = None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.base_url = base_url.rstrip("/")
-        self._http = httpx.Client(base_url=self.base_url, headers=headers, timeout=TIMEOUT_S, transport=transport)
+        self._http = httpx.Client(
+            base_url=self.base_url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=not is_loopback(self.base_url),  # HTTP_PROXY is not for this machine
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +98,33 @@ class GatewayClient:
             yield from page["data"]
             cursor = page["next"]
 
+    def live_events(self, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
+        """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream.
+
+        Events without ``seq`` are live hints. Nothing comes if the turn is over and ``after`` is its last event. A
+        gateway that does not stream gives the events there are now.
+        """
+        headers = {"Accept": "text/event-stream"}
+        request = self._http.build_request(
+            "GET", f"/v1/turns/{turn_id}/events", params={"after": after}, headers=headers
+        )
+        with self._reaching():
+            response = self._http.send(request, stream=True)
+        try:
+            yield from self._streamed(response)
+        finally:
+            response.close()
+
+    def _streamed(self, response: httpx.Response) -> Iterator[JsonObject]:
+        with self._reaching():
+            if not response.is_success:
+                response.read()
+                raise refusal_of(response)
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                yield from events_in(response.iter_lines())
+            elif response.read():
+                yield from body_of(response)["data"]
+
     def cancel(self, turn_id: str) -> JsonObject:
         """Ask a turn to stop; a finished one comes back unchanged."""
         return self._send("POST", f"/v1/turns/{turn_id}/cancel")
@@ -119,47 +142,24 @@ class GatewayClient:
         return True
 
     def _send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx's options
-        try:
+        with self._reaching():
             response = self._http.request(method, path, **options)
-        except (httpx.TransportError, httpx.InvalidURL) as broken:
-            raise StackUnreachable(_how_to_start(self.base_url, broken)) from broken
         if response.is_success:
-            return _body(response)
-        raise _refusal(response)
+            return body_of(response)
+        raise refusal_of(response)
+
+    @contextmanager
+    def _reaching(self) -> Generator[None]:
+        try:
+            yield
+        except (httpx.TransportError, httpx.InvalidURL) as broken:
+            raise StackUnreachable(how_to_start(self.base_url, broken)) from broken
 
 
-def _how_to_start(url: str, broken: Exception) -> str:
-    return (
-        f"nothing answers at {url} ({broken or type(broken).__name__}). Start a stack with\n"
-        "  harness up --app package.module:registry\n"
-        "or give the address of a running one with --url or HARNESS_GATEWAY_URL."
-    )
-
-
-def _body(response: httpx.Response) -> JsonObject:
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine, by its name or address."""
     try:
-        body = response.json()
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        body = None
-    if isinstance(body, dict):
-        return cast("JsonObject", body)
-    raise _unexpected(response)
-
-
-def _unexpected(response: httpx.Response) -> RequestRefused:
-    detail = f"{response.url} answered {response.status_code} with something unexpected: is it the gateway?"
-    return RequestRefused(response.status_code, "unexpected_answer", detail)
-
-
-def _refusal(response: httpx.Response) -> RequestRefused:
-    try:
-        problem: JsonObject = response.json()
-        detail = problem.get("detail") or problem["title"]
-        return RequestRefused(response.status_code, problem["code"], f"{detail}{_places(problem)}", problem)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _unexpected(response)
-
-
-def _places(problem: JsonObject) -> str:
-    errors: list[JsonObject] = problem.get("errors") or []
-    return "".join(f"\n  {'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in errors)
+        return False

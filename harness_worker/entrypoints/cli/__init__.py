@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from harness_worker.entrypoints.cli import sweep
+from harness_worker.entrypoints.cli import sweep, turns
 from harness_worker.entrypoints.cli.demo import demo
 from harness_worker.entrypoints.cli.flower import flower
 from harness_worker.entrypoints.cli.gateway import gateway
@@ -53,7 +53,6 @@ app = typer.Typer(
     name="harness",
     help=_HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -82,6 +81,7 @@ app.command(short_help="Serve HTTP.")(gateway)
 app.command(short_help="Serve Flower, to watch the workers.")(flower)
 app.command(short_help="Bring the database to this version.")(migrate)
 app.command(hidden=True)(demo)
+app.add_typer(turns.app, name="turns", short_help="List, show, follow and cancel turns.")
 app.add_typer(sweep.app, name="sweep")
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
+from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.errors import ConfigError
-
-JsonObject = dict[str, Any]
 
 
 def run(  # noqa: PLR0913 - one parameter an option
@@ -40,14 +36,14 @@ def run(  # noqa: PLR0913 - one parameter an option
     """
     settings = load_settings(home=home, app=app, gateway_url=url)
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
-    console = Console(stderr=True, highlight=False)
+    screen = console(stderr=True)
     target = Target(url=settings.gateway_url, home=settings.home, app=settings.app)
-    with reach(target, lambda words: console.print(f"[dim]{words}[/]")) as client:
-        answered = ask(client, body, console, _write_json if as_json else None)
+    with reach(target, lambda words: screen.print(f"[dim]{words}[/]")) as client:
+        answered = ask(client, body, screen, write_json if as_json else None)
     if as_json:
-        _write_json(answered.turn)
+        write_json(answered.turn)
     elif answered.turn["output_text"]:
-        _write(answered.turn["output_text"])
+        write(answered.turn["output_text"])
     raise typer.Exit(0 if answered.is_complete else 1)
 
 
@@ -62,12 +58,3 @@ def pairs(given: list[str]) -> dict[str, str]:
     if bad:
         raise ConfigError(f"--metadata {bad[0]}: write it as KEY=VALUE, such as --metadata customer=1042")
     return {key: value for key, _, value in split}
-
-
-def _write_json(document: JsonObject) -> None:
-    _write(json.dumps(document, ensure_ascii=False))
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text.rstrip("\n") + "\n")
-    sys.stdout.flush()

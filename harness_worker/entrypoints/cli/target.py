@@ -38,8 +38,7 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
         StackUnreachable: Nothing runs, and there is no app to start a stack with.
         ConfigError: The app cannot be served.
     """
-    running = None if target.url else running_stack(target.home)
-    url = target.url or (running.gateway_url if running else None)
+    url = _running_url(target)
     if url is not None:
         with GatewayClient(url) as client:
             yield client
@@ -50,6 +49,28 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
     with open_stack(home=target.home, app=target.app) as started, GatewayClient(started.gateway_url) as client:
         yield client
         say("stopping the stack …")
+
+
+@contextmanager
+def attach(target: Target) -> Generator[GatewayClient]:
+    """A client of the target's stack, which must be running.
+
+    Raises:
+        StackUnreachable: None runs.
+    """
+    url = _running_url(target)
+    if url is None:
+        raise StackUnreachable(
+            f"no stack runs in {target.home}: name the home of a running one with --home, "
+            "or its gateway with --url or HARNESS_GATEWAY_URL"
+        )
+    with GatewayClient(url) as client:
+        yield client
+
+
+def _running_url(target: Target) -> str | None:
+    running = None if target.url else running_stack(target.home)
+    return target.url or (running.gateway_url if running else None)
 
 
 def _nothing_runs(home: Path) -> str:

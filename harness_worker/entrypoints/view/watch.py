@@ -1,18 +1,18 @@
-"""Following one turn to its end by reading its events, and drawing them."""
+"""Following one turn to its end, and drawing it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.following import EventFeed, turn_patiently
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.ports import Clock
 
-POLL_S: Final = 0.1
-GATEWAY_GONE_S: Final = 20.0
-"""A gateway that dies is started again by its stack; how long to believe that."""
+TICK_S: Final = 0.1
+"""How often the screen is drawn anew while nothing happens."""
 
 JsonObject = dict[str, Any]
 
@@ -41,29 +41,18 @@ class Watcher:
             StackUnreachable: The gateway went away and did not come back within 20 s.
             RequestRefused: The gateway does not know the turn, or refuses to show it.
         """
-        progress, calls, after = Progress(), list[JsonObject](), 0
-        while progress.end is None:
-            events = self._read(turn_id, after)
-            for event in events:
-                progress, after = fold(progress, event), event["seq"]
-                if on_event is not None:
-                    on_event(event)
-            if any(map(_tells_of_calls, events)):
-                calls = self._client.turn(turn_id)["calls"]
-            screen.show(progress, calls)
-            if not events:
-                self._clock.wait(POLL_S)
-        return self._client.turn(turn_id)
-
-    def _read(self, turn_id: str, after: int) -> list[JsonObject]:
-        give_up_at = self._clock.monotonic() + GATEWAY_GONE_S
-        while True:
-            try:
-                return list(self._client.new_events(turn_id, after))
-            except StackUnreachable:
-                if self._clock.monotonic() >= give_up_at:
-                    raise
-                self._clock.wait(POLL_S * 5)
+        progress, calls = Progress(), list[JsonObject]()
+        with EventFeed(self._client, self._clock, turn_id) as feed:
+            while progress.end is None:
+                events = feed.ready(TICK_S)
+                for event in events:
+                    progress = fold(progress, event)
+                    if on_event is not None:
+                        on_event(event)
+                if any(map(_tells_of_calls, events)):
+                    calls = turn_patiently(self._client, self._clock, turn_id)["calls"]
+                screen.show(progress, calls)
+        return turn_patiently(self._client, self._clock, turn_id)
 
 
 def _tells_of_calls(event: JsonObject) -> bool:

@@ -1,0 +1,86 @@
+"""What the gateway answers: documents, streams of events, and refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, cast
+
+import httpx
+
+from harness_worker.errors import HarnessError, TransientError
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
+    """Nothing answers at the gateway's address; the message says how to start a stack."""
+
+
+class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
+    """The gateway answered with a problem.
+
+    Args:
+        status: The HTTP status.
+        code: The problem's stable code, such as ``unknown_agent``.
+        detail: What was wrong, for a person.
+        problem: The whole problem document.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, problem: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"{detail} ({status} {code})")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.problem = dict(problem or {})
+
+
+def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
+    """The events of a server-sent stream; each has its document in one ``data`` line."""
+    for line in lines:
+        if line.startswith("data:"):
+            yield json.loads(line.removeprefix("data:"))
+
+
+def how_to_start(url: str, broken: Exception) -> str:
+    """What to tell somebody whose gateway does not answer."""
+    return (
+        f"nothing answers at {url} ({broken or type(broken).__name__}). Start a stack with\n"
+        "  harness up --app package.module:registry\n"
+        "or give the address of a running one with --url or HARNESS_GATEWAY_URL."
+    )
+
+
+def body_of(response: httpx.Response) -> JsonObject:
+    """The JSON object of a successful answer.
+
+    Raises:
+        RequestRefused: It is none; it is not the gateway that answered.
+    """
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if isinstance(body, dict):
+        return cast("JsonObject", body)
+    raise _unexpected(response)
+
+
+def _unexpected(response: httpx.Response) -> RequestRefused:
+    detail = f"{response.url} answered {response.status_code} with something unexpected: is it the gateway?"
+    return RequestRefused(response.status_code, "unexpected_answer", detail)
+
+
+def refusal_of(response: httpx.Response) -> RequestRefused:
+    """What a problem document says."""
+    try:
+        problem: JsonObject = response.json()
+        detail = problem.get("detail") or problem["title"]
+        return RequestRefused(response.status_code, problem["code"], f"{detail}{_places(problem)}", problem)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _unexpected(response)
+
+
+def _places(problem: JsonObject) -> str:
+    errors: list[JsonObject] = problem.get("errors") or []
+    return "".join(f"\n  {'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in errors)

@@ -1,0 +1,25 @@
+"""What commands print: documents for programs on stdout, words for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+
+def write_json(document: Any) -> None:  # noqa: ANN401 - any JSON
+    """One document on one line of stdout."""
+    write(json.dumps(document, ensure_ascii=False))
+
+
+def write(text: str) -> None:
+    """Text and one newline on stdout, at once."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that colours nothing by itself, and writes no escape codes into a pipe."""
+    return Console(stderr=stderr, highlight=False)

@@ -1,0 +1,183 @@
+"""``harness turns``: list, show, follow and cancel the turns of a running stack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.cli.target import Target, attach
+from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.following import follow
+from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.entrypoints.view.lines import marks_for, totals
+from harness_worker.entrypoints.view.screen import Screen
+from harness_worker.entrypoints.view.turn_facts import took_s
+from harness_worker.entrypoints.view.turn_page import TurnPage
+from harness_worker.entrypoints.view.turn_table import turn_table
+from harness_worker.entrypoints.view.watch import Watcher
+from harness_worker.wire import TurnStatus
+
+Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]
+Home: TypeAlias = Annotated[Path | None, typer.Option(help="Where a running stack keeps its data. [env: HARNESS_HOME]")]
+Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
+
+_LIST_HELP: Final = """Turns, newest first.
+
+\b
+    harness turns list --status failed --metadata customer=1042
+    harness turns cancel $(harness turns list --status running -q)
+"""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Look at turns, and stop them.
+
+    A turn is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
+    the one that runs in --home.
+
+    \b
+        harness turns list --status running
+        harness turns show 9f4ec9b95092
+        harness turns tail 9f4ec9b95092
+        harness turns cancel 9f4ec9b95092
+    """,
+)
+
+
+@app.command("list", help=_LIST_HELP, short_help="Turns, newest first.")
+def list_(  # noqa: PLR0913 - one parameter an option
+    *,
+    status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
+    session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Only those with KEY=VALUE in their metadata; may be given again.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
+    url: Url = None,
+    home: Home = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
+) -> None:
+    """Turns, newest first."""
+    named = {"status": status, "session_id": session, "agent": agent, "after": after, "limit": limit}
+    wanted = {name: value for name, value in named.items() if value is not None}
+    kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
+    with _stack(url, home) as client:
+        page = client.turns(**wanted, **kept)
+    if as_json:
+        write_json(page)
+        return
+    if quiet:
+        for turn in page["data"]:
+            write(turn["id"])
+    elif page["data"]:
+        console().print(turn_table(page["data"], datetime.fromtimestamp(time.time(), UTC)))
+    else:
+        console(stderr=True).print("no turns")
+    if page["next"]:
+        console(stderr=True).print(f"there are more: --after {page['next']}", markup=False, soft_wrap=True)
+
+
+@app.command(short_help="One turn with its waves and calls.")
+def show(
+    turn: Turn,
+    *,
+    messages: Annotated[bool, typer.Option("--messages", help="Also the history, as the model saw it.")] = False,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the turn as the gateway gives it.")] = False,
+) -> None:
+    """One turn: its steps with their waves and calls, what each took and cost, and what was answered."""
+    with _stack(url, home) as client:
+        turn_id = whole_id(client, turn)
+        found = client.turn(turn_id, include=["messages"] if messages else [])
+        events = [] if as_json else list(client.new_events(turn_id))
+    if as_json:
+        write_json(found)
+        return
+    out = console()
+    page = TurnPage(out.width, marks_for(out.encoding))
+    for line in (*page.draw(found, events), *(page.messages(found) if messages else ())):
+        out.print(line, soft_wrap=True)
+
+
+@app.command(short_help="Follow a turn live until it ends.")
+def tail(
+    turn: Turn,
+    *,
+    after: Annotated[int, typer.Option(min=0, help="With --json: only events with a higher seq.")] = 0,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line, as it comes.")] = False,
+) -> None:
+    """Follow a turn live until it ends. Exits with 0 if it completed, else with 1."""
+    with _stack(url, home) as client:
+        turn_id = whole_id(client, turn)
+        client.turn(turn_id)  # a wrong id, or nobody there, is told at once
+        ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id)
+    raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
+
+
+@app.command(short_help="Stop turns.")
+def cancel(
+    turns: Annotated[list[str], typer.Argument(help="Their ids, or the ends of them.", show_default=False)],
+    *,
+    wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for their ends.")] = 5.0,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {data: [turn, …]} as they then are.")] = False,
+) -> None:
+    """Stop turns: the model call, the tools that run, and those that wait.
+
+    Exits with 0 if all of them are over, 1 if one is not yet.
+    """
+    with _stack(url, home) as client:
+        ids = list(dict.fromkeys(whole_id(client, turn) for turn in turns))
+        ended = cancel_turns(client, SystemClock(), ids, wait_s)
+    if as_json:
+        write_json({"data": [each.turn for each in ended]})
+    else:
+        for each in ended:
+            write(_told(each))
+    raise typer.Exit(0 if all(each.is_over for each in ended) else 1)
+
+
+@contextmanager
+def _stack(url: str | None, home: Path | None) -> Generator[GatewayClient]:
+    settings = load_settings(home=home, gateway_url=url)
+    with attach(Target(url=settings.gateway_url, home=settings.home, app=None)) as client:
+        yield client
+
+
+def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:
+    for event in follow(client, SystemClock(), turn_id, after):
+        write_json(event)
+    return client.turn(turn_id)
+
+
+def _draw(client: GatewayClient, turn_id: str) -> JsonObject:
+    clock, out = SystemClock(), console()
+    with Screen(out, clock.monotonic) as screen:
+        ended = Watcher(client, clock).follow(turn_id, screen)
+    out.print(f"  {totals(ended, took_s(ended))}", style="bold", markup=False)
+    return ended
+
+
+def _told(cancelled: Cancelled) -> str:
+    status = cancelled.turn["status"]
+    if not cancelled.is_over:
+        return f"{cancelled.turn['id']}  {status}: told to stop, and not over yet"
+    return f"{cancelled.turn['id']}  {status}{' already' if cancelled.was_over else ''}"

@@ -1,0 +1,100 @@
+"""What a turn, its calls and its model calls came to, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from harness_worker.entrypoints.view.lines import counted, duration
+from harness_worker.entrypoints.view.turn_table import tokens_of
+
+Json = Mapping[str, Any]
+
+
+def facts(turn: Json) -> dict[str, str]:
+    """What stands at the head of a turn's page, by label; empty ones are left out there."""
+    usage, budget = turn["usage"], turn["budget"]
+    waves = len({(call["step"], call["wave"]) for call in turn["calls"]})
+    used = (
+        counted(usage["steps"], "step"),
+        counted(usage["tool_calls"], "call"),
+        counted(waves, "wave"),
+        f"${usage['dollars']:.4f}",
+    )
+    tokens = ", ".join(
+        f"{usage[f'{name}_tokens']:,} {words}"
+        for name, words in (
+            ("input", "in"),
+            ("output", "out"),
+            ("cache_read", "from cache"),
+            ("cache_write", "to cache"),
+        )
+    )
+    limits = (
+        counted(budget["max_steps"], "step"),
+        counted(budget["max_tool_calls"], "call"),
+        f"${budget['max_dollars']:.2f}",
+        f"{budget['timeout_s']:g} s",
+        counted(budget["max_tokens"], "token") if budget["max_tokens"] is not None else "",
+    )
+    return {
+        "agent": turn["agent"],
+        "session": turn["session_id"],
+        "metadata": ", ".join(f"{name}={value}" for name, value in turn["metadata"].items()),
+        "created": _when(turn),
+        "used": ", ".join(used),
+        "tokens": f"{tokens_of(usage):,}: {tokens}",
+        "allowed": ", ".join(limit for limit in limits if limit),
+    }
+
+
+def took_s(turn: Json) -> float:
+    """From a finished turn's creation to its end, in seconds."""
+    return _apart(turn["created_at"], turn["finished_at"])
+
+
+def _when(turn: Json) -> str:
+    created = datetime.fromisoformat(turn["created_at"])
+    words = [created.strftime("%Y-%m-%d %H:%M:%S UTC")]
+    if turn["started_at"]:
+        words.append(f"began after {duration(_apart(turn['created_at'], turn['started_at']))}")
+    if turn["finished_at"]:
+        words.append(f"ended after {duration(_apart(turn['created_at'], turn['finished_at']))}")
+    return ", ".join(words)
+
+
+def _apart(earlier: str, later: str) -> float:
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+def span(calls: Sequence[Json]) -> str:
+    """From the first call's start to the last one's end; nothing while one of them runs or if none ran."""
+    started = [call["started_at"] for call in calls if call["started_at"]]
+    finished = [call["finished_at"] for call in calls if call["finished_at"]]
+    if not started or len(finished) < len(started):
+        return ""
+    return duration(_apart(min(started), max(finished)))
+
+
+def model_calls(events: Sequence[Json]) -> dict[int, Json]:
+    """What each step's model said, what it cost, and ``elapsed_s``."""
+    began: dict[Any, str] = {}
+    calls: dict[int, Json] = {}
+    for event in events:
+        if event["type"] == "step.started":
+            began[event["data"]["step"]] = event["at"]
+        elif event["type"] == "model.completed":
+            step = event["data"]["step"]
+            calls[step] = {**event["data"], "elapsed_s": _apart(began.get(step) or event["at"], event["at"])}
+    return calls
+
+
+def model_cost(model: Json | None) -> str:
+    """What a model call cost, in words."""
+    if model is None:
+        return ""
+    usage: dict[str, float] = model["usage"]
+    tokens = sum(amount for name, amount in usage.items() if name.endswith("_tokens"))
+    dollars = f", ${usage['dollars']:.4f}" if usage.get("dollars") else ""
+    return f"model: {counted(int(tokens), 'token')}{dollars}, {duration(model['elapsed_s'])}"

@@ -1,0 +1,131 @@
+"""One turn as a page: what was asked, each step with its waves and calls and what they cost, what was answered."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from rich.text import Text
+
+from harness_worker.entrypoints.view.lines import Marks
+from harness_worker.entrypoints.view.plain import compact, one_line, plain
+from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, span
+from harness_worker.entrypoints.view.turn_table import STYLES
+
+MAX_WIDTH: Final = 100
+LABEL: Final = 10
+DETAIL_LINES: Final = 3
+
+Json = Mapping[str, Any]
+
+
+class TurnPage:
+    """Draws turns.
+
+    Args:
+        width: Columns there are; more than 100 are not used.
+        marks: The signs for how a call ended.
+    """
+
+    def __init__(self, width: int, marks: Marks) -> None:
+        self._width = min(width, MAX_WIDTH)
+        self._marks = marks
+
+    def draw(self, turn: Json, events: Sequence[Json]) -> Iterator[Text]:
+        """The page's lines.
+
+        Args:
+            turn: As ``GET /v1/turns/{id}`` gives it.
+            events: All its events: they say what each model call took and cost.
+        """
+        yield from self._head(turn)
+        yield from self._section("asked", turn["input"])
+        models = model_calls(events)
+        for step in sorted({*models, *(call["step"] for call in turn["calls"])}):
+            yield Text()
+            yield from self._step(step, models.get(step), [call for call in turn["calls"] if call["step"] == step])
+        if turn["output_text"]:
+            yield from self._section("answered", turn["output_text"])
+        if turn["error"]:
+            yield from self._section("error", f"{turn['error']['code']}: {turn['error']['message']}")
+
+    def messages(self, turn: Json) -> Iterator[Text]:
+        """The lines of a turn's history."""
+        for message in turn["messages"]:
+            yield Text()
+            yield Text(message["role"], style="bold")
+            for block in _blocks(message["content"]):
+                yield from self._wrapped(block, 2)
+
+    def _head(self, turn: Json) -> Iterator[Text]:
+        why = "" if turn["status"] == "completed" or not turn["stop_reason"] else f" ({turn['stop_reason']})"
+        yield Text.assemble(
+            (turn["id"], "bold"), "  ", (f"{turn['status']}{why}", STYLES.get(turn["status"], "")), no_wrap=True
+        )
+        for name, value in facts(turn).items():
+            if value:
+                rows = textwrap.wrap(plain(value), self._width - LABEL - 2) or [value]
+                for number, row in enumerate(rows):
+                    yield Text(f"  {'' if number else name:<{LABEL}}{row}")
+
+    def _section(self, title: str, text: str) -> Iterator[Text]:
+        yield Text()
+        yield Text(title, style="bold")
+        yield from self._wrapped(text, 2)
+
+    def _step(self, step: int, model: Json | None, calls: list[Json]) -> Iterator[Text]:
+        yield self._row(Text(f"step {step}", style="bold"), model_cost(model))
+        if model and model["text"] and calls:
+            yield from self._wrapped(model["text"], 2)
+        for wave, together in groupby(calls, key=lambda call: call["wave"]):
+            of_wave = list(together)
+            yield self._row(Text(f"  wave {wave}"), span(of_wave))
+            for call in of_wave:
+                yield from self._call(call)
+
+    def _call(self, call: Json) -> Iterator[Text]:
+        mark, style = self._mark(call)
+        again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
+        took = span([call])
+        name = f"{call['call_id']:<5}{call['tool']}"
+        room = self._width - 7 - len(name) - len(again) - len(took) - 2
+        shown = textwrap.shorten(one_line(compact(call["arguments"])), max(room, 10), placeholder="…")
+        yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
+        if call["is_error"]:
+            yield from self._wrapped(f"{call['outcome']}: {call['content']}", 11, DETAIL_LINES, "dim")
+
+    def _mark(self, call: Json) -> tuple[str, str]:
+        if call["outcome"] is None:
+            return self._marks.running, "yellow"
+        if call["outcome"] == "ToolDenied":
+            return self._marks.denied, "magenta"
+        return (self._marks.bad, "red") if call["is_error"] else (self._marks.ok, "green")
+
+    def _row(self, left: Text, right: str) -> Text:
+        gap = max(1, self._width - left.cell_len - len(right))
+        return Text.assemble(left, " " * gap if right else "", (right, "dim"))
+
+    def _wrapped(self, text: str, indent: int, most: int | None = None, style: str = "") -> Iterator[Text]:
+        for paragraph in plain(text).splitlines():
+            rows = textwrap.wrap(paragraph, self._width - indent, max_lines=most, placeholder=" …") or [""]
+            for row in rows:
+                yield Text(" " * indent + row, style=style)
+
+
+def _blocks(content: Any) -> Iterator[str]:  # noqa: ANN401 - a string or Anthropic's blocks
+    if isinstance(content, str):
+        yield content
+        return
+    for block in content:
+        match block.get("type"):
+            case "text":
+                yield block["text"]
+            case "tool_use":
+                yield f"asks for {block['name']} {compact(block['input'])}  [{block['id']}]"
+            case "tool_result":
+                failed = " failed" if block.get("is_error") else ""
+                yield f"result of {block['tool_use_id']}{failed}: {compact(block['content'])}"
+            case kind:
+                yield f"({kind})"
