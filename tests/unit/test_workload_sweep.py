@@ -1,11 +1,23 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from harness_worker.core.registry import Registry
-from harness_worker.workloads.base import Effect, Half, Observation, ObservedState, Outcome, RecordedCall, WorkloadTask
+from harness_worker.errors import ConfigError
+from harness_worker.workloads.base import (
+    Effect,
+    Half,
+    Observation,
+    ObservedState,
+    Outcome,
+    RecordedCall,
+    WorkloadTask,
+    session_of,
+    task_of,
+)
 from harness_worker.workloads.report import observation_lines, summary
 from harness_worker.workloads.sweep import Sweep
 from harness_worker.workloads.verdict import FinishedTurn, Verdict
@@ -21,7 +33,7 @@ class Toy:
 
     name = "toy"
     app = "nowhere:registry"
-    categories = ()
+    categories: tuple[str, ...] = ()
 
     def registry(self) -> Registry:
         """Not used here."""
@@ -139,6 +151,36 @@ def test_sweep_takes_a_half_and_a_limit():
     dev, heldout = (Sweep(Toy(), half, 1).tasks for half in (Half.DEV, Half.HELDOUT))
     assert sorted([*dev, *heldout], key=lambda task: task.id) == list(TASKS)
     assert list(Sweep(Toy(), Half.ALL, 1, limit=2).tasks) == list(TASKS[:2])
+
+
+class Parted(Toy):
+    """Two categories, of which the first has the first four tasks."""
+
+    categories = ("plain", "long")
+
+    def tasks(self) -> tuple[WorkloadTask, ...]:
+        """Six tasks."""
+        return tuple(replace(task, category="long" if task.id in "45" else "plain") for task in TASKS)
+
+
+@pytest.mark.parametrize(
+    ("category", "expected"), [(None, "0123"), ("plain", "0123"), ("long", "45"), ("all", "012345")]
+)
+def test_sweep_takes_a_category(category: str | None, expected: str):
+    """The first category if none is named."""
+    assert "".join(task.id for task in Sweep(Parted(), Half.ALL, 1, category=category).tasks) == expected
+
+
+@pytest.mark.parametrize("workload", [Toy(), Parted()])
+def test_sweep_refuses_a_category_that_there_is_not(workload: Toy):
+    """The message names the workload and what there is."""
+    with pytest.raises(ConfigError, match="toy has no category 'short'"):
+        Sweep(workload, Half.ALL, 1, category="short")
+
+
+def test_session_names_its_task():
+    """A tool learns from the session which task it serves, whatever is in the task's id."""
+    assert task_of(session_of("a.b_0", "f00")) == "a.b_0"
 
 
 def test_effect_is_the_same_for_equal_arguments():

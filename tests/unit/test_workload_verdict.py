@@ -132,6 +132,17 @@ def test_verdict_sees_another_final_state():
     assert not judge(TASK, _turn(), EXPECTED, _state(*EXPECTED.effects, final_state="other")).passed
 
 
+@pytest.mark.parametrize(
+    ("content", "passes"), [("w" * 200, True), ("w" * 199, False), ("w" * 199 + "v", False), ("w" * 201, False)]
+)
+def test_verdict_holds_an_artifact_to_its_beginning(content: str, passes: bool):
+    """Of an output that was set aside the model reads the first 200 characters, after the artifact's id."""
+    calls, whole = _calls(), Observation(content="w" * 20_000, is_error=False)
+    calls[0] |= {"outcome": "ToolArtifactReference", "content": f"art_0f: {content}"}
+    expected = replace(EXPECTED, observations=(whole, *EXPECTED.observations[1:]))
+    assert judge(TASK, _turn(calls, _messages(calls)), expected, FOUND).passed is passes
+
+
 def _other_content(calls: list[dict[str, Any]]) -> None:
     calls[0]["content"] = "saw something else"
 

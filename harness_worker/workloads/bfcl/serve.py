@@ -32,7 +32,7 @@ def bfcl_registry(settings: Settings) -> Registry:
     """
     bfcl, where = load_bfcl(), places(settings, NAME)
     prepare(where, bfcl.tasks)
-    return _registry(bfcl, where, WorkloadState(make_engine(where.database_url)))
+    return registry_over(bfcl, where, WorkloadState(make_engine(where.database_url)))
 
 
 def bfcl_workload(settings: Settings) -> BfclWorkload:
@@ -40,10 +40,11 @@ def bfcl_workload(settings: Settings) -> BfclWorkload:
     bfcl, where = load_bfcl(), places(settings, NAME)
     prepare(where, bfcl.tasks)
     state = WorkloadState(make_engine(where.database_url))
-    return BfclWorkload(bfcl, state, partial(_registry, bfcl, where, state))
+    return BfclWorkload(bfcl, state, partial(registry_over, bfcl, where, state))
 
 
-def _registry(bfcl: Bfcl, where: Places, state: WorkloadState) -> Registry:
+def registry_over(bfcl: Bfcl, where: Places, state: WorkloadState) -> Registry:
+    """The tools over this state, and the agent that plays the script."""
     registry = Registry()
     for function in bfcl.functions.values():
         registry.add_tool(

@@ -1,0 +1,140 @@
+"""BFCL's methods over SQL, one call after the other as a worker makes them, against BFCL's own instances."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.registry import Registry
+from harness_worker.core.run_context import RunContext
+from harness_worker.errors import ArgumentsInvalid, ToolError
+from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask, session_of
+from harness_worker.workloads.bfcl.serve import registry_over
+from harness_worker.workloads.bfcl.source import CATEGORIES, Bfcl, load_bfcl
+from harness_worker.workloads.bfcl.workload import BfclWorkload
+from harness_worker.workloads.places import Places
+from harness_worker.workloads.state import WorkloadState
+
+COUNTS = {"base": (200, 1142), "long_context": (200, 1203), "miss_func": (200, 1140), "miss_param": (200, 1140)}
+SAMPLE = 8
+"""Tasks of a category replayed here; the sweep replays all."""
+
+
+@pytest.fixture(scope="module")
+def bfcl() -> Bfcl:
+    """The package's classes and tasks."""
+    return load_bfcl()
+
+
+@pytest.fixture
+def workload(bfcl: Bfcl, database_url: str) -> Iterator[BfclWorkload]:
+    """The workload over tables of its own."""
+    engine = make_engine(database_url)
+    state = WorkloadState(engine)
+    state.create()
+    where = Places(script=Path("unused.jsonl"), database_url=database_url)
+    yield BfclWorkload(bfcl, state, partial(registry_over, bfcl, where, state))
+    engine.dispose()
+
+
+def _context(task: WorkloadTask, number: int, session_id: str | None = None) -> RunContext:
+    return RunContext(
+        turn_id=f"turn-{task.id}",
+        call_id=f"0.{number}",
+        session_id=session_id or session_of(task.id, "test"),
+        tenant="tenant",
+        attempt=1,
+        idempotency_key=f"{task.id}:{number}",
+        deadline=DeadlineToken(at_s=float("inf"), clock=time.monotonic),
+    )
+
+
+def _observe(registry: Registry, call: RecordedCall, ctx: RunContext) -> Observation:
+    """What the model reads of a call, as the harness makes it."""
+    spec = registry.tools[call.tool]
+    try:
+        arguments = spec.bind(dict(call.arguments)).values
+        return Observation(content=str(spec.invoke(arguments, ctx)), is_error=False)
+    except ArgumentsInvalid as invalid:
+        return Observation(content=f"denied: validation: {invalid}", is_error=True)
+    except ToolError as failed:
+        return Observation(content=str(failed), is_error=True)
+
+
+def _play(workload: BfclWorkload, task: WorkloadTask, times: int) -> tuple[Observation, ...]:
+    """What the last of so many deliveries of each call is answered."""
+    registry = workload.registry()
+    return tuple(
+        [_observe(registry, call, _context(task, number)) for _ in range(times)][-1]
+        for number, call in enumerate(task.calls)
+    )
+
+
+def _sample(workload: BfclWorkload, category: str) -> list[WorkloadTask]:
+    """Every tenth task of the development half, so that each domain class has some."""
+    held = [task for task in workload.tasks() if task.category == category and Half.DEV.holds(task.id)]
+    return list(islice(held, 0, None, len(held) // SAMPLE))
+
+
+@pytest.mark.parametrize("deliveries", [1, 2])
+@pytest.mark.parametrize("category", ["base", "long_context"])
+def test_bfcl_tools_equal_the_plain_replay(workload: BfclWorkload, category: str, deliveries: int):
+    """Every observation, the effects in order and the final state are BFCL's own, even if each call comes twice."""
+    for task in _sample(workload, category):
+        expected = workload.replay(task)
+        assert _play(workload, task, deliveries) == expected.observations
+        found = workload.observed(task, f"turn-{task.id}")
+        assert tuple(row.effect for row in found.journal) == expected.effects
+        assert found.final_state == expected.final_state
+
+
+def test_bfcl_replay_tells_a_lost_call(workload: BfclWorkload):
+    """The comparison can fail: a turn that did nothing is not what the recorded calls left."""
+    task = workload.tasks()[0]
+    expected, found = workload.replay(task), workload.observed(task, "a turn that never was")
+    assert expected.effects
+    assert found.journal == ()
+    assert found.final_state != expected.final_state
+
+
+def test_bfcl_call_with_wrong_arguments_is_not_made(workload: BfclWorkload):
+    """A recorded call that does not fit the function's document is refused in the replay and by the tool alike."""
+    task = next(task for task in workload.tasks() if task.id == "multi_turn_base_173")
+    expected = workload.replay(task)
+    refused = [each for each in expected.observations if each.is_error]
+    assert [each.content.partition(": ticket_id")[0] for each in refused] == ["denied: validation"]
+    assert "close_ticket" not in {effect.tool for effect in expected.effects}
+    assert _play(workload, task, 1) == expected.observations
+
+
+def test_bfcl_replay_is_the_same_twice(workload: BfclWorkload):
+    """Neither the tasks nor the package's own tables are changed by a replay; some methods keep what they are given."""
+    for task in _sample(workload, "long_context"):
+        before = repr(task)
+        assert workload.replay(task) == workload.replay(task)
+        assert repr(task) == before
+
+
+def test_bfcl_tasks_are_those_of_the_package(workload: BfclWorkload):
+    """As many tasks and calls as the package records; one message a user's turn holds all its calls."""
+    tasks = workload.tasks()
+    for category in CATEGORIES:
+        found = [task for task in tasks if task.category == category]
+        assert (len(found), sum(len(task.calls) for task in found)) == COUNTS[category]
+    assert all(sum(task.messages or ()) == len(task.calls) for task in tasks)
+    assert max(max(task.messages or (0,)) for task in tasks if task.category == "long_context") == 34
+
+
+def test_bfcl_tool_needs_a_session_that_names_a_task(workload: BfclWorkload):
+    """Without knowing the task there is no state to work on: an error that says what to do."""
+    task = workload.tasks()[0]
+    observation = _observe(workload.registry(), task.calls[0], _context(task, 0, session_id="somebody"))
+    assert observation.is_error
+    assert "multi_turn_base_0.1" in observation.content
