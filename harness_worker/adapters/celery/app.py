@@ -56,6 +56,7 @@ def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
         "task_default_queue": DEFAULT_TOOL_QUEUE,
         "task_create_missing_queues": True,
         "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.5},
+        "worker_consumer": "harness_worker.adapters.celery.consumer:CarefulConsumer",
         "worker_send_task_events": True,
         "worker_prefetch_multiplier": 1,
         "worker_deduplicate_successful_tasks": False,
