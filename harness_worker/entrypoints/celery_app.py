@@ -113,8 +113,8 @@ def _serve(worker: Any, wiring: _Wiring, drain: Drain, ready_file: Path | None) 
     for service in wiring.services:
         service.start()
     worker.start()
-    _leave(worker.exitcode or 0)
-    return 0
+    _leave(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
+    return os.EX_OK
 
 
 def _leave(code: int) -> None:
@@ -122,7 +122,7 @@ def _leave(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if code in (os.EX_OK, 1) else code)
+    os._exit(code)
 
 
 def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:

@@ -60,6 +60,11 @@ class Drain:
         self._asked = False
         self._until: float | None = None
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody asked this worker to stop."""
+        return self._asked
+
     def on_signal(self, _signum: int, _frame: object) -> None:
         """Ask for the drain; the timer does it."""
         self._asked = True
@@ -76,13 +81,21 @@ class Drain:
             log.warning(
                 "%d tasks did not finish in %g s; handing them back", len(state.reserved_requests), self._grace_s
             )
-            os.kill(os.getpid(), signal.SIGQUIT)
+            _hand_back(worker)
 
     def _begin(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
         self._until = time.monotonic() + max(0.0, self._grace_s - LAST_RESORT_S)
         log.info("draining: no new work, %d tasks to finish", len(state.reserved_requests))
         for queue in tuple(worker.app.amqp.queues.consume_from):
             worker.consumer.cancel_task_queue(queue)
+
+
+def _hand_back(worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
+    """Leave with work under way: Celery ends its pool processes first; threads it cannot end, so leave without them."""
+    if worker.pool.signal_safe:
+        os.kill(os.getpid(), signal.SIGQUIT)
+    else:
+        state.should_terminate = os.EX_OK
 
 
 def guarded(name: str, work: Callable[[], object], errors: type[Exception]) -> Callable[[], None]:
