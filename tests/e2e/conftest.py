@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
@@ -22,16 +22,17 @@ def database(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def database_env(database: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """The variables that choose an empty database of that kind; none for SQLite, the default."""
+def new_database(database: str, request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
+    """Makes an empty database and returns the variables that choose it; none for SQLite, the default."""
     if database == "sqlite":
-        return {}
-    return {"HARNESS_DATABASE_URL": request.getfixturevalue("postgres_server").create_database()}
+        return dict
+    server = request.getfixturevalue("postgres_server")
+    return lambda: {"HARNESS_DATABASE_URL": server.create_database()}
 
 
 @pytest.fixture(scope="session")
 def outsider(
-    database: str, database_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    database: str, new_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Outsider]:
     """Somebody who talks to a running stack."""
     directory = tmp_path_factory.mktemp(f"e2e-{database}")
@@ -39,7 +40,7 @@ def outsider(
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        env = {**database_env, DIRECTORY_VARIABLE: str(directory)}
+        env = {**new_database(), DIRECTORY_VARIABLE: str(directory)}
         with open_stack(home=directory / "home", app=APP, coordinators=8, tools=4, env=env) as stack:
             client = Outsider(stack, directory)
             yield client

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 from celery import Celery
+from kombu import Connection
 from redis import Redis
 
 from harness_worker.testing.waiting import wait_until
@@ -16,6 +19,7 @@ from harness_worker.wire import BROKER_TRANSPORT_OPTIONS
 from tests.e2e.outsider import Json, Outsider, Step, call
 from tests.e2e.times import contents
 from tests.e2e.workers import await_back, kill, tool_children
+from tests.stacks import role_pid
 
 LOAD: tuple[Step, ...] = (
     [call("look", n=n, s=0.2) for n in range(3)],
@@ -61,7 +65,10 @@ def test_killed_tool_processes_lose_no_turn(outsider: Outsider) -> None:
 
 
 def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
-    """Whole workers killed in the midst of it, first of tools, then of turns: all goes on as soon as others are there."""
+    """Whole workers killed in the midst of it, first of tools, then of turns: it goes on when others are there.
+
+    A read whose process is gone and whose time is over before anybody can look is a timeout.
+    """
     ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]
     outsider.await_entry(ids[1], "0.0")
     killed = {"tools": kill(outsider, "tools")}
@@ -69,7 +76,7 @@ def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
     killed["coordinator"] = kill(outsider, "coordinator")
     await_back(outsider, "coordinator", killed["coordinator"])
     for each in doubts(ended(outsider, ids)):
-        assert each["content"].startswith(("outcome_unknown: ", "denied: not_run: "))
+        assert each["content"].startswith(("outcome_unknown: ", "denied: not_run: ", "timeout: look "))
 
 
 def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
@@ -110,6 +117,30 @@ def test_forged_and_repeated_messages_do_no_harm(outsider: Outsider) -> None:
     assert {line["call"] for line in outsider.entries(turn_id)} == {"0.0", "0.1", "1.0"}
     stranger_free = outsider.run([call("look", n=n) for n in range(8)], "done")
     assert doubts([stranger_free]) == []
+
+
+GARBAGE = [
+    *((body, "application/json") for body in (b"not json", b"7", b"{}", b"[[], {}]")),
+    (b"\x80\x04N.", "application/x-python-serialize"),
+]
+HEADERS: list[dict[str, Any]] = [
+    {},
+    {"task": "tool.look"},
+    {"task": "tool.look", "id": "forged"},
+    {"task": "turn.advance", "id": 7},
+]
+
+
+def test_garbage_in_a_queue_stops_nobody(outsider: Outsider) -> None:
+    """A message that is no task, not JSON, or of another content type is dropped, and its worker goes on."""
+    home = outsider.stack.home
+    before = [role_pid(home, role) for role in ("tools", "coordinator")]
+    with Connection(outsider.stack.redis_url) as broker, broker.Producer() as producer:
+        for queue, (body, kind), headers in product(("tools", "turns.interactive"), GARBAGE, HEADERS):
+            producer.publish(body, routing_key=queue, content_type=kind, content_encoding="utf-8", headers=headers)
+    turn = outsider.run([call("look", n=n) for n in range(8)], [call("put", n=8)], "done")
+    assert doubts([turn]) == []
+    assert [role_pid(home, role) for role in ("tools", "coordinator")] == before
 
 
 def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:

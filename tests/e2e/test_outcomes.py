@@ -70,6 +70,14 @@ def outcomes(turn: Json, step: int = 0) -> list[str]:
     return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == step]
 
 
+def runs(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_turn_goes_on_after_a_fault(turns: Posted, name: str) -> None:
     """Whatever a tool does, the model has the last word; the rules for every turn hold."""
@@ -222,7 +230,7 @@ def test_process_a_tool_started_goes_with_it(turns: Posted, outsider: Outsider, 
     """Ending a tool, by its deadline or by the death of its process, ends what it started."""
     pids = [line["started"] for line in outsider.entries(turns[name]["id"])]
     assert len(pids) == only(turns[name], "0.0")["attempt"]
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "what the tool started to be gone", 5)
+    wait_until(lambda: not any(map(runs, pids)), "what the tool started to be gone", 5)
 
 
 def test_unknown_tool_is_denied_with_what_there_is(turns: Posted) -> None:

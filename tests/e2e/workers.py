@@ -15,7 +15,7 @@ import psutil
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE
 from tests.e2e.outsider import Outsider
-from tests.stacks import HARNESS, ROOT, none_runs, role_pid
+from tests.stacks import HARNESS, ROOT, role_pid
 
 APP = "tests.apps.e2e.app:registry"
 START_TIMEOUT_S = 60.0
@@ -70,9 +70,8 @@ def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator
 def kill(outsider: Outsider, role: str) -> int:
     """Kill the stack's process of that role; returns the pid of what is dead now."""
     pid = role_pid(outsider.stack.home, role)
-    victim = psutil.Process(pid)
-    victim.kill()
-    wait_until(lambda: none_runs([victim]), f"{role} to be dead", 10)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid), f"{role} to be dead and gone, with all its threads", 10)
     return pid
 
 
