@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.progress import AskModel, Next, exhausted
+from harness_worker.core.progress import AskModel, Dispatch, Next, exhausted
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
 
@@ -28,7 +28,9 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     """Claim the turn; collect in the same commit what SQL alone decides.
 
     A turn that must stop is left to a second commit, for its gate has to be closed first; so is one with open reads,
-    for the gate knows what became of them.
+    for the gate knows what became of them; and so is one whose next calls are reads: they are committed by a visit
+    that has raised its fence at the gate and holds the turn still. Released before, a coordinator that stood still
+    there could make a flushed gate anew and start a read after the end.
     """
     claimed = claim(snapshot, owner=owner, timing=timing)
     visit = claimed.result
@@ -40,5 +42,7 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
         return claimed.telling(Opened(visit=visit, after=AskModel(turn=visit.turn)))
     held = replace(snapshot, turn=visit.turn)
     after = collect(held, visit=visit, reports={}, timing=timing)
+    if isinstance(after.result, Dispatch) and any(call.is_read for call in after.result.calls):
+        return claimed.telling(Opened(visit=visit, after=None))
     both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)
     return both.telling(Opened(visit=visit, after=after.result))
