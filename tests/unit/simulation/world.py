@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ class World:
         make_gate: Callable[..., WatchedGate] = WatchedGate,
         make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
+        random.seed(seed)  # the engine's own backoff draws from here
         kernel = self.kernel = Kernel(seed)
         self.faults = faults
         self._skew_s = kernel.random.choice([-3.0, -1.0, 1.0, 3.0]) if faults.has(Fault.SKEW) else 0.0

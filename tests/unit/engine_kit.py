@@ -1,0 +1,342 @@
+"""The real engine over fakes that a test can interrupt: a set clock, a journal and a gate in memory, a told model."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.effects import Effect
+from harness_worker.core.outcomes import content_of
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.registry import Registry
+from harness_worker.core.visits import Visit
+from harness_worker.errors import PermanentError
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall
+from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.model_step import ModelStep
+from harness_worker.turn.tool_body import ToolBody
+from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
+from tests.unit.memory_store import MemoryTurnStore
+
+TURN_ID = "turn"
+TIMEOUT_S = 60.0
+MODEL_TIMEOUT_S = 30.0
+THRESHOLD_CHARS = 50
+Action = Callable[[], object]
+
+
+@dataclass(slots=True)
+class SetClock:
+    """Implements ``ports.Clock``: stands still until it is set, or somebody waits on it."""
+
+    now_s: float = NOW
+
+    def monotonic(self) -> float:
+        """Now."""
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        """Pass the time at once."""
+        self.now_s += seconds
+
+
+@dataclass(slots=True)
+class SetStop:
+    """Implements ``ports.StopSignal``: passes the time at once."""
+
+    clock: SetClock
+    told: bool = False
+
+    def is_set(self) -> bool:
+        """Whether it was told."""
+        return self.told
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Pass the time, unless it was told."""
+        if not self.told:
+            self.clock.wait(timeout or 0.0)
+        return self.told
+
+
+class Interrupted:
+    """A port with actions to do before or after its operations, each once, in the order given.
+
+    An action may raise: before the operation that is a request that was never heard, after it an answer that was.
+    """
+
+    def __init__(self, target: Callable[[], object]) -> None:
+        self._target = target
+        self.before: dict[str, list[Action]] = defaultdict(list)
+        self.after: dict[str, list[Action]] = defaultdict(list)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def asked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operation
+            _do_next(self.before[name])
+            answer = getattr(self._target(), name)(*args, **kwargs)
+            _do_next(self.after[name])
+            return answer
+
+        return asked
+
+
+def _do_next(actions: list[Action]) -> None:
+    if actions:
+        actions.pop(0)()
+
+
+@dataclass(slots=True)
+class Sent:
+    """Implements ``ports.Dispatcher``: keeps what it was given."""
+
+    advances: int = 0
+    stops: int = 0
+    chords: list[list[str]] = field(default_factory=list[list[str]])
+    chains: list[list[str]] = field(default_factory=list[list[str]])
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+
+    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.advance``."""
+        self.advances += 1
+
+    def stop(self, turn_id: str) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.stop``."""
+        self.stops += 1
+
+    def chord(self, turn: Turn, calls: Sequence[Call]) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.chord``."""
+        self.chords.append(self._keep(calls))
+
+    def chain(self, turn: Turn, calls: Sequence[Call]) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.chain``."""
+        self.chains.append(self._keep(calls))
+
+    def _keep(self, calls: Sequence[Call]) -> list[str]:
+        self.calls.update({call.call_id: call for call in calls})
+        return [call.call_id for call in calls]
+
+
+@dataclass(slots=True)
+class ToldModel:
+    """Implements ``ports.ModelClient``: says what it was told to, or raises it."""
+
+    replies: list[ModelReply | BaseException | Callable[[], ModelReply]] = field(
+        default_factory=list[ModelReply | BaseException | Callable[[], ModelReply]]
+    )
+    requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """See ``ports.ModelClient.complete``."""
+        self.requests.append(request)
+        reply = self.replies.pop(0)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply if isinstance(reply, ModelReply) else reply()
+
+
+@dataclass(slots=True)
+class KeptBlobs:
+    """Implements ``ports.BlobStore`` in a dict; ``broken`` refuses."""
+
+    kept: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    broken: bool = False
+
+    def put(self, key: str, data: bytes) -> str:
+        """See ``ports.BlobStore.put``."""
+        if self.broken:
+            raise PermanentError("the artifact store is full")
+        self.kept[f"memory://{key}"] = data
+        return f"memory://{key}"
+
+    def get(self, url: str) -> bytes:
+        """See ``ports.BlobStore.get``."""
+        return self.kept[url]
+
+
+class Engine:
+    """One turn in the engine.
+
+    Args:
+        effects: The agent's tools: name and effect; a name that starts with ``safe`` may be repeated after a crash.
+    """
+
+    def __init__(self, **effects: Effect | None) -> None:
+        self.clock = SetClock()
+        self.store = MemoryTurnStore(self.clock.monotonic)
+        self.gate = self._new_gate()
+        self.seen_store = Interrupted(lambda: self.store)
+        self.seen_gate = Interrupted(lambda: self.gate)
+        self.sent = Sent()
+        self.seen_sent = Interrupted(lambda: self.sent)
+        self.model, self.blobs = ToldModel(), KeptBlobs()
+        self.bodies: dict[str, Callable[[], object]] = {}
+        self.ran: list[str] = []
+        self.stop = SetStop(self.clock)
+        self._registry = self._tools(effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
+        self.coordinator = self._coordinator()
+        self.runner = self._runner()
+        self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))
+
+    @property
+    def turn(self) -> Turn:
+        """The turn as it stands."""
+        return self.store.turns[TURN_ID]
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Its calls as they stand."""
+        loaded = self.store.load(TURN_ID)
+        return loaded[1] if loaded else ()
+
+    @property
+    def contents(self) -> list[str]:
+        """What the model would read of each call that has an outcome."""
+        return [content_of(call.outcome) for call in self.calls if call.outcome is not None]
+
+    @property
+    def event_types(self) -> list[str]:
+        """The types of its events."""
+        return [event.type for event in self.store.events]
+
+    def flush(self) -> None:
+        """Lose everything the gate knows."""
+        self.gate = self._new_gate()
+
+    def says(self, *replies: ModelReply | BaseException | Callable[[], ModelReply]) -> None:
+        """What the model will say, in order."""
+        self.model.replies += replies
+
+    def advance(self) -> None:
+        """Look at the turn."""
+        self.coordinator.advance(TURN_ID)
+
+    def dispatched(self, *tools: str) -> None:
+        """Have the model ask for these tools, and send them."""
+        self.says(asks(*tools))
+        self.advance()
+
+    def job(self, call_id: str = "0.0", runner: str = RUNNER) -> Job:
+        """The message that was sent for a call."""
+        call = self.sent.calls[call_id]
+        return Job(
+            turn_id=TURN_ID,
+            call_id=call_id,
+            attempt=call.attempt,
+            tool=call.tool,
+            is_read=call.is_read,
+            runner=runner,
+        )
+
+    def run(self, call_id: str = "0.0", runner: str = RUNNER) -> Handed:
+        """Serve that message in a tool process."""
+        return self.runner.run(self.job(call_id, runner))
+
+    def alive(self, call_id: str = "0.0") -> RunningCall:
+        """What its process's parent says of it."""
+        return RunningCall(turn_id=TURN_ID, call_id=call_id, attempt=self.sent.calls[call_id].attempt, runner=RUNNER)
+
+    def _new_gate(self) -> MemoryGate:
+        return MemoryGate(lease_ttl_s=TIMING.lease_ttl_s, clock=self.clock.monotonic)
+
+    def _tools(self, effects: dict[str, Effect | None]) -> Registry:
+        registry = Registry()
+        for name, effect in effects.items():
+            safe = effect is Effect.READ_ONLY or name.startswith("safe")
+            registry.add_tool(
+                self._function(name),
+                name=name,
+                schema={"type": "object"},
+                description="A tool.",
+                effect=effect,
+                retry_safe=safe,
+                resource_keys=no_keys if effect is Effect.READ_ONLY else None,
+            )
+        registry.agent("agent", model="told", system="be brief", tools=list(effects))
+        return registry
+
+    def _function(self, name: str) -> Callable[[dict[str, Any]], object]:
+        def body(_arguments: dict[str, Any]) -> object:
+            self.ran.append(name)
+            return self.bodies.get(name, lambda: f"{name} done")()
+
+        return body
+
+    def _coordinator(self) -> Coordinator:
+        owners = itertools.count(1)
+        store = cast("Any", self.seen_store)
+        step = ModelStep(store=store, models={"": self.model}, clock=self.clock, timeout_s=MODEL_TIMEOUT_S)
+        return Coordinator(
+            store=store,
+            gate=cast("Any", self.seen_gate),
+            dispatcher=cast("Any", self.seen_sent),
+            model_step=step,
+            agents=self._registry.agents,
+            holding=self._holding,
+            new_owner=lambda: f"visit-{next(owners)}",
+            timing=TIMING,
+        )
+
+    def _runner(self) -> CallRunner:
+        artifacts = itertools.count(1)
+        body = ToolBody(
+            soft_deadline=self._soft_deadline,
+            blobs=self.blobs,
+            clock=self.clock,
+            new_artifact_id=lambda: f"art_{next(artifacts)}",
+            threshold_chars=THRESHOLD_CHARS,
+        )
+        return CallRunner(
+            store=cast("Any", self.seen_store),
+            gate=cast("Any", self.seen_gate),
+            dispatcher=cast("Any", self.seen_sent),
+            body=body,
+            tools=self._registry.tools,
+            clock=self.clock,
+            timing=TIMING,
+        )
+
+    @contextmanager
+    def _holding(self, _visit: Visit) -> Generator[SetStop]:
+        yield self.stop
+
+    @contextmanager
+    def _soft_deadline(self, remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:
+        """Stops a body when it ends, if it should have been stopped by then."""
+        until = self.clock.now_s + remaining_s
+        yield
+        if self.clock.now_s >= until or is_revoked():
+            raise DeadlineReached
+
+
+def no_keys(_arguments: object) -> list[str]:
+    """The resource keys of a read that conflicts with nothing."""
+    return []
+
+
+def asks(*tools: str, text: str = "") -> ModelReply:
+    """A reply that asks for these tools."""
+    uses: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": f"use-{i}", "name": tool, "input": {}} for i, tool in enumerate(tools)
+    ]
+    said: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    return ModelReply(content=(*said, *uses), stop_reason="tool_use", usage=Usage(output_tokens=1))
+
+
+def answers(text: str) -> ModelReply:
+    """A reply that asks for nothing."""
+    return ModelReply(content=({"type": "text", "text": text},), stop_reason="end_turn", usage=Usage(output_tokens=1))
+
+
+def raising(error: BaseException) -> Action:
+    """An action that fails."""
+
+    def act() -> None:
+        raise error
+
+    return act

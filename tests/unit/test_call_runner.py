@@ -1,0 +1,363 @@
+"""One message to a tool process: may it start, what came of it, and who is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.outcomes import content_of
+from harness_worker.core.records import CallStatus
+from harness_worker.errors import ToolError, ToolTransientError, TransientError
+from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import DEADLINE, TIMING
+from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, answers, raising
+
+SILENT = TransientError("no answer")
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A turn of an agent with a read and a write."""
+    return Engine()
+
+
+@pytest.fixture
+def reading(engine: Engine) -> Engine:
+    """The same, with a read sent."""
+    engine.dispatched("look")
+    return engine
+
+
+@pytest.fixture
+def writing(engine: Engine) -> Engine:
+    """The same, with two writes sent as a chain."""
+    engine.dispatched("write", "write")
+    return engine
+
+
+def outcome(engine: Engine) -> str:
+    """What the journal says of the first call."""
+    found = engine.calls[0].outcome
+    assert found is not None
+    return content_of(found)
+
+
+# --- reads
+
+
+def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
+    """The gate has it; the next look writes it down, with the attempt's times and worker."""
+    assert reading.run() is Handed.ON
+    reading.says(answers("ok"))
+    reading.advance()
+    assert outcome(reading) == "look done"
+    assert reading.calls[0].worker == "host/1"
+
+
+def test_read_delivered_twice_runs_once(reading: Engine) -> None:
+    """While the first runs the second leaves the canvas alone; after it, it passes on."""
+    twins: list[Handed] = []
+    reading.bodies["look"] = lambda: twins.append(reading.run(runner="host/2"))
+    assert reading.run() is Handed.ON
+    assert twins == [Handed.NOT]
+    assert reading.run(runner="host/3") is Handed.ON
+    assert reading.ran == ["look"]
+
+
+def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
+    """The chord goes on, so that somebody looks."""
+    reading.gate.close(TURN_ID, reading.turn.fence)
+    assert reading.run() is Handed.ON
+    assert reading.ran == []
+
+
+def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine) -> None:
+    """An attempt is admitted once; the coordinator sends another."""
+    reading.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
+    reading.gate.lose(reading.alive())
+    assert reading.run(runner="host/2") is Handed.ON
+    assert reading.ran == []
+    reading.advance()
+    assert reading.sent.calls["0.0"].attempt == 2
+
+
+def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -> None:
+    """Between the gate's yes and the start the process stood still: the yes is stale."""
+    reading.seen_gate.after["admit"].append(lambda: reading.clock.wait(STALE_START_S + 0.1))
+    assert reading.run() is Handed.ON
+    assert reading.ran == []
+
+
+def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
+    """The gate tells the timeout."""
+    reading.bodies["look"] = lambda: reading.clock.wait(TIMEOUT_S)
+    reading.run()
+    reading.says(answers("ok"))
+    reading.clock.now_s = DEADLINE - 1
+    reading.advance()
+    assert outcome(reading).startswith("timeout: look did not finish within ")
+
+
+def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """Flushed meanwhile: the result is dropped, logged and told."""
+    reading.bodies["look"] = reading.flush
+    assert reading.run() is Handed.ON
+    assert reading.event_types[-1] == "tool.late"
+    assert "late result of look" in caplog.text
+
+
+def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
+    """The terminal event is the last."""
+
+    def end() -> None:
+        reading.store.cancel(TURN_ID)
+        reading.advance()
+
+    reading.bodies["look"] = end
+    reading.run()
+    assert reading.turn.status is TurnStatus.CANCELLED
+    assert reading.event_types[-1] == "turn.cancelled"
+
+
+def test_read_whose_gate_does_not_answer_is_not_started(reading: Engine) -> None:
+    """The caller learns that nothing was done."""
+    reading.seen_gate.before["admit"].append(raising(SILENT))
+    with pytest.raises(TransientError):
+        reading.run()
+    assert reading.ran == []
+
+
+def test_read_hands_in_patiently(reading: Engine) -> None:
+    """The tool has run; its result is offered until the gate answers, and an answer lost is no second result."""
+    reading.seen_gate.before["complete"].append(raising(SILENT))
+    reading.seen_gate.after["complete"] += [raising(SILENT)]
+    assert reading.run() is Handed.ON
+    assert "tool.late" not in reading.event_types
+
+
+def test_read_that_cannot_hand_in_is_late(reading: Engine) -> None:
+    """After some tries the result is given up."""
+    reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_TRIES + 1)
+    assert reading.run() is Handed.ON
+    assert reading.event_types[-1] == "tool.late"
+
+
+# --- writes
+
+
+def test_write_runs_and_is_in_the_journal(writing: Engine) -> None:
+    """The outcome is committed before the chain goes on."""
+    assert writing.run() is Handed.ON
+    assert outcome(writing) == "write done"
+    assert (writing.calls[0].status, writing.calls[0].worker) == (CallStatus.ENDED, "host/1")
+
+
+def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
+    """A failure is an outcome."""
+
+    def fail() -> None:
+        raise ToolError("no such order")
+
+    writing.bodies["write"] = fail
+    assert writing.run() is Handed.ON
+    assert outcome(writing) == "no such order"
+    assert writing.run("0.1") is Handed.ON
+
+
+def test_write_delivered_twice_runs_once(writing: Engine) -> None:
+    """Beside the first the second is ignored; after it, it passes on."""
+    twins: list[Handed] = []
+    writing.bodies["write"] = lambda: twins.append(writing.run(runner="host/2"))
+    assert writing.run() is Handed.ON
+    assert twins == [Handed.NOT]
+    assert writing.run(runner="host/3") is Handed.ON
+    assert writing.ran == ["write"]
+
+
+def test_write_out_of_order_is_left_alone(writing: Engine) -> None:
+    """The second link before the first ended."""
+    assert writing.run("0.1") is Handed.NOT
+    assert writing.ran == []
+
+
+def test_write_of_a_turn_nobody_knows_is_left_alone(writing: Engine) -> None:
+    """No row, no run."""
+    job = replace(writing.job(), turn_id="nonsense")
+    assert writing.runner.run(job) is Handed.NOT
+
+
+def test_write_past_the_deadline_wakes_somebody(writing: Engine) -> None:
+    """It does not run, and does not wait for a look-in."""
+    writing.clock.now_s = DEADLINE + 1
+    assert writing.run() is Handed.NOT
+    assert (writing.ran, writing.sent.advances) == ([], 1)
+
+
+def test_write_that_the_gate_refuses_is_handed_back(writing: Engine) -> None:
+    """A closed gate means that the turn is about to end; the call waits as if it had not been touched."""
+    writing.gate.close(TURN_ID, writing.turn.fence)
+    assert writing.run() is Handed.NOT
+    assert (writing.ran, writing.calls[0].status) == ([], CallStatus.PENDING)
+    assert writing.calls[0].deadline_at == DEADLINE
+
+
+def test_write_does_without_a_gate(writing: Engine) -> None:
+    """SQL is the arbiter: a flushed or a silent gate forbids nothing, before the start or at the end."""
+    writing.seen_gate.before["admits_write"].append(raising(SILENT))
+    assert writing.run() is Handed.ON
+    writing.flush()
+    assert writing.run("0.1") is Handed.ON
+    assert writing.contents == ["write done", "write done"]
+
+
+def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) -> None:
+    """Between claim and start the process stood still: by now somebody may have given up on it."""
+    writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(STALE_START_S + 0.1))
+    assert writing.run() is Handed.NOT
+    assert writing.ran == []
+
+
+def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
+    """Never a timeout: its effect may have happened. The rest is not run, and somebody looks."""
+    writing.bodies["write"] = lambda: writing.clock.wait(20.0)
+    assert writing.run() is Handed.NOT
+    assert outcome(writing).startswith("outcome_unknown: write started and did not end in time")
+    assert writing.contents[1].startswith("denied: not_run: ")
+    assert writing.sent.advances == 1
+
+
+def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
+    """The turn has ended by the time it notices; nothing more is written."""
+
+    def cancel() -> None:
+        writing.store.cancel(TURN_ID)
+        writing.advance()
+
+    writing.bodies["write"] = cancel
+    assert writing.run() is Handed.NOT
+    assert outcome(writing).startswith("outcome_unknown: write started and the turn was cancelled")
+    assert writing.event_types[-1] == "turn.cancelled"
+
+
+def test_write_hands_in_patiently(writing: Engine) -> None:
+    """A commit whose answer was lost is said again, and is one outcome."""
+    writing.seen_store.before["transact"] += [lambda: None, raising(SILENT)]
+    writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
+    assert writing.run() is Handed.ON
+    assert outcome(writing) == "write done"
+    assert writing.event_types.count("tool.completed") == 1
+
+
+def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> None:
+    """The journal never heard: when the lease is over the call is in doubt."""
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
+    assert writing.run() is Handed.NOT
+    assert writing.calls[0].status is CallStatus.RUNNING
+    writing.clock.now_s += TIMING.lease_ttl_s
+    writing.says(answers("ok"))
+    writing.advance()
+    assert outcome(writing).startswith("outcome_unknown: write started and ")
+
+
+def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> None:
+    """The caller learns that nothing was done."""
+    writing.seen_store.before["transact"].append(raising(SILENT))
+    with pytest.raises(TransientError):
+        writing.run()
+    assert writing.ran == []
+
+
+def test_wake_that_finds_no_store_is_left_to_the_reconciler(writing: Engine) -> None:
+    """The wake-up stands in the journal anyway."""
+    writing.bodies["write"] = lambda: writing.clock.wait(20.0)
+    writing.seen_store.before["load"] += [raising(SILENT)] * (HAND_IN_TRIES + 1)
+    assert writing.run() is Handed.NOT
+    assert (writing.sent.advances, writing.turn.wakes) == (0, 1)
+
+
+# --- what the body gives
+
+
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_tool_that_this_worker_does_not_serve_fails(tool: str) -> None:
+    """A worker with another app says so; the turn goes on."""
+    engine = Engine()
+    engine.dispatched(tool)
+    engine.runner = replace(engine.runner, tools={})
+    assert engine.run() is Handed.ON
+    engine.says(answers("ok"))
+    engine.advance()
+    assert outcome(engine) == f"{tool} is not served by the worker that was asked to run it"
+
+
+def test_long_output_is_stored_aside(writing: Engine) -> None:
+    """The model reads a reference; the bytes and the row are there when the call has ended."""
+    writing.bodies["write"] = lambda: "x" * 300
+    assert writing.run() is Handed.ON
+    assert outcome(writing) == "art_1: " + "x" * 200
+    (artifact,) = writing.store.artifacts.values()
+    assert (artifact.size_bytes, artifact.call_id) == (300, "0.0")
+    assert writing.blobs.get(artifact.url) == b"x" * 300
+
+
+def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
+    """The call has run: its result is not lost for want of space."""
+    writing.runner = replace(writing.runner, body=replace(writing.runner.body, threshold_chars=100))
+    writing.blobs.broken = True
+    writing.bodies["write"] = lambda: "x" * 300
+    assert writing.run() is Handed.ON
+    assert len(outcome(writing)) == 100
+    assert outcome(writing).endswith("… [cut: 300 characters, and the artifact store did not take them]")
+
+
+def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> None:
+    """With backoff, within the deadline, in the same attempt."""
+    faults = [ToolTransientError("busy"), ToolTransientError("busy")]
+
+    def sometimes() -> str:
+        if faults:
+            raise faults.pop()
+        return "third time lucky"
+
+    reading.bodies["look"] = sometimes
+    reading.run()
+    reading.says(answers("ok"))
+    reading.advance()
+    assert outcome(reading) == "third time lucky"
+    assert (len(reading.ran), reading.calls[0].attempt) == (3, 1)
+
+
+def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
+    """Nobody promised that it may run twice."""
+
+    def busy() -> None:
+        raise ToolTransientError("busy")
+
+    writing.bodies["write"] = busy
+    writing.run()
+    assert (outcome(writing), writing.ran) == ("busy", ["write"])
+
+
+def test_exception_after_the_deadline_is_no_outcome(writing: Engine) -> None:
+    """A tool that fails because it was stopped is in doubt, whatever it raises."""
+
+    def fail_late() -> None:
+        writing.clock.wait(20.0)
+        raise ValueError("interrupted")
+
+    writing.bodies["write"] = fail_late
+    writing.run()
+    assert outcome(writing).startswith("outcome_unknown: ")
+
+
+def test_any_exception_is_an_outcome(writing: Engine) -> None:
+    """A tool that exits does not take its process along."""
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    writing.bodies["write"] = leave
+    assert writing.run() is Handed.ON
+    assert outcome(writing) == "SystemExit: 3"

@@ -1,0 +1,308 @@
+"""One look at a turn: what is sent, what is put off, and how a turn ends when something fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.effects import Effect
+from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.ports import ModelReply
+from harness_worker.turn.call_runner import Handed
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import NOW, TIMING
+from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
+
+SILENT = TransientError("no answer")
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A turn of an agent with a read and a write."""
+    return Engine()
+
+
+def test_turn_is_worked_to_an_answer(engine: Engine) -> None:
+    """Reads side by side, then writes in order, then the text; each look does one step."""
+    engine.says(asks("look", "look", "write", "write"), answers("all done"))
+    engine.advance()
+    assert engine.sent.chords == [["0.0", "0.1"]]
+    assert [engine.run(call_id) for call_id in ("0.0", "0.1")] == [Handed.ON, Handed.ON]
+    engine.advance()
+    assert engine.sent.chains == [["0.2", "0.3"]]
+    assert [engine.run(call_id) for call_id in ("0.2", "0.3")] == [Handed.ON, Handed.ON]
+    engine.advance()
+    assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "all done")
+    assert engine.contents == ["look done", "look done", "write done", "write done"]
+    assert [message.role for message in engine.store.history(TURN_ID)] == ["user", "assistant", "user", "assistant"]
+
+
+def test_single_read_needs_no_join(engine: Engine) -> None:
+    """A chord of one costs more than it is worth."""
+    engine.dispatched("look")
+    assert (engine.sent.chords, engine.sent.chains) == ([], [["0.0"]])
+
+
+def test_message_leaves_after_commit_and_gate(engine: Engine) -> None:
+    """A tool that is faster than its dispatcher finds its row and its pass."""
+    seen: list[tuple[str, bool]] = []
+
+    def look() -> None:
+        admitted = engine.gate.admit(TURN_ID, "0.0", 1, 1_000, "host/9")
+        seen.append((engine.calls[0].status.value, bool(admitted.ticket)))
+
+    engine.seen_sent.before["chain"].append(look)
+    engine.dispatched("look")
+    assert seen == [("pending", True)]
+
+
+def test_model_is_asked_with_the_history(engine: Engine) -> None:
+    """System text, tools, messages so far, step and what time is left."""
+    engine.says(asks("write"), answers("ok"))
+    engine.advance()
+    engine.run()
+    engine.advance()
+    first, second = engine.model.requests
+    assert (first.system, first.model, first.step, second.step) == ("be brief", "told", 0, 1)
+    assert [tool.name for tool in first.tools] == ["look", "write"]
+    assert [message.role for message in second.messages] == ["user", "assistant", "user"]
+    assert first.timeout_s == MODEL_TIMEOUT_S
+
+
+def test_turn_nobody_knows_is_left_alone(engine: Engine) -> None:
+    """A message for a turn that is not there does nothing."""
+    engine.coordinator.advance("nonsense")
+    assert engine.turn.status is TurnStatus.QUEUED
+
+
+def test_finished_turn_is_left_alone(engine: Engine) -> None:
+    """A late wake-up changes nothing."""
+    engine.says(answers("ok"))
+    engine.advance()
+    before = (engine.turn, list(engine.store.events))
+    engine.advance()
+    assert before == (engine.turn, engine.store.events)
+
+
+# --- what does not answer
+
+
+def test_store_that_does_not_answer_at_the_claim_is_told(engine: Engine) -> None:
+    """Nobody has looked, and the caller knows."""
+    engine.seen_store.before["transact"].append(raising(SILENT))
+    with pytest.raises(TransientError):
+        engine.advance()
+    assert engine.turn.fence == 0
+
+
+@pytest.mark.parametrize("operation", ["raise_fence", "open"])
+def test_gate_that_does_not_answer_puts_the_visit_off(engine: Engine, operation: str) -> None:
+    """The turn is let go, and somebody looks soon."""
+    engine.seen_gate.before[operation].append(raising(SILENT))
+    engine.says(asks("look"))
+    engine.advance()
+    assert engine.turn.owner is None
+    assert engine.turn.wake_at == NOW + TIMING.look_s
+    assert engine.sent.chains == []
+
+
+def test_store_that_stays_silent_leaves_the_lease_to_run_out(engine: Engine) -> None:
+    """The visit cannot even let go: another one takes over when the lease is over, and says so."""
+    engine.says(asks("look"), asks("look"))
+    engine.seen_store.before["transact"] += [lambda: None, raising(SILENT), raising(SILENT)]
+    engine.advance()
+    assert engine.turn.owner is not None
+    engine.clock.now_s += TIMING.lease_ttl_s + 0.1
+    engine.advance()
+    assert engine.sent.chains == [["0.0"]]
+    assert "turn.redelivered" in engine.event_types
+
+
+def test_commit_whose_answer_was_lost_is_not_done_twice(engine: Engine) -> None:
+    """The plan stands; the next look sends what was never sent."""
+    engine.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
+    engine.dispatched("look")
+    assert (len(engine.calls), engine.sent.chains) == (1, [])
+    engine.clock.now_s += TIMING.look_s
+    engine.advance()
+    assert engine.sent.chains == [["0.0"]]
+    assert len(engine.model.requests) == 1
+
+
+def test_agent_of_another_worker_is_put_off(engine: Engine) -> None:
+    """A worker that does not serve the agent lets another try."""
+    replace(engine.coordinator, agents={}).advance(TURN_ID)
+    assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
+    assert engine.turn.wake_at == NOW + TIMING.look_s
+
+
+# --- models that fail
+
+
+def test_model_that_fails_for_a_moment_is_asked_again_unseen(engine: Engine) -> None:
+    """Backoff is spent within the visit; neither model nor client hears of it."""
+    engine.says(SILENT, SILENT, answers("ok"))
+    engine.advance()
+    assert engine.turn.status is TurnStatus.COMPLETED
+    assert engine.turn.used.steps == 1
+    assert engine.clock.now_s > NOW
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason", "message"),
+    [
+        ([TransientError("overloaded")] * 5, StopReason.MODEL_ERROR, "overloaded"),
+        ([ModelError("refused")], StopReason.MODEL_ERROR, "refused"),
+        ([ScriptExhausted("no step 0")], StopReason.SCRIPT_EXHAUSTED, "no step 0"),
+    ],
+)
+def test_model_that_fails_for_good_ends_the_turn(
+    engine: Engine, errors: list[BaseException], reason: StopReason, message: str
+) -> None:
+    """The turn fails with a code and the provider's word; a failed call is no step."""
+    engine.says(*errors)
+    engine.advance()
+    assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.FAILED, reason)
+    assert engine.turn.error == {"code": reason.value, "message": message}
+    assert engine.turn.used.steps == 0
+    assert engine.event_types[-2:] == ["step.completed", "turn.failed"]
+
+
+def test_model_that_takes_too_long_ends_the_turn_incomplete(engine: Engine) -> None:
+    """The turn's own time is over: that is no error of the model's."""
+
+    def slow() -> ModelReply:
+        engine.clock.now_s += TIMEOUT_S + 1
+        raise SILENT
+
+    engine.says(slow)
+    engine.advance()
+    assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.DEADLINE)
+    assert engine.turn.error is None
+
+
+def test_backoff_ends_at_the_deadline(engine: Engine) -> None:
+    """A model that keeps failing near the deadline is not asked past it."""
+    engine.clock.now_s += TIMEOUT_S - 0.01
+    engine.says(*[SILENT] * 5)
+    engine.advance()
+    assert engine.turn.stop_reason in (StopReason.DEADLINE, StopReason.MODEL_ERROR)
+    assert engine.clock.now_s <= NOW + TIMEOUT_S + 0.001
+
+
+def test_model_no_client_serves_ends_the_turn(engine: Engine) -> None:
+    """The message says what there is."""
+    step = replace(engine.coordinator.model_step, models={})
+    replace(engine.coordinator, model_step=step).advance(TURN_ID)
+    assert engine.turn.error is not None
+    assert "'told'" in engine.turn.error["message"]
+
+
+def test_stopped_model_call_keeps_what_was_said(engine: Engine) -> None:
+    """A cancel reaches the call; its half sentence is part of the answer."""
+    engine.says(Stopped("half a sen"))
+    engine.advance()
+    assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.CANCELLED, "half a sen")
+
+
+def test_backoff_ends_when_told_to_stop(engine: Engine) -> None:
+    """A visit that waits before it asks again gives up too."""
+    engine.stop.told = True
+    engine.says(SILENT)
+    engine.advance()
+    assert engine.turn.status is TurnStatus.CANCELLED
+
+
+# --- bugs
+
+
+def test_bug_ends_the_turn_as_failed(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """It does not repeat for ever; the client reads no traceback, the log has it."""
+    engine.says(RuntimeError("secret path /etc/x"))
+    engine.advance()
+    assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.FAILED, StopReason.INTERNAL)
+    assert engine.turn.error is not None
+    assert "secret" not in engine.turn.error["message"]
+    assert "secret path" in caplog.text
+    assert engine.event_types[-1] == "turn.failed"
+
+
+def test_bug_beside_open_calls_gives_each_a_result(engine: Engine) -> None:
+    """The gate is closed first: nothing starts after the end, and no call is left open."""
+    engine.dispatched("look", "look")
+    engine.seen_gate.before["settle"].append(raising(RuntimeError("bug")))
+    engine.advance()
+    assert engine.turn.status is TurnStatus.FAILED
+    assert engine.contents == ["denied: not_run: the turn failed"] * 2
+    assert engine.run() is Handed.ON
+    assert engine.ran == []
+    assert engine.sent.stops == 1
+
+
+def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The turn was released by then: the look-in sends again."""
+    engine.seen_sent.before["chain"].append(raising(RuntimeError("bug")))
+    engine.dispatched("look")
+    assert engine.turn.status is TurnStatus.RUNNING
+    assert "did not follow" in caplog.text
+    engine.clock.now_s += TIMING.look_s
+    engine.advance()
+    assert engine.sent.chains == [["0.0"]]
+
+
+# --- stopping
+
+
+def test_look_at_a_held_cancelled_turn_tells_the_holder_once(engine: Engine) -> None:
+    """The stop command is sent by the first look, and never by one that obeys it: no storm."""
+
+    def cancel() -> ModelReply:
+        engine.store.cancel(TURN_ID)
+        engine.advance()
+        engine.coordinator.advance(TURN_ID, was_told=True)
+        return answers("too late")
+
+    engine.says(cancel)
+    engine.advance()
+    assert engine.sent.stops == 1
+    assert engine.turn.status is TurnStatus.CANCELLED
+
+
+def test_look_at_a_held_turn_tells_nobody(engine: Engine) -> None:
+    """Without a cancel a knock is only counted."""
+
+    def knock() -> ModelReply:
+        engine.advance()
+        return asks("look")
+
+    engine.says(knock)
+    engine.advance()
+    assert (engine.sent.stops, engine.sent.advances) == (0, 1)
+
+
+def test_cancel_stops_what_runs(engine: Engine) -> None:
+    """The turn ends, and the workers are told."""
+    engine.dispatched("look", "look")
+    engine.store.cancel(TURN_ID)
+    engine.advance()
+    assert engine.turn.status is TurnStatus.CANCELLED
+    assert engine.sent.stops == 1
+
+
+def test_stopped_coordinator_drives_nothing(engine: Engine) -> None:
+    """Another visit claimed meanwhile: the gate knows the higher fence, the journal too."""
+    engine.seen_gate.before["raise_fence"].append(lambda: engine.gate.raise_fence(TURN_ID, 99))
+    engine.advance()
+    assert engine.model.requests == []
+    assert engine.turn.owner == "visit-1"
+
+
+def test_unknown_effects_run_alone() -> None:
+    """A tool that declares nothing is sequential."""
+    engine = Engine(mystery=None, look=Effect.READ_ONLY)
+    engine.dispatched("look", "mystery", "look")
+    assert engine.sent.chains == [["0.0"]]
+    engine.run()
+    engine.advance()
+    assert engine.sent.chains[1:] == [["0.1"]]
