@@ -17,8 +17,10 @@ from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask, session_of
 from harness_worker.workloads.bfcl.serve import registry_over
+from harness_worker.workloads.bfcl.snapshot import freeze
 from harness_worker.workloads.bfcl.source import CATEGORIES, Bfcl, load_bfcl
 from harness_worker.workloads.bfcl.workload import BfclWorkload
+from harness_worker.workloads.bfcl.world import fresh
 from harness_worker.workloads.places import Places
 from harness_worker.workloads.state import WorkloadState
 
@@ -114,12 +116,26 @@ def test_bfcl_call_with_wrong_arguments_is_not_made(workload: BfclWorkload):
     assert _play(workload, task, 1) == expected.observations
 
 
-def test_bfcl_replay_is_the_same_twice(workload: BfclWorkload):
-    """Neither the tasks nor the package's own tables are changed by a replay; some methods keep what they are given."""
-    for task in _sample(workload, "long_context"):
-        before = repr(task)
-        assert workload.replay(task) == workload.replay(task)
-        assert repr(task) == before
+def test_bfcl_replay_leaves_the_recorded_calls_alone(workload: BfclWorkload):
+    """A method that keeps the list it is given and extends it later (a tweet its mentions) has its own."""
+    task = next(task for task in workload.tasks() if task.id == "multi_turn_base_90")
+    before = repr(task)
+    workload.replay(task)
+    assert repr(task) == before
+
+
+def test_bfcl_instances_share_nothing(bfcl: Bfcl):
+    """What one task does to the padding of a long context, which is the module's own, no other task sees."""
+    task = next(task for task in bfcl.tasks if task.category == "long_context" and _flies(bfcl, task))
+    first, second = (fresh(bfcl, bfcl.scenarios[task.id], "TravelAPI") for _ in range(2))
+    before = freeze(second)
+    for card in first.credit_card_list.values():
+        card["balance"] = -1
+    assert freeze(second) == before == freeze(fresh(bfcl, bfcl.scenarios[task.id], "TravelAPI"))
+
+
+def _flies(bfcl: Bfcl, task: WorkloadTask) -> bool:
+    return "TravelAPI" in bfcl.scenarios[task.id].involved
 
 
 def test_bfcl_tasks_are_those_of_the_package(workload: BfclWorkload):
