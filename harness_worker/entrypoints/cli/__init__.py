@@ -11,6 +11,7 @@ import typer
 
 from harness_worker.entrypoints.cli import sweep, turns
 from harness_worker.entrypoints.cli.demo import demo
+from harness_worker.entrypoints.cli.doctor import doctor
 from harness_worker.entrypoints.cli.flower import flower
 from harness_worker.entrypoints.cli.gateway import gateway
 from harness_worker.entrypoints.cli.migrate import migrate
@@ -80,6 +81,7 @@ app.command(short_help="Run one worker.")(worker)
 app.command(short_help="Serve HTTP.")(gateway)
 app.command(short_help="Serve Flower, to watch the workers.")(flower)
 app.command(short_help="Bring the database to this version.")(migrate)
+app.command(short_help="Check the stack, and say what to mend.")(doctor)
 app.command(hidden=True)(demo)
 app.add_typer(turns.app, name="turns", short_help="List, show, follow and cancel turns.")
 app.add_typer(sweep.app, name="sweep")

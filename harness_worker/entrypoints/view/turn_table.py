@@ -38,7 +38,7 @@ def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime) -> Table:
     for name, width in (("turn", SHORT_ID), ("age", 3), ("status", None), ("agent", None)):
         table.add_column(name, no_wrap=True, min_width=width, max_width=16, overflow="ellipsis")
     for name in ("steps", "calls", "tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     table.add_column("asked", no_wrap=True, overflow="ellipsis", ratio=1)
     for turn in turns:
         table.add_row(*_cells(turn, now))

@@ -1,0 +1,62 @@
+"""``harness doctor``: look the stack over, and say what to mend."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.config import environment, load_settings
+from harness_worker.entrypoints.cli.output import console, write_json
+from harness_worker.entrypoints.client import StackUnreachable
+from harness_worker.entrypoints.doctor import Examination, examine, find_places
+from harness_worker.entrypoints.view.findings import draw_finding
+
+_WRONG: Final = 1
+_UNREACHABLE: Final = 3
+
+
+def doctor(
+    *,
+    home: Annotated[
+        Path | None, typer.Option(help="Looks at the stack that runs there, where no URL is set. [env: HARNESS_HOME]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {ok, checks: [{name, state, said, mend}]}.")] = False,
+) -> None:
+    """Check that everything is there and set up well, and say how to mend what is not.
+
+    Looks at the settings, the gateway, Redis, the database and its tables, the clocks, the workers of each role, the
+    catalogue of agents and the artifact store, as HARNESS_* and the stack that runs in --home name them. A line that
+    starts with ! should be looked at, one with ✗ must be mended.
+
+    Exits with 0 if nothing is wrong, 1 if something is, 3 if nothing can be reached.
+    """
+    places = find_places(load_settings(home=home))
+    if places.is_empty:
+        raise StackUnreachable(
+            f"there is nothing to look at: no stack runs in {places.home}, and neither HARNESS_REDIS_URL nor "
+            "HARNESS_DATABASE_URL is set. Start a stack with\n"
+            "  harness up --app package.module:registry\n"
+            "or name the home of a running one with --home."
+        )
+    found = examine(places, environment())
+    _print(found, as_json=as_json)
+    raise typer.Exit(_exit_code(found))
+
+
+def _print(found: Examination, *, as_json: bool) -> None:
+    if as_json:
+        write_json({"ok": found.is_well, "checks": [asdict(finding) for finding in found.findings]})
+        return
+    out = console()
+    for finding in found.findings:
+        for line in draw_finding(finding, width=out.width, encoding=out.encoding):
+            out.print(line, soft_wrap=True)
+
+
+def _exit_code(found: Examination) -> int:
+    if found.is_well:
+        return 0
+    return _WRONG if found.reached_something else _UNREACHABLE

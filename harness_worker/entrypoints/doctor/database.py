@@ -1,0 +1,105 @@
+"""The database: reachable, of the right kind, migrated; and the catalogue in it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, select, text
+
+from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url, reading
+from harness_worker.adapters.sql.failures import translated
+from harness_worker.adapters.sql.migrate import current, head
+from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
+from harness_worker.entrypoints.stack.probes import masked
+from harness_worker.errors import TransientError
+from harness_worker.schema import agents, db_now
+
+LEAST_POSTGRES: Final = 13
+_BRIEF: Final = Timeouts(statement_s=3.0, idle_s=3.0, checkout_s=3.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedAgent:
+    """An agent of the catalogue: its name, the app that published it, its tools' names."""
+
+    name: str
+    app: str
+    tools: tuple[str, ...]
+
+
+@contextmanager
+def connected(url: str) -> Generator[Connection]:
+    """A connection for a short look.
+
+    Raises:
+        HarnessError: The database does not answer, or the URL is none.
+    """
+    _require_file(url)
+    engine = make_engine(url, timeouts=_BRIEF, pool_size=1)
+    try:
+        with translated(engine.url), reading(engine).connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def check_database(url: str) -> Iterator[Finding]:
+    """Whether it answers, as what, and whether it has this version's tables.
+
+    Raises:
+        HarnessError: It does not answer, or the URL is none.
+    """
+    with connected(url) as connection:
+        is_postgres = connection.dialect.name == "postgresql"
+        yield _postgres(connection, url) if is_postgres else _sqlite(connection, url)
+    has, wants = current(url), head()
+    if has == wants:
+        yield ok("tables", f"at revision {has}, this version's")
+    else:
+        yield wrong("tables", f"at revision {has or 'none'}; this version wants {wants}", "run `harness migrate`")
+
+
+def database_time(url: str) -> float:
+    """The database's clock, in seconds since the epoch."""
+    with connected(url) as connection:
+        return float(connection.execute(select(db_now())).scalar_one())
+
+
+def catalogue(url: str) -> list[PublishedAgent]:
+    """The published agents, by name."""
+    with connected(url) as connection:
+        rows = connection.execute(select(agents.c.name, agents.c.app, agents.c.tools).order_by(agents.c.name)).all()
+    return [PublishedAgent(name=name, app=app, tools=_names(tools)) for name, app, tools in rows]
+
+
+def _names(tools: Any) -> tuple[str, ...]:  # noqa: ANN401 - a JSON column
+    return tuple(tool["name"] for tool in tools)
+
+
+def _postgres(connection: Connection, url: str) -> Finding:
+    version = str(connection.execute(text("SHOW server_version")).scalar_one())
+    said = f"Postgres {version} at {masked(url)}"
+    if int(version.partition(".")[0]) >= LEAST_POSTGRES:
+        return ok("database", said)
+    return wrong("database", said, f"use Postgres {LEAST_POSTGRES} or newer")
+
+
+def _sqlite(connection: Connection, url: str) -> Finding:
+    version = connection.execute(text("SELECT sqlite_version()")).scalar_one()
+    journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()
+    said = f"SQLite {version} at {url}"
+    if journal == "wal":
+        return ok("database", f"{said}, write-ahead log on")
+    mend = "put it on a local file system: shared ones allow no write-ahead log, and readers block writers"
+    return warning("database", f"{said}, journal mode {journal}", mend)
+
+
+def _require_file(url: str) -> None:
+    """SQLite would make the file that is missing."""
+    parsed = parse_url(url)
+    if parsed.drivername == "sqlite" and not Path(str(parsed.database)).exists():
+        raise TransientError(f"there is no database at {url}")

@@ -1,0 +1,118 @@
+"""All checks, in the order in which a person should mend what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.entrypoints.doctor import database, services
+from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
+from harness_worker.entrypoints.doctor.finding import UNASKED, Finding, Probe, State, probe, wrong
+from harness_worker.entrypoints.doctor.places import Places
+from harness_worker.entrypoints.doctor.variables import check_variables
+from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Everything that was found, in order.
+
+    Args:
+        findings: Each thing that was looked at.
+        reached_something: Whether any service answered.
+    """
+
+    findings: tuple[Finding, ...]
+    reached_something: bool
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is wrong; warnings are allowed."""
+        return not any(finding.state is State.WRONG for finding in self.findings)
+
+
+def examine(places: Places, environment: Mapping[str, str]) -> Examination:
+    """Look at everything; takes some seconds, and more where something does not answer."""
+    gateway = _asked(places.gateway_url, "gateway", _MEND_GATEWAY, services.check_gateway)
+    redis = _asked(places.redis_url, "redis", _MEND_REDIS, _check_redis)
+    broker = _asked(places.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
+    sql = _asked(places.database_url, "database", _MEND_DATABASE, database.check_database)
+    fleet = _fleet(places, broker if places.broker_url else redis, redis, sql)
+    artifacts = _asked(places.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)
+    seen = (gateway, redis, broker, sql)
+    clocks = _clocks(places, redis, sql)
+    probes = (*seen, clocks, *fleet, artifacts)
+    return Examination(
+        findings=(*check_variables(environment), *_unnamed(places), *(each for one in probes for each in one.findings)),
+        reached_something=any(one.answered for one in seen),
+    )
+
+
+_MEND_GATEWAY = "start one: harness up, or harness gateway; or mend HARNESS_GATEWAY_URL"
+_MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one where none is named"
+_MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
+_MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
+_MEND_FLEET = "see the lines above"
+
+
+def _asked(url: str | None, name: str, mend: str, check: Callable[[str], Iterable[Finding]]) -> Probe:
+    return UNASKED if url is None else probe(name, mend, lambda: check(url))
+
+
+def _unnamed(places: Places) -> Iterator[Finding]:
+    """Workers and gateways need both; a single machine's `harness up` brings them."""
+    for name, url, variable in (
+        ("redis", places.redis_url, "HARNESS_REDIS_URL"),
+        ("database", places.database_url, "HARNESS_DATABASE_URL"),
+    ):
+        if url is None:
+            yield wrong(name, f"nobody says where it is, and no stack runs in {places.home}", f"set {variable}")
+
+
+def _check_redis(url: str) -> Iterator[Finding]:
+    with _redis(url) as client:
+        yield from services.check_redis(client, url)
+
+
+def _clocks(places: Places, redis: Probe, sql: Probe) -> Probe:
+    clocks: dict[str, Callable[[], float]] = {}
+    url, database_url = places.redis_url, places.database_url
+    if redis.answered and url is not None:
+        clocks["Redis"] = lambda: _redis_time(url)
+    if sql.answered and database_url is not None:
+        clocks["the database"] = lambda: database.database_time(database_url)
+    return probe("clocks", _MEND_FLEET, lambda: judge_clocks({name: skew_s(clock) for name, clock in clocks.items()}))
+
+
+def _fleet(places: Places, broker: Probe, redis: Probe, sql: Probe) -> tuple[Probe, ...]:
+    """Workers and catalogue, as far as they can be asked."""
+    workers: list[Worker] = []
+
+    def ask() -> Iterator[Finding]:
+        workers.extend(living_workers(places))
+        return check_workers(workers)
+
+    asked = probe("workers", _MEND_REDIS, ask) if broker.answered and redis.answered else UNASKED
+    url = places.database_url
+    if not sql.answered or url is None:
+        return (asked,)
+    known = workers if asked.answered else None
+    return (asked, probe("catalogue", _MEND_DATABASE, lambda: check_catalogue(database.catalogue(url), known)))
+
+
+def _redis_time(url: str) -> float:
+    with _redis(url) as client:
+        client.command("PING")  # connected: what follows is the round trip alone
+        seconds, micros = client.command("TIME")
+        return int(seconds) + int(micros) / 1e6
+
+
+@contextmanager
+def _redis(url: str) -> Generator[RedisClient]:
+    client = RedisClient(url, socket_timeout_s=services.TIMEOUT_S)
+    try:
+        yield client
+    finally:
+        client.disconnect()

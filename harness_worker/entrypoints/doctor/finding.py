@@ -1,0 +1,74 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from harness_worker.errors import HarnessError
+
+
+class State(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        name: What: ``redis``, ``workers`` and so on.
+        state: How bad it is.
+        said: What was found, in one sentence.
+        mend: What to do about it; empty if nothing.
+    """
+
+    name: str
+    state: State
+    said: str
+    mend: str = ""
+
+
+def ok(name: str, said: str) -> Finding:
+    """All is well."""
+    return Finding(name=name, state=State.OK, said=said)
+
+
+def warning(name: str, said: str, mend: str) -> Finding:
+    """It works, and should be looked at."""
+    return Finding(name=name, state=State.WARNING, said=said, mend=mend)
+
+
+def wrong(name: str, said: str, mend: str) -> Finding:
+    """Turns cannot run, or may be lost."""
+    return Finding(name=name, state=State.WRONG, said=said, mend=mend)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What became of a look at one service.
+
+    Args:
+        answered: Whether it could be looked at.
+        findings: What was found; if it could not, that.
+    """
+
+    answered: bool
+    findings: tuple[Finding, ...]
+
+
+UNASKED: Final = Probe(answered=False, findings=())
+
+
+def probe(name: str, mend: str, check: Callable[[], Iterable[Finding]]) -> Probe:
+    """Look at something outside; that it does not answer is a finding too, with this name and this mend."""
+    try:
+        return Probe(answered=True, findings=tuple(check()))
+    except HarnessError as error:
+        return Probe(answered=False, findings=(wrong(name, str(error), mend),))

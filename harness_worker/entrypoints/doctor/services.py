@@ -1,0 +1,94 @@
+"""The gateway, Redis, the broker, the artifact store: whether they answer, and are set up as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kombu import Connection
+from kombu.exceptions import KombuError
+
+from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
+from harness_worker.entrypoints.stack.probes import masked
+from harness_worker.errors import TransientError
+
+TIMEOUT_S: Final = 3
+LEAST_REDIS: Final = 7
+_PROBE: Final = "doctor/probe"
+
+
+def check_gateway(url: str) -> Iterator[Finding]:
+    """Whether it takes turns.
+
+    Raises:
+        HarnessError: It does not answer, or is none.
+    """
+    with GatewayClient(url) as client:
+        if client.ready():
+            yield ok("gateway", f"ready at {url}")
+        else:
+            yield wrong("gateway", f"{url} answers, and is not ready", "see the database and the broker below")
+
+
+def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
+    """Version, append-only file, eviction.
+
+    Raises:
+        HarnessError: It does not answer.
+    """
+    info: Mapping[str, Any] = client.command("INFO")
+    version = str(info.get("redis_version", "0"))
+    name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
+    if int(version.partition(".")[0]) < LEAST_REDIS:
+        yield wrong("redis", f"{name} at {masked(url)}", f"use Redis {LEAST_REDIS} or newer, or any Valkey")
+    else:
+        yield ok("redis", f"{name} at {masked(url)}")
+    yield from _keeping(info)
+
+
+def _keeping(info: Mapping[str, Any]) -> Iterator[Finding]:
+    policy = info.get("maxmemory_policy", "unknown")
+    if policy == "noeviction":
+        yield ok("redis", "evicts nothing (maxmemory-policy noeviction)")
+    else:
+        yield wrong(
+            "redis", f"may drop queued messages (maxmemory-policy {policy})", "CONFIG SET maxmemory-policy noeviction"
+        )
+    if info.get("aof_enabled"):
+        yield ok("redis", "keeps messages over a restart (append-only file)")
+    else:
+        yield warning(
+            "redis",
+            "a restart loses queued messages: turns go on from SQL, some seconds later (append-only file off)",
+            "CONFIG SET appendonly yes",
+        )
+
+
+def check_broker(url: str) -> Iterator[Finding]:
+    """Whether another broker than Redis answers.
+
+    Raises:
+        TransientError: It does not.
+    """
+    try:
+        with Connection(url, connect_timeout=TIMEOUT_S) as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_S)
+    except (KombuError, OSError) as silent:
+        raise TransientError(f"the broker at {masked(url)} does not answer: {silent}") from silent
+    yield ok("broker", f"answers at {masked(url)}")
+
+
+def check_artifacts(url: str) -> Iterator[Finding]:
+    """Whether the artifact store takes and gives back.
+
+    Raises:
+        HarnessError: It does not.
+    """
+    blobs = FsspecBlobs(url)
+    written = b"written by harness doctor"
+    if blobs.get(blobs.put(_PROBE, written)) != written:
+        raise TransientError(f"the artifact store at {url} gave back something else than it was given")
+    yield ok("artifacts", f"written and read at {url}")
