@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -18,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
 from harness_worker.adapters.embedded.parent_death import guarded
@@ -238,6 +240,17 @@ def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
     turn = httpx.post(f"{gateway}/v1/turns", json=body, **options).json()
     assert turn["status"] == "completed", turn
     assert {call["outcome"] for call in turn["calls"]} == {"ToolExecutionResult"}
+
+
+@pytest.mark.usefixtures("fleet")
+def test_gateway_refuses_neighbours_even_when_keyless(here: Here) -> None:
+    """Keyless use is for the container itself: what comes by another address, as a published port does, is refused."""
+    port = here.ports["8700"]
+    families = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
+    others = [a.address for a in families if a.family is socket.AF_INET and not a.address.startswith("127.")]
+    for address in others:
+        assert httpx.get(f"http://{address}:{port}/v1/turns", trust_env=False).status_code == 401
+        assert httpx.get(f"http://{address}:{port}/healthz", trust_env=False).status_code == 200
 
 
 @pytest.mark.usefixtures("fleet")

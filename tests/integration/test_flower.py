@@ -40,9 +40,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
         assert none_runs(children)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def turn(stack: StackInfo) -> Mapping[str, Any]:
-    """A finished turn with reads and writes."""
+    """A finished turn with reads and writes; one a test, for Flower forgets them when it is started again."""
     body = {"agent": "support", "input": QUESTION.question, "metadata": {"script": QUESTION.script}}
     posted = httpx.post(
         f"{stack.gateway_url}/v1/turns", json=body, headers={"Prefer": "wait=30"}, timeout=40, trust_env=False
@@ -90,6 +90,19 @@ def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: 
         (shown,) = [task for task in tasks if f"'call': '{call['call_id']}'" in task["kwargs"]]
         assert shown["name"] == f"tool.{call['tool']}"
         assert shown["kwargs"] == str({"turn": turn["id"], "tenant": "default", "call": call["call_id"], "attempt": 1})
+
+
+def test_flower_pages_name_turn_and_call(stack: StackInfo, turn: Mapping[str, Any]) -> None:
+    """The table of tasks says whose each is: the turn, and of a tool's task the call and its attempt."""
+    tasks_of(stack, turn)
+    query = {"draw": 1, "start": 0, "length": 100, "search[value]": "", "order[0][column]": 0, "order[0][dir]": "asc"}
+    columns = {"columns[0][data]": "name"}
+    assert stack.flower_url is not None
+    answer = httpx.get(f"{stack.flower_url}/tasks/datatable", params={**query, **columns}, trust_env=False, timeout=20)
+    rows = {(row["name"], row["args"], row["kwargs"]) for row in answer.json()["data"]}
+    mine = f"turn {turn['id']}"
+    calls = {(f"tool.{call['tool']}", mine, f"call {call['call_id']}, attempt 1") for call in turn["calls"]}
+    assert rows >= {*calls, ("turn.advance", mine, "")}
 
 
 def test_flower_shows_neither_arguments_nor_texts(stack: StackInfo, turn: Mapping[str, Any]) -> None:

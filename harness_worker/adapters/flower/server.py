@@ -17,15 +17,18 @@ from flower.urls import settings as flower_settings  # pyright: ignore[reportMis
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import PeriodicCallback
 
+from harness_worker.adapters.flower.rows import readable
+
 MAX_TASKS: Final = 10_000
 PURGE_OFFLINE_AFTER_S: Final = 60
 LOOK_S: Final = 10
-COLUMNS: Final = "name,state,args,kwargs,received,started,runtime,worker"
+COLUMNS: Final = "name,state,args,kwargs,received,runtime,worker"
 
 _OPTIONS: Final[Mapping[str, object]] = {
     "max_tasks": MAX_TASKS,
     "purge_offline_workers": PURGE_OFFLINE_AFTER_S,
     "tasks_columns": COLUMNS,
+    "format_task": readable,
     # A task that is revoked or sent from here would pass the journal by: turns are stopped through the API.
     "read_only": True,
 }
@@ -46,17 +49,17 @@ def serve_flower(app: Celery, listener: socket.socket, *, credentials: str, on_r
     HTTPServer(watcher).add_socket(listener)
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, lambda _signum, _frame: watcher.io_loop.add_callback_from_signal(watcher.stop))
-    PeriodicCallback(lambda: _look(watcher), LOOK_S * 1_000).start()
+    PeriodicCallback(lambda: look_around(watcher), LOOK_S * 1_000).start()
     watcher.io_loop.add_callback(_first_look, watcher, on_ready)
     watcher.start()
 
 
 async def _first_look(watcher: Any, on_ready: Callable[[], None]) -> None:  # noqa: ANN401 - Flower has no types
-    await _look(watcher)
+    await look_around(watcher)
     on_ready()
 
 
-async def _look(watcher: Any) -> None:  # noqa: ANN401 - Flower has no types
+async def look_around(watcher: Any) -> None:  # noqa: ANN401 - Flower has no types
     """Ask who is there: by itself Flower asks only at its start, and never forgets who answered."""
     await watcher.update_workers()
     forgotten = time.time() - PURGE_OFFLINE_AFTER_S

@@ -1,0 +1,45 @@
+"""Flower's page of tasks in a real browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness_worker.demo.conversations import CONVERSATIONS, Conversation
+from harness_worker.entrypoints.client import GatewayClient
+from tests.browser import look
+from tests.integration.test_flower import SHOP, tasks_of
+from tests.stacks import harness_up
+
+IMAGES_VARIABLE: Final = "HARNESS_TEST_IMAGES"
+"""A directory that keeps the picture; the page on Flower shows the one in ``docs/images``."""
+
+SETTLE_MS: Final = 8_000
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+
+
+def _body(asked: Conversation) -> dict[str, object]:
+    return {"agent": "support", "input": asked.question, "metadata": {"script": asked.script}}
+
+
+def test_flower_page_shows_each_turn_and_call(tmp_path: Path) -> None:
+    """A person with the address that the stack gives sees each task with its turn, its call and its attempt."""
+    picture = Path(os.environ.get(IMAGES_VARIABLE, tmp_path)).absolute() / "flower.png"
+    with (
+        harness_up(tmp_path / "home", "--app", SHOP, "--flower", "--flower-port", "0") as up,
+        GatewayClient(up.info().gateway_url) as client,
+    ):
+        turns = [client.create_turn(_body(asked), wait_s=30) for asked in CONVERSATIONS]
+        turn = turns[-1]
+        tasks_of(up.info(), turn)
+        url = f"{up.info().flower_url}/tasks"
+        page = look(url, tmp_path / "profile", picture=picture, width=1520, height=760, settle_ms=SETTLE_MS)
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+    assert picture.stat().st_size > 20_000
+    assert f"turn {turn['id']}" in page
+    assert f"call {turn['calls'][-1]['call_id']}, attempt 1" in page
+    assert f"tool.{turn['calls'][-1]['tool']}" in page

@@ -1,0 +1,64 @@
+"""How Flower's rows read, and whom it forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from harness_worker.adapters.flower.rows import readable
+from harness_worker.adapters.flower.server import PURGE_OFFLINE_AFTER_S, look_around
+
+TURN = "01a20097-bb8a-7667-a144-15bd34a9e0fb"
+
+
+@dataclass(kw_only=True)
+class Task:
+    """What Flower knows of a task."""
+
+    args: str | None
+    kwargs: str | None
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "shown"),
+    [
+        (f"('{TURN}',)", "{}", (f"turn {TURN}", "")),
+        (f"(turn={TURN})", "(tenant=default)", (f"turn {TURN}", "")),
+        (
+            "()",
+            str({"turn": TURN, "tenant": "default", "call": "1.2", "attempt": 3}),
+            (f"turn {TURN}", "call 1.2, attempt 3"),
+        ),
+        ("(1, 2)", "{'a': 'b'}", ("(1, 2)", "{'a': 'b'}")),
+        (None, None, (None, None)),
+    ],
+)
+def test_row_says_whose_it_is(args: str | None, kwargs: str | None, shown: tuple[str | None, str | None]) -> None:
+    """Ours read as turn, call and attempt, whoever sent them; others stay as they are."""
+    task = readable(Task(args=args, kwargs=kwargs))
+    assert (task.args, task.kwargs) == shown
+
+
+@dataclass(kw_only=True)
+class Watcher:
+    """Flower, as far as it is asked who is there."""
+
+    answers: set[str]
+    workers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    async def update_workers(self) -> None:
+        """Take down who answers."""
+        self.workers.update({name: {"timestamp": time.time()} for name in self.answers})
+
+
+def test_worker_that_is_gone_is_forgotten() -> None:
+    """A worker that has not answered for long is no longer listed; one that answers is, and so is a silent one."""
+    watcher = Watcher(answers={"tools-2@host"})
+    watcher.workers["tools-1@host"] = {"timestamp": time.time() - PURGE_OFFLINE_AFTER_S - 1}
+    watcher.workers["tools-3@host"] = {"timestamp": time.time() - PURGE_OFFLINE_AFTER_S / 2}
+    asyncio.run(look_around(watcher))
+    assert set(watcher.workers) == {"tools-2@host", "tools-3@host"}
