@@ -30,6 +30,7 @@ SOON_S = 1.0
     ("status", "kind"),
     [
         (408, "timeout_error"),
+        (409, "conflict_error"),
         (429, "rate_limit_error"),
         (500, "api_error"),
         (503, "api_error"),
