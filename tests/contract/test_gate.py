@@ -334,10 +334,19 @@ def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
         ("0.2", 1, ReadState.LOST),
         ("0.1", 1, None),
         ("0.0", 1, ReadState.LIVE),
-        ("0.0", 2, ReadState.GONE),
     ]
     found = gate.settle(turn_id, 1, [(call_id, attempt) for call_id, attempt, _ in expected], close=False)
     assert [(read.call_id, read.state) for read in found] == [(call_id, what) for call_id, _, what in expected]
+
+
+def test_settle_of_an_attempt_not_opened_yet_says_unadmitted(gate: Gate) -> None:
+    """Who settles between the commit of a higher attempt and its opening sends it again, and counts nothing lost."""
+    turn_id = running(gate)
+    gate.lose(a_run(turn_id))
+    assert state(gate, turn_id, attempt=1) is ReadState.LOST
+    assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
+    assert gate.open(turn_id, 1, [a_pass(attempt=2)])
+    assert gate.admit(turn_id, READ, 2, MINUTE_MS, RUNNER).answer is Admission.OK
 
 
 def test_settle_without_gate_says_gone(gate: Gate) -> None:

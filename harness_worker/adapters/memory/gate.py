@@ -128,7 +128,7 @@ class MemoryGate:
     def _settled(self, gate: TurnGate, call_id: str, attempt: int, *, close: bool) -> SettledRead:
         entry = gate.entry(call_id, attempt)
         if entry is None:
-            return SettledRead(call_id=call_id, state=ReadState.GONE)
+            return SettledRead(call_id=call_id, state=gate.unknown(call_id, attempt))
         state = entry.state(self._now_ms, self._ttl_ms)
         if state is not None and (close or state in (ReadState.EXPIRED, ReadState.LOST)):
             gate.calls[call_id] = replace(entry, closed=True)

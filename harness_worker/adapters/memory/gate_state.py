@@ -92,6 +92,11 @@ class TurnGate:
         known = self.calls.get(call_id)
         return known if known is not None and known.attempt == attempt else None
 
+    def unknown(self, call_id: str, attempt: int) -> ReadState:
+        """What becomes of an attempt that has no entry: one above the known one is not open yet, nobody started it."""
+        known = self.calls.get(call_id)
+        return ReadState.UNADMITTED if known is not None and known.attempt < attempt else ReadState.GONE
+
     def register(self, one: GatePass, now_ms: int) -> None:
         """Take a new call or a higher attempt; an attempt that is known stays as it is."""
         known = self.calls.get(one.call_id)

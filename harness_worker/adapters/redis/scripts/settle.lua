@@ -11,6 +11,8 @@ end
 
 local function settled(read)
   local entry = led and entry_of(read.call_id)
+  -- The attempt was committed and is not open yet: nobody can have started it, and it must not be counted as lost.
+  if entry and entry.attempt < read.attempt then return {'unadmitted', '', '', '', ''} end
   if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', ''} end
   local state, completion, shut = '', completion_of(read.call_id), false
   if not completion then state, shut = state_of(read, entry) end
