@@ -61,7 +61,7 @@ def test_hung_visit_is_not_kept_alive_by_its_heartbeat() -> None:
 
     def hang() -> ModelReply:
         holder = engine.turn
-        while engine.turn.fence == holder.fence:
+        while engine.turn.fence == holder.fence and len(beats) < 20:
             engine.clock.now_s += TIMING.lease_ttl_s / 2
             engine.store.beat_turn(TURN_ID, holder.owner or "", holder.fence, TIMING.lease_ttl_s)
             beats.append(engine.clock.now_s)
@@ -139,6 +139,20 @@ def test_stop_reads_and_closes_the_gate_at_once() -> None:
     assert engine.contents == ["denied: not_run: the turn was cancelled"]
 
 
+def test_stop_of_a_started_write_is_in_doubt() -> None:
+    """A cancel meets a running write: ``not_run`` would be a lie."""
+    engine = Engine()
+    engine.dispatched("write")
+
+    def cancel() -> None:
+        engine.store.cancel(TURN_ID)
+        engine.advance()
+
+    engine.bodies["write"] = cancel
+    engine.run()
+    assert is_doubt(engine.calls[0])
+
+
 def test_deadlines_count_from_the_start() -> None:
     """A read that queued for half a minute, and the last link of a slow chain, each have their whole time."""
     engine = Engine(look=Effect.READ_ONLY, write=Effect.LOCAL_WRITE)
@@ -210,6 +224,7 @@ def test_closed_gate_is_opened_by_the_next_visit() -> None:
     engine.advance()
     assert engine.turn.status is TurnStatus.RUNNING
     engine.advance()
+    assert engine.sent.chains == [["0.0"]]
     assert engine.run() is Handed.ON
     assert engine.ran == ["look"]
 

@@ -107,10 +107,6 @@ class Broker:
         if self._strikes(Fault.DOUBLE_MESSAGE, 0.1):
             self._arrive(message, late_s + random.choice([0.01, 0.5, 5, 20]) * random.random())
 
-    def advance_later(self, turn_id: str) -> None:
-        """What a canvas's error callback sends."""
-        self.send(Advance(turn_id=turn_id))
-
     def flush(self) -> None:
         """Lose every message under way and every chord."""
         self.epoch += 1

@@ -57,7 +57,7 @@ NONE = Faults()
 def some(seed: int) -> Faults:
     """A random choice of kinds and strengths: runs with few kinds of fault go deeper than runs with all of them."""
     random = Random(seed)  # noqa: S311 - a schedule, not a secret
-    return Faults(strength={kind: random.choice([0.3, 1.0, 2.0]) for kind in Fault if random.random() < 0.4})
+    return Faults(strength={kind: random.choice([0.3, 1.0, 2.0, 5.0]) for kind in Fault if random.random() < 0.4})
 
 
 def only(*kinds: Fault, strength: float = 1.0) -> Faults:

@@ -200,7 +200,6 @@ class Fleet:
             return
         message, runner = self._end(worker, process)
         self._tell_lost(worker, message, runner, 0.01)
-        self.broker.advance_later(message.turn_id)
 
     def _end(self, worker: Worker, process: Process) -> tuple[Message, str]:
         message, runner = worker.busy.pop(process)
@@ -227,10 +226,12 @@ class Fleet:
     def _tell_lost(self, worker: Worker, message: Message, runner: str, soon_s: float) -> None:
         if not isinstance(message, Run):
             return
-        run, is_read = _running(message, runner), message.call.is_read
+        run = _running(message, runner)
 
         def tell() -> None:
-            (self.gate.lose if is_read else self.store.lose_call)(run)
+            self.gate.lose(run)
+            self.store.lose_call(run)
+            self.broker.advance(run.turn_id, "interactive")
 
         self.kernel.at(self.kernel.now + soon_s, lambda: self._service(worker, tell))
 

@@ -139,11 +139,17 @@ def _of_outcome(call: Call, laws: Laws, *, gate_was_flushed: bool) -> Iterator[s
         yield f"{call.call_id} is told as done but had no effect"
     if isinstance(outcome, ToolTimeout) and not call.is_read:
         yield f"{call.call_id} is a write told as a timeout"
+    yield from _of_effort(call, laws, bodies=len(bodies))
+
+
+def _of_effort(call: Call, laws: Laws, *, bodies: int) -> Iterator[str]:
     laws.met[_kind(call)] += 1
-    if not call.is_read and is_doubt(call) and not laws.effects[call.call_id]:
+    if is_doubt(call) and not laws.effects[call.call_id]:
         laws.met["doubt without an effect"] += 1
-    if laws.is_faultless and call.attempt > 1:
+    if laws.is_faultless and bodies > 1:
         yield f"{call.call_id} ran again though nothing went wrong"
+    if call.attempt > bodies > 0:
+        laws.met["attempts that never ran"] += 1
 
 
 def _kind(call: Call) -> str:

@@ -107,7 +107,7 @@ class World:
     Args:
         seed: Decides everything.
         faults: What goes wrong.
-        cancels: Whether a client cancels the turn in some runs.
+        cancels: How likely it is that a client cancels the turn.
         make_gate: Makes a gate, at the start and after each flush.
     """
 
@@ -116,11 +116,11 @@ class World:
         seed: int,
         faults: Faults,
         *,
-        cancels: bool = True,
+        cancels: float = 0.25,
         make_gate: Callable[..., WatchedGate] = WatchedGate,
         make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
-        random.seed(seed)  # the engine's own backoff draws from here
+        self._seed = seed
         kernel = self.kernel = Kernel(seed)
         self.faults = faults
         self._skew_s = kernel.random.choice([-3.0, -1.0, 1.0, 3.0]) if faults.has(Fault.SKEW) else 0.0
@@ -140,7 +140,7 @@ class World:
         )
         self._wire(kernel)
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BUDGET, agent="agent"))
-        if cancels and kernel.random.random() < 0.25:
+        if kernel.random.random() < cancels:
             kernel.at(kernel.random.uniform(0.5, 40), self._cancel)
         if faults.has(Fault.FLUSH):
             for _ in range(int(kernel.random.choice([1, 2, 4]) * faults.strength[Fault.FLUSH]) + 1):
@@ -148,6 +148,7 @@ class World:
 
     def run(self) -> list[str]:
         """Let it happen; returns every breach of a law."""
+        random.seed(self._seed)  # the engine's own backoff draws from here
         self.broker.send(Advance(turn_id=TURN_ID))
         self.fleet.start(self.reconciler.look)
         self.kernel.run(LONGEST_S, self._is_over)
