@@ -84,7 +84,7 @@ def list_(  # noqa: PLR0913 - one parameter an option
         for turn in page["data"]:
             write(turn["id"])
     elif page["data"]:
-        console().print(turn_table(page["data"], datetime.fromtimestamp(time.time(), UTC)))
+        _print_table(page["data"])
     else:
         console(stderr=True).print("no turns")
     if page["next"]:
@@ -160,6 +160,12 @@ def _stack(url: str | None, home: Path | None) -> Generator[GatewayClient]:
     settings = load_settings(home=home, gateway_url=url)
     with attach(Target(url=settings.gateway_url, home=settings.home, app=None)) as client:
         yield client
+
+
+def _print_table(turns: list[JsonObject]) -> None:
+    out = console()
+    for line in turn_table(turns, datetime.fromtimestamp(time.time(), UTC), out.width):
+        out.print(line, soft_wrap=True)
 
 
 def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:

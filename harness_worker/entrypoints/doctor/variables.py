@@ -30,8 +30,12 @@ def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     given = sorted(name for name in environment if name.startswith(PREFIX))
     unknown = [name for name in given if name not in known]
     for name in unknown:
-        near = get_close_matches(name, sorted(known), n=1)
-        mend = f"did you mean {near[0]}?" if near else "unset it; docs/reference/settings.md lists those there are"
-        yield warning(_NAME, f"{name} is set, and no setting has that name", mend)
+        yield warning(_NAME, f"{name} is set, and no setting has that name", _mend(name, known))
     if not unknown:
         yield ok(_NAME, ", ".join(given) if given else "none set; every default holds")
+
+
+def _mend(name: str, known: frozenset[str]) -> str:
+    names = sorted(each.removeprefix(PREFIX) for each in known if each.startswith(PREFIX))
+    near = get_close_matches(name.removeprefix(PREFIX), names, n=1)
+    return f"did you mean {PREFIX}{near[0]}?" if near else "unset it; docs/reference/settings.md lists those there are"

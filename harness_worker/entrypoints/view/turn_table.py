@@ -1,13 +1,13 @@
-"""Many turns as a table that fits 80 columns."""
+"""Many turns as a table that fits the width there is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from rich.markup import escape
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from harness_worker.entrypoints.view.plain import one_line
 
@@ -23,26 +23,33 @@ STYLES: Final[Mapping[str, str]] = {
     "cancelled": "dim",
 }
 
+GAP: Final = "  "
+_HEAD: Final = ("turn", "age", "status", "agent", "steps", "calls", "tokens", "asked")
+_STATUS: Final = 2
+_NUMBERS: Final = frozenset({4, 5, 6})
+_MOST_AGENT: Final = 12
+_LEAST_ASKED: Final = 8
 _TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
-def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime) -> Table:
-    """A row a turn: the end of its id, age, status, agent, steps, calls, tokens, and how its input starts.
+def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime, width: int) -> Iterator[Text]:
+    """A line a turn: the end of its id, age, status, agent, steps, calls, tokens, and how its input starts.
 
     Args:
         turns: As ``GET /v1/turns`` gives them.
         now: What ages are counted to.
+        width: Columns there are.
     """
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name, width in (("turn", SHORT_ID), ("age", 3), ("status", None), ("agent", None)):
-        table.add_column(name, no_wrap=True, min_width=width, max_width=16, overflow="ellipsis")
-    for name in ("steps", "calls", "tokens"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-    table.add_column("asked", no_wrap=True, overflow="ellipsis", ratio=1)
-    for turn in turns:
-        table.add_row(*_cells(turn, now))
-    return table
+    rows = [_HEAD, *(_cells(turn, now) for turn in turns)]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
+    room = max(width - sum(widths) - len(GAP) * len(widths), _LEAST_ASKED)
+    for number, row in enumerate(rows):
+        cells = [_padded(cell, size, column) for column, (cell, size) in enumerate(zip(row, widths, strict=False))]
+        line = Text(GAP.join((*cells, _cut(row[-1], room))), style="" if number else "bold")
+        if number:
+            line.highlight_words([f" {row[_STATUS]} "], STYLES.get(row[_STATUS], ""))
+        yield line
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int:
@@ -57,15 +64,23 @@ def age(created_at: str, now: datetime) -> str:
 
 
 def _cells(turn: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    usage, status = turn["usage"], turn["status"]
-    style = STYLES.get(status)
+    usage = turn["usage"]
     return (
         turn["id"][-SHORT_ID:],
         age(turn["created_at"], now),
-        f"[{style}]{status}[/]" if style else status,
-        escape(one_line(turn["agent"])),
+        turn["status"],
+        _cut(one_line(turn["agent"]), _MOST_AGENT),
         str(usage["steps"]),
         str(usage["tool_calls"]),
         f"{tokens_of(usage):,}",
-        escape(one_line(turn["input"])),
+        one_line(turn["input"]),
     )
+
+
+def _padded(cell: str, size: int, column: int) -> str:
+    space = " " * (size - cell_len(cell))
+    return space + cell if column in _NUMBERS else cell + space
+
+
+def _cut(text: str, room: int) -> str:
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"

@@ -1,0 +1,201 @@
+"""``harness turns`` on a real stack, as an operator sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Generator
+from typing import Any, Final
+
+import pytest
+
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.stack import open_stack
+from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
+from tests.e2e.outsider import Outsider, call
+from tests.stacks import HARNESS, ROOT, run_harness
+
+APP: Final = "tests.apps.e2e.app:registry"
+LONG_S: Final = 30
+RED: Final = "\x1b[31mred\x1b[0m"
+pytestmark = pytest.mark.xdist_group("cli-turns")
+
+
+@pytest.fixture(scope="module")
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outsider]:
+    """One stack for all of them."""
+    directory = tmp_path_factory.mktemp("cli")
+    scripts_file(directory).touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        with open_stack(home=directory / "home", app=APP, env={DIRECTORY_VARIABLE: str(directory)}) as stack:
+            client = Outsider(stack, directory)
+            yield client
+            client.http.close()
+
+
+@pytest.fixture(scope="module")
+def ended(outsider: Outsider) -> str:
+    """A turn with two reads side by side, a write that fails, and an answer."""
+    asked = [call("look", n=1), call("look", n=2), call("fail_write", how="tool_error")]
+    words = f"Where is {RED} order 1042? " * 4
+    return outsider.run(asked, "It is closed.", input=words, session_id="s-1")["id"]
+
+
+def turns(outsider: Outsider, *arguments: str, code: int = 0, **env: str) -> str:
+    """What ``harness turns …`` prints on stdout."""
+    ran = run_harness("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80", **env})
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran.stdout
+
+
+def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
+    """A row says which turn, its status and agent, what it used and how it was asked; nothing in it moves a cursor."""
+    shown = turns(outsider, "list", "--session", "s-1", HTTP_PROXY="http://127.0.0.1:9")
+    head, row = shown.splitlines()
+    assert head.split() == ["turn", "age", "status", "agent", "steps", "calls", "tokens", "asked"]
+    assert row.split()[0] == ended[-12:]
+    assert row.split()[2:7] == ["completed", "worker", "2", "3", "0"]
+    assert "Where is ·[31m" in row
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_list_narrows_and_pages(outsider: Outsider, ended: str) -> None:
+    """Filters are the gateway's; the next page is one option away; ids alone can be given to other commands."""
+    other = outsider.run("done")["id"]
+    home = {"HARNESS_HOME": str(outsider.stack.home)}
+    first = run_harness("turns", "list", "--status", "completed", "--limit", "1", "-q", env=home)
+    (cursor,) = re.findall(r"there are more: --after (\S+)", first.stderr)
+    assert first.stdout == f"{other}\n"
+    assert ended in turns(outsider, "list", "--agent", "worker", "--after", cursor, "-q").split()
+    script = outsider.turn(other)["metadata"]["script"]
+    page = json.loads(turns(outsider, "list", "--metadata", f"script={script}", "--json"))
+    assert [turn["id"] for turn in page["data"]] == [other]
+    assert turns(outsider, "list", "--status", "requires_action") == ""
+
+
+def test_show_tells_each_step_with_its_waves(outsider: Outsider, ended: str) -> None:
+    """The end of an id is enough; the page shows waves, each call's arguments and time, why one failed, the answer."""
+    shown = turns(outsider, "show", ended[-8:], "--messages")
+    lines = shown.splitlines()
+    assert lines[0] == f"{ended}  completed"
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:2] for line in lines if line.startswith("  wave")] == [["wave", "0"], ["wave", "1"]]
+    calls = [line.split()[:4] for line in lines if re.match(r"    \S 0\.\d", line)]
+    assert calls == [
+        ["✓", "0.0", "look", '{"n":1,"s":0.0}'],
+        ["✓", "0.1", "look", '{"n":2,"s":0.0}'],
+        ["✗", "0.2", "fail_write", '{"how":"tool_error"}'],
+    ]
+    assert "ToolFailure: the shop is closed" in shown
+    assert "·[31mred" in shown
+    assert "  It is closed." in lines
+    assert "  result of toolu_2 failed: the shop is closed" in lines
+
+
+def test_show_json_is_the_gateways_turn(outsider: Outsider, ended: str) -> None:
+    """A program gets the document of the API."""
+    assert json.loads(turns(outsider, "show", ended, "--json", "--messages")) == outsider.turn(ended)
+
+
+def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
+    """Each durable event is a line as soon as it happens, without gaps; the end of the turn ends it, with 0."""
+    turn_id = outsider.post([call("meet", who="a", parties=2), call("meet", who="b", parties=2)], "done")
+    env = {**os.environ, "HARNESS_HOME": str(outsider.stack.home)}
+    holding = outsider.post([call("hold", who="a", s=LONG_S)], "never said")
+    outsider.await_entry(holding, "0.0")
+    with subprocess.Popen(
+        [*HARNESS, "turns", "tail", holding, "--json"], stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert (first["seq"], first["type"]) == (1, "turn.queued")
+        assert outsider.turn(holding)["status"] == "running"
+        outsider.http.post(f"/v1/turns/{holding}/cancel")
+        rest = [json.loads(line) for line in process.stdout]
+    assert process.returncode == 1
+    assert [event["seq"] for event in rest] == list(range(2, len(rest) + 2))
+    assert rest[-1]["type"] == "turn.cancelled"
+    outsider.end(turn_id)
+    told = [json.loads(line) for line in turns(outsider, "tail", turn_id, "--json", "--after", "2").splitlines()]
+    assert told == outsider.events(turn_id)[2:]
+
+
+def test_tail_draws_the_turn(outsider: Outsider, ended: str) -> None:
+    """A person sees the waves and what the turn came to."""
+    shown = turns(outsider, "tail", ended)
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("  wave")] == ["wave", "wave"]
+    assert "completed in" in shown
+
+
+def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None:
+    """Several at once: running ones end, one that was over stays as it was; all over is 0."""
+    running = [outsider.post([call("hold", who=str(n), s=LONG_S)], "never said") for n in range(2)]
+    for turn_id in running:
+        outsider.await_entry(turn_id, "0.0")
+    told = turns(outsider, "cancel", running[0], running[1][-12:], ended).splitlines()
+    assert told == [f"{running[0]}  cancelled", f"{running[1]}  cancelled", f"{ended}  completed already"]
+    for turn_id in running:
+        assert outsider.end(turn_id)["status"] == "cancelled"
+    documents = json.loads(turns(outsider, "cancel", ended, "--json"))["data"]
+    assert [document["status"] for document in documents] == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["show", "no-such-turn!"], 1, "there is no turn"),
+        (["cancel", "ab"], 2, "at least 4 characters"),
+        (["tail", "ffffffffffff"], 2, "needs its whole id"),
+        (["list", "--status", "done"], 2, "--status"),
+        (["list", "--metadata", "x"], 2, "KEY=VALUE"),
+        (["list", "--home", "/nonexistent"], 3, "--url or HARNESS_GATEWAY_URL"),
+    ],
+)
+def test_turns_told_what_is_wrong(outsider: Outsider, arguments: list[str], code: int, words: str) -> None:
+    """Unknown turns, unclear ids, wrong options and no stack each have their exit code and say what to do."""
+    ran = run_harness("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home)})
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert words in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_tail_survives_the_gateways_restart(outsider: Outsider) -> None:
+    """A gateway that dies is started again by its stack: the events go on where they stopped, each once."""
+    turn_id = outsider.post([call("hold", who="a", s=4)], "done")
+    outsider.await_entry(turn_id, "0.0")
+    (gateway,) = [process.pid for process in outsider.stack.processes if process.role == "gateway"]
+    env = {**os.environ, "HARNESS_HOME": str(outsider.stack.home)}
+    with subprocess.Popen(
+        [*HARNESS, "turns", "tail", turn_id, "--json"], stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        os.kill(gateway, 9)
+        lines += process.stdout.readlines()
+    assert process.returncode == 0
+    with GatewayClient(outsider.stack.gateway_url) as client:
+        wait_until(client.ready, "the gateway to be back", 30)
+        expected: list[dict[str, Any]] = list(client.new_events(turn_id))
+    assert [json.loads(line) for line in lines] == expected
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables", "expected"),
+    [
+        ("complete_bash", {"COMP_WORDS": "harness tu", "COMP_CWORD": "1"}, "turns"),
+        ("complete_bash", {"COMP_WORDS": "harness turns ca", "COMP_CWORD": "2"}, "cancel"),
+        ("complete_zsh", {"_TYPER_COMPLETE_ARGS": "harness tu"}, "turns"),
+    ],
+)
+def test_completion_of_bash_and_zsh(shell: str, variables: dict[str, str], expected: str) -> None:
+    """What the shells ask for when the user presses Tab."""
+    ran = run_harness(env={"_HARNESS_COMPLETE": shell, **variables})
+    assert expected in ran.stdout
+    assert "worker" not in ran.stdout

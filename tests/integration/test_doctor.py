@@ -1,0 +1,115 @@
+"""``harness doctor`` on a real stack, and on parts that are missing or set up wrongly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from harness_worker.entrypoints.stack import StackInfo, open_stack
+from harness_worker.testing.postgres import PostgresServer
+from harness_worker.testing.services import valkey_service
+from tests.stacks import ROOT, run_harness
+
+APP: Final = "tests.apps.trivial:registry"
+Checks = dict[str, list[dict[str, Any]]]
+pytestmark = pytest.mark.xdist_group("doctor")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
+    """One stack for all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        with open_stack(home=tmp_path_factory.mktemp("doctor"), app=APP, tools=1) as info:
+            yield info
+
+
+def examined(stack: StackInfo, code: int, **env: str) -> Checks:
+    """The doctor's findings by name."""
+    ran = run_harness("doctor", "--home", str(stack.home), "--json", env=env)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    document = json.loads(ran.stdout)
+    assert document["ok"] is (code == 0)
+    found: Checks = {}
+    for check in document["checks"]:
+        assert bool(check["mend"]) is (check["state"] != "ok"), check
+        found.setdefault(check["name"], []).append(check)
+    return found
+
+
+def states(checks: Checks, name: str) -> list[str]:
+    """How the checks of one name came out."""
+    return [check["state"] for check in checks[name]]
+
+
+def test_doctor_finds_a_running_stack_well(stack: StackInfo) -> None:
+    """Everything is looked at, nothing is wrong, every line fits 80 columns and none holds an escape code."""
+    ran = run_harness("doctor", "--home", str(stack.home), env={"COLUMNS": "80"})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = ran.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in ran.stdout
+    named = [line.split()[1] for line in lines if not line.startswith(" ")]
+    assert list(dict.fromkeys(named)) == [
+        *("settings", "gateway", "redis", "database", "tables", "clocks", "workers", "catalogue", "artifacts")
+    ]
+    assert {line.split()[0] for line in lines if not line.startswith(" ")} == {"✓"}
+
+
+def test_doctor_names_misspelt_settings(stack: StackInfo) -> None:
+    """A variable that means nothing is a warning with the one that was meant; it alone makes nothing wrong."""
+    checks = examined(stack, 0, HARNESS_LEASE_TTLS="3")
+    assert states(checks, "settings") == ["warning"]
+    assert "HARNESS_LEASE_TTL_S" in checks["settings"][0]["mend"]
+
+
+def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:
+    """A database that answers and was never migrated is wrong, and the command that mends it is named."""
+    url = postgres_server.create_database()
+    checks = examined(stack, 1, HARNESS_DATABASE_URL=url)
+    assert "Postgres" in checks["database"][0]["said"]
+    assert states(checks, "tables") == ["wrong"]
+    assert "harness migrate" in checks["tables"][0]["mend"]
+    assert states(checks, "catalogue") == ["wrong"]
+    postgres_server.drop_database(url)
+
+
+def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> None:
+    """A Redis that evicts is wrong, one without append-only file is told; workers are looked for behind that Redis."""
+    with valkey_service() as url:
+        client: Any = redis.Redis(port=urlsplit(url).port or 0)
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        client.close()
+        checks = examined(stack, 1, HARNESS_REDIS_URL=url)
+    assert states(checks, "redis") == ["ok", "wrong", "warning"]
+    assert "noeviction" in checks["redis"][1]["mend"]
+    assert states(checks, "workers") == ["wrong", "wrong"]
+    assert ["--role coordinator" in checks["workers"][0]["mend"], "--role tools" in checks["workers"][1]["mend"]]
+    assert states(checks, "catalogue") == ["wrong"]
+    assert "nobody serves ping of agent trivial" in checks["catalogue"][0]["said"]
+
+
+def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
+    """Nothing reachable is exit code 3; each part says so, and no password is shown."""
+    checks = examined(
+        stack,
+        3,
+        HARNESS_GATEWAY_URL="http://127.0.0.1:1",
+        HARNESS_REDIS_URL="redis://:hidden@127.0.0.1:1/0",
+        HARNESS_DATABASE_URL="postgresql://u:hidden@127.0.0.1:1/x",
+    )
+    assert [states(checks, name) for name in ("gateway", "redis", "database")] == [["wrong"]] * 3
+    assert "hidden" not in json.dumps(checks)
+    assert "workers" not in checks
+
+
+def test_doctor_with_nothing_named_says_how_to_start() -> None:
+    """Without a stack and without URLs there is nothing to look at."""
+    ran = run_harness("doctor", "--home", "/nonexistent")
+    assert ran.returncode == 3
+    assert "harness up --app" in ran.stderr

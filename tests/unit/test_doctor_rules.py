@@ -1,0 +1,58 @@
+"""What the doctor makes of what it sees."""
+
+from __future__ import annotations
+
+from api_gateway.config import Settings as GatewaySettings
+from harness_worker.config import Settings
+from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
+from harness_worker.entrypoints.doctor.database import PublishedAgent
+from harness_worker.entrypoints.doctor.finding import State
+from harness_worker.entrypoints.doctor.variables import GATEWAY_ONLY, check_variables
+from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers
+
+TOOLS = Worker(name="tools-7@host", tasks=frozenset({"tool.a"}), queues=("tools",))
+
+
+def test_variables_of_the_gateway_are_known() -> None:
+    """The doctor's list of the gateway's own settings is complete and true."""
+    names = GatewaySettings.model_fields.keys() - Settings.model_fields.keys()
+    assert {f"HARNESS_{name.upper()}" for name in names} == GATEWAY_ONLY
+
+
+def test_variables_unknown_get_the_nearest_name() -> None:
+    """Each unknown variable is a warning of its own; others' variables are not looked at."""
+    given = {"HARNESS_REDIS_URL": "x", "HARNESS_DATABSE_URL": "y", "HARNESS_ZZZ": "z", "PATH": "p"}
+    found = list(check_variables(given))
+    assert [finding.state for finding in found] == [State.WARNING, State.WARNING]
+    assert found[0].mend == "did you mean HARNESS_DATABASE_URL?"
+    assert "unset it" in found[1].mend
+
+
+def test_skew_is_counted_from_the_middle_of_the_round_trip() -> None:
+    """Half of the way there is not skew."""
+    times = iter([100.0, 102.0])
+    assert skew_s(lambda: 101.5, now=lambda: next(times)) == 0.5
+
+
+def test_clocks_more_than_a_second_apart_are_a_warning() -> None:
+    """Any two of them count, also two that are not this host's."""
+    assert [finding.state for finding in judge_clocks({"Redis": 0.4, "the database": -0.5})] == [State.OK]
+    (apart,) = judge_clocks({"Redis": 0.6, "the database": -0.6})
+    assert apart.state is State.WARNING
+    assert "1.2 s apart" in apart.said
+    assert list(judge_clocks({})) == []
+
+
+def test_workers_of_both_roles_are_needed() -> None:
+    """A role that nobody fills is wrong."""
+    assert [finding.state for finding in check_workers([TOOLS])] == [State.WRONG, State.OK]
+
+
+def test_catalogue_needs_agents_and_somebody_for_each_tool() -> None:
+    """A tool that nobody runs is named with its agent; workers that could not be asked are not blamed."""
+    agent = PublishedAgent(name="x", app="m:r", tools=("a", "b"))
+    (missing,) = check_catalogue([agent], [TOOLS])
+    assert missing.state is State.WRONG
+    assert missing.said == "nobody serves b of agent x"
+    assert [finding.state for finding in check_catalogue([agent], None)] == [State.OK]
+    assert [finding.state for finding in check_catalogue([], [TOOLS])] == [State.WRONG]

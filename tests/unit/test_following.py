@@ -1,0 +1,158 @@
+"""Following a turn: each durable event once and in order, whatever happens to the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable, is_loopback
+from harness_worker.entrypoints.following import GATEWAY_GONE_S, EventFeed, follow
+from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.errors import ConfigError
+
+STREAM = {"content-type": "text/event-stream"}
+
+
+class StoppedClock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """The time."""
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let it pass."""
+        self.now += seconds
+
+
+class Cut(httpx.SyncByteStream):
+    """A stream that breaks off after some frames."""
+
+    def __init__(self, *frames: str) -> None:
+        self._frames = frames
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from (frame.encode() for frame in self._frames)
+        raise httpx.ReadError("cut")
+
+
+def event(seq: int, kind: str = "step.started") -> dict[str, Any]:
+    """A durable event."""
+    return {"seq": seq, "type": kind, "data": {}}
+
+
+def frame(document: dict[str, Any]) -> str:
+    """An event in a stream."""
+    return f"event: {document['type']}\nid: {document.get('seq')}\ndata: {json.dumps(document)}\n\n"
+
+
+def gateway(*streams: httpx.Response | Exception, status: str = "running") -> tuple[GatewayClient, list[str]]:
+    """A gateway that answers each request for events with the next of ``streams``; and what was asked ``after``."""
+    left, asked = list(streams), list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/events"):
+            return httpx.Response(200, json={"id": "t", "status": status})
+        if "text/event-stream" not in request.headers["accept"]:
+            return httpx.Response(200, json={"data": [], "next": None})
+        asked.append(request.url.params["after"])
+        following = left.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
+
+    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer)), asked
+
+
+def test_follow_goes_on_where_the_stream_was_cut() -> None:
+    """A cut stream is asked for again after the last event; hints and heartbeats are left out."""
+    hint = frame({"type": "model.delta", "data": {}})
+    client, asked = gateway(
+        httpx.Response(200, headers=STREAM, stream=Cut(": open\n\n", frame(event(1)), hint, frame(event(2)))),
+        httpx.ConnectError("down"),
+        httpx.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
+    )
+    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2, 3]
+    assert asked == ["0", "2", "2"]
+
+
+def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
+    """Pages do as well."""
+    client, asked = gateway(
+        httpx.Response(200, json={"data": [event(1)], "next": None}),
+        httpx.Response(200, json={"data": [], "next": None}),
+        httpx.Response(200, json={"data": [event(2, "turn.failed")], "next": None}),
+    )
+    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2]
+    assert asked == ["0", "1", "1"]
+
+
+def test_follow_after_the_last_event_ends() -> None:
+    """A turn that is over, and nothing new: nothing to wait for."""
+    client, _ = gateway(httpx.Response(204), status="completed")
+    assert list(follow(client, StoppedClock(), "t", after=9)) == []
+
+
+def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
+    """A restart is waited for, not more."""
+
+    def down(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("down")
+
+    clock = StoppedClock()
+    client = GatewayClient("http://gateway", transport=httpx.MockTransport(down))
+    with pytest.raises(StackUnreachable):
+        list(follow(client, clock, "t"))
+    assert GATEWAY_GONE_S <= clock.now < GATEWAY_GONE_S + 1
+
+
+def test_feed_hands_errors_on() -> None:
+    """What goes wrong in the thread is raised to whoever reads."""
+    refused = httpx.Response(404, json={"code": "not_found", "title": "Not found", "status": 404})
+    client, _ = gateway(refused)
+    with EventFeed(client, StoppedClock(), "t") as feed, pytest.raises(RequestRefused):
+        feed.ready(5.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:1", True),
+        ("http://[::1]:1", True),
+        ("http://localhost", True),
+        ("http://10.0.0.1", False),
+        ("https://gateway.example", False),
+        ("http://[", False),
+        ("nonsense", False),
+    ],
+)
+def test_loopback_is_told_by_name_and_address(url: str, expected: bool) -> None:
+    """Proxies are for other machines."""
+    assert is_loopback(url) is expected
+
+
+def test_whole_id_finds_the_one_turn_with_that_end() -> None:
+    """One is found over pages, several are refused, a whole id is taken as it is."""
+    whole = "01a2009d-c002-700c-943b-6c00b58c8c1d"
+    pages = {
+        None: {"data": [{"id": "01a2009d-c002-700c-943b-000000001111"}], "next": "p2"},
+        "p2": {"data": [{"id": whole}, {"id": "01a2009d-c002-700c-943b-222222221111"}], "next": None},
+    }
+    client = GatewayClient(
+        "http://gateway",
+        transport=httpx.MockTransport(lambda request: httpx.Response(200, json=pages[request.url.params.get("after")])),
+    )
+    assert whole_id(client, "58c8c1d") == whole
+    assert whole_id(client, whole) == whole
+    assert whole_id(client, "not hexadecimal") == "not hexadecimal"
+    with pytest.raises(ConfigError, match="2 turns have ids"):
+        whole_id(client, "1111")
+    with pytest.raises(ConfigError, match="at least 4"):
+        whole_id(client, "c1d")
