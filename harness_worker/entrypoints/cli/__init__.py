@@ -38,6 +38,12 @@ Start everything on this machine, with your own agents, then ask one of them fro
     harness up --app package.module:registry
     harness run "Where is my order 1042?" --agent support
 
+Check that everything is well, and look at turns or stop them:
+
+\b
+    harness doctor
+    harness turns list --status running
+
 On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATABASE_URL, and start the parts:
 
 \b
