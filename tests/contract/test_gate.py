@@ -328,7 +328,7 @@ def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
     gate.complete(a_run(turn_id, "0.1"), "x")
     gate.lose(a_run(turn_id, "0.2"))
     expected = [
-        ("0.9", 1, ReadState.GONE),
+        ("0.9", 1, ReadState.UNADMITTED),
         ("0.4", 1, ReadState.EXPIRED),
         ("0.3", 1, ReadState.UNADMITTED),
         ("0.2", 1, ReadState.LOST),
@@ -347,6 +347,21 @@ def test_settle_of_an_attempt_not_opened_yet_says_unadmitted(gate: Gate) -> None
     assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
     assert gate.open(turn_id, 1, [a_pass(attempt=2)])
     assert gate.admit(turn_id, READ, 2, MINUTE_MS, RUNNER).answer is Admission.OK
+
+
+def test_settle_of_a_call_not_opened_yet_says_unadmitted(gate: Gate) -> None:
+    """The turn's first gate has known every call: one that it does not know was never opened."""
+    turn_id = new_turn_id()
+    gate.raise_fence(turn_id, 1)
+    gate.raise_fence(turn_id, 2)
+    assert state(gate, turn_id, fence=2) is ReadState.UNADMITTED
+
+
+def test_settle_in_a_gate_made_anew_says_gone(gate: Gate) -> None:
+    """A gate made by a later visit may stand for one that was flushed: what it does not know may have run."""
+    turn_id = new_turn_id()
+    gate.raise_fence(turn_id, 2)
+    assert state(gate, turn_id, fence=2) is ReadState.GONE
 
 
 def test_settle_without_gate_says_gone(gate: Gate) -> None:

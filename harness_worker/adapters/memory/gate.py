@@ -32,7 +32,7 @@ class MemoryGate:
         """See :meth:`harness_worker.ports.Gate.raise_fence`."""
         with self._lock:
             self._forget()
-            gate = self._turns.setdefault(turn_id, TurnGate(fence=fence))
+            gate = self._turns.setdefault(turn_id, TurnGate(fence=fence, is_whole=fence == 1))
             return self._kept(gate).raised(fence)
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:

@@ -69,9 +69,10 @@ class Entry:
 
 @dataclass(slots=True, kw_only=True)
 class TurnGate:
-    """One turn's gate: the highest fence let in, whether it is open, and its calls."""
+    """One turn's gate: the highest fence let in, whether it is open and has known every call, and its calls."""
 
     fence: int
+    is_whole: bool = False
     is_open: bool = True
     last_deadline_ms: int = 0
     forget_at_ms: int = 0
@@ -93,9 +94,10 @@ class TurnGate:
         return known if known is not None and known.attempt == attempt else None
 
     def unknown(self, call_id: str, attempt: int) -> ReadState:
-        """What becomes of an attempt that has no entry: one above the known one is not open yet, nobody started it."""
+        """What becomes of an attempt that has no entry: one that was never opened was never started."""
         known = self.calls.get(call_id)
-        return ReadState.UNADMITTED if known is not None and known.attempt < attempt else ReadState.GONE
+        never_opened = known.attempt < attempt if known is not None else self.is_whole
+        return ReadState.UNADMITTED if never_opened else ReadState.GONE
 
     def register(self, one: GatePass, now_ms: int) -> None:
         """Take a new call or a higher attempt; an attempt that is known stays as it is."""

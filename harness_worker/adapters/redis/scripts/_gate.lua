@@ -1,6 +1,7 @@
 -- Shared by every script of the gate. One hash a turn, `key`:
 --   fence      the highest fence let in              open     1 or 0
 --   until      the latest deadline given, ms         e:CALL   the call's current attempt, JSON (see below)
+--   whole      1 if it has known every call of the turn
 --   t:CALL     what a read needs to run              c:CALL   the completion that was accepted
 -- An entry is {attempt, deadline, beat, runner, started, finished, closed}: deadline and beat in ms of Redis TIME, the
 -- only clock; started and finished as text, seconds to the microsecond; no beat: never admitted; beat 0: known lost.

@@ -1,5 +1,6 @@
 -- Look and mark in one step: between them a late completion could slip in and be told that it was accepted.
 local led = leads(fence)
+local whole = redis.call('HGET', key, 'whole') == '1'
 
 local function state_of(read, entry)
   if now > entry.deadline then return 'expired', true end
@@ -12,7 +13,8 @@ end
 local function settled(read)
   local entry = led and entry_of(read.call_id)
   -- The attempt was committed and is not open yet: nobody can have started it, and it must not be counted as lost.
-  if entry and entry.attempt < read.attempt then return {'unadmitted', '', '', '', ''} end
+  local early = entry and entry.attempt < read.attempt or not entry and led and whole
+  if early then return {'unadmitted', '', '', '', ''} end
   if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', ''} end
   local state, completion, shut = '', completion_of(read.call_id), false
   if not completion then state, shut = state_of(read, entry) end
