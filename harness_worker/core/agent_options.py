@@ -45,10 +45,10 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
 
 
 def _budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
-    if not isinstance(budget, dict):
+    limits = cast("dict[object, object]", budget if isinstance(budget, dict) else {})
+    if limits is not budget:
         yield f"budget must be a dict of limits, not {type(budget).__name__}"
-        return
-    for key, limit in cast("dict[object, object]", budget).items():
+    for key, limit in limits.items():
         if key not in _LIMITS:
             yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
         elif limit is not None and not _is_limit(str(key), limit):

@@ -1,0 +1,175 @@
+"""Declarations and values that hardly anybody writes, and what becomes of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, Field, SecretStr
+
+from harness_worker.core.agent_options import check_agent
+from harness_worker.core.content import content_text
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.docstrings import parse_docstring
+from harness_worker.core.effects import Effect
+from harness_worker.core.registry import Registry
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ArgumentsInvalid, ConfigError, UnserialisableResult
+
+CONTEXT = RunContext(
+    turn_id="turn",
+    call_id="0.0",
+    session_id="session",
+    tenant="tenant",
+    attempt=1,
+    idempotency_key="key",
+    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
+)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """An empty registry."""
+    return Registry()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"name": ""}, "its name must be a string of 1 to 255 characters"),
+        ({"name": "a\x00b"}, "its name must be a string of 1 to 255 characters"),
+    ],
+)
+def test_agent_that_cannot_work_is_refused(registry: Registry, changes: dict[str, Any], problem: str) -> None:
+    """The message names the agent and the mend."""
+    given: dict[str, Any] = {"name": "support", "model": "m", "system": "", "tools": [], **changes}
+    with pytest.raises(ConfigError, match=problem):
+        registry.agent(**given)
+
+
+def test_budget_that_is_no_dict_is_refused() -> None:
+    """Whoever made the specification."""
+    budget: Any = [1]
+    with pytest.raises(ConfigError, match="agent 'a': budget must be a dict of limits, not list"):
+        check_agent(AgentSpec(name="a", model="m", system="", tools=(), budget=budget))
+
+
+def test_hint_without_a_json_schema_is_refused(registry: Registry) -> None:
+    """Pydantic knows the type, but no model could fill it in."""
+
+    def call(back: Callable[[int], int]) -> int:
+        return back(1)
+
+    with pytest.raises(ConfigError, match=r"parameter 'back': its hint .* has no JSON Schema"):
+        registry.tool(call)
+
+
+def test_function_without_a_signature_is_refused(registry: Registry) -> None:
+    """Some builtins do not tell their parameters."""
+    with pytest.raises(ConfigError, match="Python cannot tell its parameters"):
+        registry.add_tool(max, name="max", schema={"type": "object"}, description="")
+
+
+def test_partial_is_named_after_its_function(registry: Registry) -> None:
+    """What was partly applied is still called the same."""
+
+    def greet(greeting: str, name: str) -> str:
+        """Greet somebody."""
+        return f"{greeting} {name}"
+
+    registry.tool(functools.partial(greet, "hello"))
+    assert set(registry.tools) == {"greet"}
+    assert registry.tools["greet"].invoke({"name": "Ada"}, CONTEXT) == "hello Ada"
+
+
+def test_function_may_use_what_is_defined_after_it(registry: Registry) -> None:
+    """A closure's variable that has no value yet is no hint."""
+
+    def get(x: int) -> int:
+        """Get."""
+        return x + later
+
+    registry.tool(get)
+    later = 1
+    assert registry.tools["get"].invoke({"x": 1}, CONTEXT) == 2
+
+
+def test_validator_that_breaks_is_a_wrong_argument(registry: Registry) -> None:
+    """The author's validator divides by zero: the model reads a denial, the worker lives."""
+
+    def halve(x: Annotated[int, AfterValidator(lambda value: 1 // value)]) -> int:
+        """Halve."""
+        return x
+
+    registry.tool(halve)
+    with pytest.raises(ArgumentsInvalid, match="arguments: ZeroDivisionError"):
+        registry.tools["halve"].bind({"x": 0})
+
+
+def test_argument_that_does_not_survive_json_is_kept_as_given(registry: Registry) -> None:
+    """A secret shows as stars, which would not be valid again: what the model said is what runs."""
+
+    def login(pin: Annotated[SecretStr, Field(max_length=4)], tries: int) -> str:
+        """Log in."""
+        return pin.get_secret_value() * tries
+
+    registry.tool(login)
+    bound = registry.tools["login"].bind({"pin": "1234", "tries": "2"})
+    assert bound.was_coerced
+    assert registry.tools["login"].invoke(bound.values, CONTEXT) == "12341234"
+
+
+def test_effect_may_be_named_by_its_word(registry: Registry) -> None:
+    """A string that is an effect is that effect."""
+
+    def look(x: int) -> int:
+        """Look."""
+        return x
+
+    registry.tool(effect="READ_ONLY")(look)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownMemberType]
+    assert registry.tools["look"].effect is Effect.READ_ONLY
+
+
+def test_raw_tool_may_take_its_context_by_name(registry: Registry) -> None:
+    """``ctx`` after a star."""
+
+    def whoami(_args: dict[str, Any], *, ctx: RunContext) -> str:
+        return ctx.turn_id
+
+    registry.add_tool(whoami, name="whoami", schema={"type": "object"}, description="")
+    assert registry.tools["whoami"].invoke({}, CONTEXT) == "turn"
+
+
+def test_result_that_never_ends_is_refused() -> None:
+    """A value whose iteration calls itself is told, not suffered."""
+
+    class Endless(dict[str, int]):
+        def items(self) -> Any:  # noqa: ANN401 - never returns
+            return self.items()
+
+    with pytest.raises(UnserialisableResult, match=r"unserialisable result: Endless at \$"):
+        content_text(Endless(x=1))
+
+
+def test_docstring_with_gaps_is_read() -> None:
+    """A blank line among the arguments, or a word before the first, belongs to none."""
+    doc = parse_docstring("Find.\n\nArgs:\n    oh\n    x: The x,\n\n        whole.\n")
+    assert doc.arguments == {"x": "The x, whole."}
+
+
+def test_raw_arguments_the_validator_cannot_read_are_denied(registry: Registry) -> None:
+    """Whatever the validator says of a value it cannot take, the model reads a denial."""
+
+    def raw(args: dict[str, Any]) -> object:
+        return args
+
+    schema = {"type": "object", "properties": {"x": {"enum": [1]}}}
+    registry.add_tool(raw, name="raw", schema=schema, description="")
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    with pytest.raises(ArgumentsInvalid, match="arguments: Recursion limit reached"):
+        registry.tools["raw"].bind({"x": deep})
