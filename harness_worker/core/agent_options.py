@@ -45,9 +45,10 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
 
 
 def _budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
+    given: object = budget
     limits = cast("dict[object, object]", budget if isinstance(budget, dict) else {})
-    if limits is not budget:
-        yield f"budget must be a dict of limits, not {type(budget).__name__}"
+    if limits is not given:
+        yield f"budget must be a dict of limits, not {type(given).__name__}"
     for key, limit in limits.items():
         if key not in _LIMITS:
             yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
