@@ -1,0 +1,115 @@
+"""The two threads of a coordinator process: one says "still alive", one looks for turns that nobody looks at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from harness_worker.errors import TransientError
+from harness_worker.testing.waiting import wait_until
+from harness_worker.turn.heartbeat import VisitHeartbeat
+from harness_worker.turn.reconciler import Reconciler
+from tests.unit.builders import NOW, TIMING, a_held_turn, a_turn, a_visit
+from tests.unit.engine_kit import Interrupted, Sent, raising
+from tests.unit.memory_store import MemoryTurnStore
+
+SOON_S = 0.01
+SILENT = TransientError("no answer")
+
+
+@pytest.fixture
+def now() -> list[float]:
+    """The database's clock."""
+    return [NOW]
+
+
+@pytest.fixture
+def store(now: list[float]) -> MemoryTurnStore:
+    """A store that holds one held turn."""
+    store = MemoryTurnStore(lambda: now[0])
+    store.turns["turn"] = a_held_turn()
+    return store
+
+
+@pytest.fixture
+def seen(store: MemoryTurnStore) -> Interrupted:
+    """The store, to interrupt."""
+    return Interrupted(lambda: store)
+
+
+@pytest.fixture
+def heartbeat(seen: Interrupted) -> Generator[VisitHeartbeat]:
+    """A heartbeat that has started."""
+    beats = VisitHeartbeat(cast("Any", seen), every_s=SOON_S, ttl_s=TIMING.lease_ttl_s)
+    beats.start()
+    yield beats
+    beats.stop()
+
+
+def test_heartbeat_prolongs_what_is_held(heartbeat: VisitHeartbeat, store: MemoryTurnStore, now: list[float]) -> None:
+    """Within the context only."""
+    with heartbeat.holding(a_visit(store.turns["turn"])):
+        now[0] += 3.0
+        wait_until(lambda: store.turns["turn"].lease_until == NOW + 3.0 + TIMING.lease_ttl_s, "a beat")
+    ticks = threading.Event()
+    now[0] += 3.0
+    assert not ticks.wait(5 * SOON_S)
+    assert store.turns["turn"].lease_until == NOW + 3.0 + TIMING.lease_ttl_s
+
+
+def test_heartbeat_survives_a_silent_store(
+    heartbeat: VisitHeartbeat, seen: Interrupted, store: MemoryTurnStore, now: list[float]
+) -> None:
+    """A beat that fails is made up for by the next."""
+    seen.before["beat_turn"] += [raising(SILENT), raising(SILENT)]
+    now[0] += 1.0
+    with heartbeat.holding(a_visit(store.turns["turn"])):
+        wait_until(lambda: store.turns["turn"].lease_until == NOW + 1.0 + TIMING.lease_ttl_s, "a beat")
+    assert seen.before["beat_turn"] == []
+
+
+def test_heartbeat_tells_a_visit_to_stop(heartbeat: VisitHeartbeat) -> None:
+    """Only visits of that turn are told."""
+    other = replace(a_visit(a_held_turn(id="other")), owner="visit-2")
+    with heartbeat.holding(a_visit(a_held_turn())) as mine, heartbeat.holding(other) as others:
+        heartbeat.stop_turn("nonsense")
+        assert not mine.is_set()
+        heartbeat.stop_turn("turn")
+        assert mine.is_set()
+        assert not others.is_set()
+
+
+def test_heartbeat_that_never_started_stops() -> None:
+    """A worker that fails while it starts."""
+    VisitHeartbeat(MemoryTurnStore(lambda: NOW), every_s=1.0, ttl_s=1.0).stop()
+
+
+def test_reconciler_wakes_what_is_overdue(store: MemoryTurnStore, now: list[float]) -> None:
+    """A turn without a live lease, once for a while."""
+    store.turns["turn"] = a_turn(wake_at=NOW)
+    sent = Sent()
+    reconciler = Reconciler(store, sent, every_s=SOON_S)
+    assert [reconciler.look(), reconciler.look(), sent.advances] == [1, 0, 1]
+    now[0] += 60.0
+    assert reconciler.look() == 1
+
+
+def test_reconciler_leaves_a_live_visit_alone(store: MemoryTurnStore) -> None:
+    """Somebody looks already."""
+    assert Reconciler(store, Sent(), every_s=SOON_S).look() == 0
+
+
+def test_reconciler_goes_on_after_an_error(store: MemoryTurnStore, seen: Interrupted) -> None:
+    """It looks again, until it is stopped."""
+    store.turns["turn"] = a_turn(wake_at=NOW)
+    sent = Sent()
+    seen.before["overdue"] += [raising(SILENT)]
+    reconciler = Reconciler(cast("Any", seen), sent, every_s=SOON_S)
+    reconciler.start()
+    wait_until(lambda: sent.advances, "a wake-up")
+    reconciler.stop()
+    Reconciler(store, sent, every_s=SOON_S).stop()
