@@ -79,10 +79,11 @@ def test_readme_example_deduplicates_by_its_key(example: dict[str, Any], tmp_pat
 def test_pages_name_commands_that_exist(command: str) -> None:
     """Every ``harness`` command line in the pages parses: its command, options and arguments exist."""
     name, *rest = shlex.split(command.rstrip("\\"), comments=True)
-    group: Any = typer.main.get_command(commands)
-    while name in group.commands and hasattr(group.commands[name], "commands"):
-        group, (name, *rest) = group.commands[name], rest
-    group.commands[name].make_context(name, rest)
+    found: Any = typer.main.get_command(commands).get_command(None, name)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    while hasattr(found, "commands"):
+        name, *rest = rest
+        found = found.get_command(None, name)
+    found.make_context(name, rest)
 
 
 def test_pages_name_targets_that_exist() -> None:

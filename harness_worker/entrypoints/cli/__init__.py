@@ -9,17 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from harness_worker.entrypoints.cli import sweep, turns
-from harness_worker.entrypoints.cli.demo import demo
-from harness_worker.entrypoints.cli.doctor import doctor
-from harness_worker.entrypoints.cli.flower import flower
-from harness_worker.entrypoints.cli.gateway import gateway
-from harness_worker.entrypoints.cli.migrate import migrate
-from harness_worker.entrypoints.cli.run import run
-from harness_worker.entrypoints.cli.up import up
-from harness_worker.entrypoints.cli.worker import worker
-from harness_worker.entrypoints.client import StackUnreachable
-from harness_worker.entrypoints.stack.failures import MESSAGE_PREFIX
+from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
+from harness_worker.entrypoints.messages import MESSAGE_PREFIX
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 
 FAILED: Final = 1
@@ -55,9 +46,24 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
 Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer.
 """
 
+_PACKAGE: Final = "harness_worker.entrypoints.cli"
+_COMMANDS: Final = (
+    Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
+    Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
+    Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow and cancel turns."),
+    Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
+    Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),
+    Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
+    Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
+    Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
+    Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
+    Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop.", hidden=True),
+)
+
 # Plain help: rich would take the [env: …] in it for markup.
 app = typer.Typer(
     name="harness",
+    cls=lazy_group(_COMMANDS),
     help=_HELP,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -79,18 +85,6 @@ def _options(  # pyright: ignore[reportUnusedFunction] - typer calls it
     ] = False,
 ) -> None:
     pass
-
-
-app.command(short_help="Run everything on this machine.")(up)
-app.command(short_help="Ask an agent one question.")(run)
-app.command(short_help="Run one worker.")(worker)
-app.command(short_help="Serve HTTP.")(gateway)
-app.command(short_help="Serve Flower, to watch the workers.")(flower)
-app.command(short_help="Bring the database to this version.")(migrate)
-app.command(short_help="Check the stack, and say what to mend.")(doctor)
-app.command(hidden=True)(demo)
-app.add_typer(turns.app, name="turns", short_help="List, show, follow and cancel turns.")
-app.add_typer(sweep.app, name="sweep")
 
 
 def main() -> int:
@@ -121,7 +115,7 @@ def _told(message: str, code: int) -> int:
 def _exit_code(wrong: HarnessError) -> int:
     if isinstance(wrong, ConfigError):
         return WRONG_USAGE
-    return UNREACHABLE if isinstance(wrong, (StackUnreachable, TransientError)) else FAILED
+    return UNREACHABLE if isinstance(wrong, TransientError) else FAILED
 
 
 def _version() -> str:

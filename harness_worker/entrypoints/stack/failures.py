@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness_worker.entrypoints.messages import MESSAGE_PREFIX
 from harness_worker.errors import ConfigError, HarnessError, TransientError
-
-MESSAGE_PREFIX: Final = "harness: "
-"""What every error message of the command line starts with, also in a child's log."""
 
 _CONFIG_EXIT: Final = 2
 _UNREACHABLE_EXIT: Final = 3

@@ -1,0 +1,57 @@
+"""Commands that are imported when they are called: a worker need not load what a sweep does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lazy:
+    """One command.
+
+    Args:
+        name: What it is called.
+        where: ``module:attribute`` of its function, or of its ``typer.Typer`` if it has commands of its own.
+        help: Its line in the list of commands.
+        hidden: Whether that list leaves it out.
+    """
+
+    name: str
+    where: str
+    help: str
+    hidden: bool = False
+
+    def load(self) -> Any:  # noqa: ANN401 - a click command; typer brings its own click
+        """Import it."""
+        module, _, attribute = self.where.partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            found.rich_markup_mode = None
+            return typer.main.get_group(found)
+        alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+        alone.command(name=self.name)(found)
+        return typer.main.get_command(alone)
+
+
+def lazy_group(commands: Sequence[Lazy]) -> type[TyperGroup]:
+    """A group class with these commands, in this order."""
+    known = {command.name: command for command in commands}
+
+    class LazyGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - click's own signature
+            return list(known)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - click's own signature
+            return known[cmd_name].load() if cmd_name in known else None
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's own signature
+            with formatter.section("Commands"):
+                formatter.write_dl([(each.name, each.help) for each in commands if not each.hidden])
+
+    return LazyGroup
