@@ -364,6 +364,32 @@ def test_settle_in_a_gate_made_anew_says_gone(gate: Gate) -> None:
     assert state(gate, turn_id, fence=2) is ReadState.GONE
 
 
+def test_settle_in_a_gate_made_anew_by_the_first_visit_says_gone(gate: Gate) -> None:
+    """The first visit stood still; others opened their calls in a gate that was flushed; then it makes one anew."""
+    turn_id = new_turn_id()
+    gate.raise_fence(turn_id, 1)
+    gate.raise_fence(turn_id, 5)
+    assert state(gate, turn_id, fence=5) is ReadState.GONE
+
+
+def test_settle_after_a_close_by_a_skipped_fence_says_gone(gate: Gate) -> None:
+    """It was let into a gate that was flushed, and may have opened calls there."""
+    turn_id = new_turn_id()
+    gate.raise_fence(turn_id, 1)
+    gate.close(turn_id, 2)
+    gate.raise_fence(turn_id, 3)
+    assert state(gate, turn_id, fence=3) is ReadState.GONE
+
+
+def test_a_fence_that_was_not_let_in_opens_and_settles_nothing(gate: Gate) -> None:
+    """It was let into a gate that was flushed; this one was made anew by a zombie below it."""
+    turn_id = new_turn_id()
+    gate.raise_fence(turn_id, 1)
+    assert not gate.open(turn_id, 2, [a_pass()])
+    assert state(gate, turn_id, fence=2) is ReadState.GONE
+    assert admit(gate, turn_id) is Admission.CLOSED
+
+
 def test_settle_without_gate_says_gone(gate: Gate) -> None:
     """After a flush nothing is known, and settling makes nothing anew."""
     turn_id = new_turn_id()

@@ -130,9 +130,12 @@ class Promises:
                 assert reply is (fence >= self.fence)
                 self.is_open = self.is_open or fence > self.fence
                 self.fence = max(fence, self.fence)
-            case "open" | "close" | "settle":
+            case "close":
+                self.is_open = self.is_open and one.arguments[0] < self.fence
                 self.fence = max(one.arguments[0], self.fence) if self.fence else 0
-                self.is_open = self.is_open and not (one.name == "close" and one.arguments[0] >= self.fence)
+            case "open":
+                assert reply is (self.is_open and one.arguments[0] == self.fence), "only who was let in last opens"
+            case "settle":
                 self._settled(one, reply)
             case "admit":
                 self._admitted(one, reply)
@@ -156,9 +159,7 @@ class Promises:
             assert known == completion, "a completion never changes"
             assert (run.call_id, run.attempt) in self.admitted, "only what was admitted completes"
 
-    def _settled(self, one: Step, reply: Any) -> None:  # noqa: ANN401 - settle's list, or open's answer
-        if one.name != "settle":
-            return
+    def _settled(self, one: Step, reply: list[SettledRead]) -> None:
         for (call_id, attempt), read in zip(one.arguments[1], reply, strict=True):
             if read.state is None:
                 assert read.completion == self.accepted[call_id, attempt], "what is settled is what was accepted"

@@ -203,6 +203,25 @@ def test_coordinator_stopped_after_its_claim_does_not_make_a_flushed_gate_anew()
     assert engine.sent.chains == [["0.0"]]
 
 
+def test_first_visit_that_stood_still_vouches_for_nobody() -> None:
+    """It makes a flushed gate anew before anybody else: a read that ran in the flushed one is not admitted again."""
+    engine = Engine()
+    engine.says(asks("look"), answers("never committed"))
+
+    def meanwhile() -> None:
+        engine.clock.wait(TIMING.lease_ttl_s + 0.1)
+        engine.advance()
+        engine.bodies["look"] = engine.flush
+        engine.run()
+
+    engine.seen_gate.before["raise_fence"].append(meanwhile)
+    engine.advance()
+    engine.clock.now_s += TIMING.look_s
+    engine.advance()
+    assert engine.run(runner="host/2") is Handed.ON
+    assert (engine.ran, engine.calls[0].attempt) == (["look", "look"], 2)
+
+
 def test_sequence_numbers_survive_a_flush() -> None:
     """They are the journal's: nothing in Redis counts."""
     engine = Engine()

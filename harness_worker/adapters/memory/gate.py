@@ -50,8 +50,8 @@ class MemoryGate:
         """See :meth:`harness_worker.ports.Gate.close`."""
         with self._lock:
             gate = self._of(turn_id)
-            if gate is not None and gate.leads(fence):
-                gate.is_open = False
+            if gate is not None:
+                gate.closed(fence)
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""

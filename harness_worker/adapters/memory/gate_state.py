@@ -69,7 +69,11 @@ class Entry:
 
 @dataclass(slots=True, kw_only=True)
 class TurnGate:
-    """One turn's gate: the highest fence let in, whether it is open and has known every call, and its calls."""
+    """One turn's gate: the highest fence let in, whether it is open, and its calls.
+
+    ``is_whole`` says that it has known every call: it was made by the turn's first visit, and every visit since has
+    raised it. A fence that was skipped may have opened its calls in a gate that a flush took.
+    """
 
     fence: int
     is_whole: bool = False
@@ -81,12 +85,19 @@ class TurnGate:
     def raised(self, fence: int) -> bool:
         """Let ``fence`` in unless a higher one leads; a new one reopens the gate."""
         self.is_open = self.is_open or fence > self.fence
+        self.is_whole = self.is_whole and fence <= self.fence + 1
+        self.fence = max(self.fence, fence)
         return self.leads(fence)
 
     def leads(self, fence: int) -> bool:
-        """Whether no higher fence is known; a higher one is remembered."""
-        self.fence = max(self.fence, fence)
+        """Whether it was this fence that was let in last."""
         return self.fence == fence
+
+    def closed(self, fence: int) -> None:
+        """Shut it, unless a higher fence leads; a higher one than any that was let in is remembered."""
+        if fence >= self.fence:
+            self.is_whole = self.is_whole and fence == self.fence
+            self.fence, self.is_open = fence, False
 
     def entry(self, call_id: str, attempt: int) -> Entry | None:
         """The call's entry if that attempt is its current one."""

@@ -1,7 +1,7 @@
 -- Shared by every script of the gate. One hash a turn, `key`:
 --   fence      the highest fence let in              open     1 or 0
 --   until      the latest deadline given, ms         e:CALL   the call's current attempt, JSON (see below)
---   whole      1 if it has known every call of the turn
+--   whole      1 if it has known every call: made by the first visit, and raised by every visit since
 --   t:CALL     what a read needs to run              c:CALL   the completion that was accepted
 -- An entry is {attempt, deadline, beat, runner, started, finished, closed}: deadline and beat in ms of Redis TIME, the
 -- only clock; started and finished as text, seconds to the microsecond; no beat: never admitted; beat 0: known lost.
@@ -20,11 +20,10 @@ local function answer(reply)
   return reply
 end
 
--- Whether `fence` may lead: the gate is there and knows no higher one. A higher one is remembered.
+-- Whether the gate is there and it was `fence` that was let in last. A fence that was let into a gate that a flush
+-- took is a stranger in the one that came after it.
 local function leads(fence)
-  if not gate.fence or gate.fence > fence then return false end
-  if fence > gate.fence then redis.call('HSET', key, 'fence', fence) end
-  return true
+  return gate.fence == fence
 end
 
 local function entry_of(call_id)

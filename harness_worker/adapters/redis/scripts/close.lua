@@ -1,2 +1,6 @@
-if leads(fence) then redis.call('HSET', key, 'open', 0) end
+if gate.fence and gate.fence <= fence then
+  -- A higher fence than any that was let in is remembered: nobody below it may open the gate again.
+  if gate.fence < fence then redis.call('HDEL', key, 'whole') end
+  redis.call('HSET', key, 'fence', fence, 'open', 0)
+end
 return answer(1)
