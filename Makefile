@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 APP ?= harness_worker.demo.shop:registry
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST_ARGS ?=
 export PYTHON
 
