@@ -15,7 +15,7 @@ import pytest
 from tests.unit.simulation.faults import NONE, Fault, only, some
 from tests.unit.simulation.world import World
 
-SEEDS = int(os.environ.get("HARNESS_TEST_SEEDS", "120"))
+SEEDS = int(os.environ.get("HARNESS_TEST_SEEDS", "400"))
 FIRST = int(os.environ.get("HARNESS_TEST_FIRST_SEED", "0"))
 CHUNKS = 4
 STANDSTILL = only(Fault.FLUSH, Fault.STOP_HOST, Fault.STORE_ERROR, strength=6)
