@@ -21,6 +21,7 @@ from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings, load_settings
+from harness_worker.core.agent_options import budget_problems
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.records import Turn
 from harness_worker.core.registry import Registry
@@ -88,9 +89,12 @@ class AgentHarness:
             skill_context: Extra text for this turn.
 
         Raises:
-            ConfigError: There is no such agent.
+            ConfigError: There is no such agent, or a limit makes no sense.
         """
         spec = self._agent(agent)
+        problems = "; ".join(budget_problems(budget or {}))
+        if problems:
+            raise ConfigError(problems)
         turn = Turn(
             id=new_id(),
             tenant=TENANT,

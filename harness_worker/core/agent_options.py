@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
@@ -41,13 +41,14 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"parallel must be True or False, not {parallel!r}"
     names = [tool.name for tool in spec.tools]
     yield from (f"tool {tool!r} is listed twice" for tool in sorted({n for n in names if names.count(n) > 1}))
-    yield from _budget_problems(spec.budget)
+    yield from budget_problems(spec.budget)
 
 
-def _budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
+def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
+    """What is wrong with a mapping of limits, one line each."""
     given: object = budget
-    limits = cast("dict[object, object]", budget if isinstance(budget, dict) else {})
-    if limits is not given:
+    limits = cast("Mapping[object, object]", budget if isinstance(budget, Mapping) else {})
+    if not isinstance(given, Mapping):
         yield f"budget must be a dict of limits, not {type(given).__name__}"
     for key, limit in limits.items():
         if key not in _LIMITS:

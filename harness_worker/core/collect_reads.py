@@ -84,5 +84,6 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
         seen = replace(call, worker=report.worker, started_at=report.started_at)
         return end_call(seen, timed_out(call), now=now), False
     if call.attempt >= attempt_cap:
-        return end_call(call, worker_lost(call), now=now), False
+        seen = replace(call, worker=report.worker, started_at=report.started_at)
+        return end_call(seen, worker_lost(call), now=now), False
     return replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING), True

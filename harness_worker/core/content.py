@@ -11,6 +11,7 @@ import enum
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from types import CoroutineType
 from typing import Any, NoReturn, TypeAlias, cast
 
@@ -109,6 +110,8 @@ class _Walk:
         return {key: self.value(item, _below(path, key)) for key, item in named}
 
     def _leaf(self, value: object, path: str) -> Json:
+        if isinstance(value, Decimal) and not value.is_finite():
+            _refuse(value, path)
         try:
             plain = to_jsonable_python(value)
         except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code

@@ -61,7 +61,7 @@ class RawFunction:
         """Call the function and return what it returns; raises what it raises."""
         if self.ctx_as is None:
             return self.fn(self.typed(values))
-        if self.ctx_as.kind is inspect.Parameter.KEYWORD_ONLY:
+        if self.ctx_as.kind is inspect.Parameter.KEYWORD_ONLY or self.ctx_as.name == CTX:
             return self.fn(self.typed(values), **{self.ctx_as.name: ctx})
         return self.fn(self.typed(values), ctx)
 
@@ -106,11 +106,18 @@ def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:
 
 
 def _ctx_parameter(signature: inspect.Signature, label: str) -> inspect.Parameter | None:
-    """The parameter that gets the run context: ``ctx`` by name, or a second one by place."""
-    parameters = list(signature.parameters.values())
+    """The parameter that gets the run context: ``ctx`` by name, or a second one by place.
+
+    A parameter with a value of its own, as in ``lambda args, table=table: …``, is the author's and left alone.
+    """
+    parameters = [each for each in signature.parameters.values() if not _has_own_value(each)]
     if not _accepts_arguments(parameters):
         raise ConfigError(f"{label}: the function must take (args) or (args, ctx), not {signature}")
     return parameters[1] if len(parameters) == 2 else None
+
+
+def _has_own_value(parameter: inspect.Parameter) -> bool:
+    return parameter.name != CTX and parameter.default not in (inspect.Parameter.empty, None)
 
 
 def _accepts_arguments(parameters: list[inspect.Parameter]) -> bool:

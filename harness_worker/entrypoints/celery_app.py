@@ -201,9 +201,10 @@ def _ticks(fleet: Fleet, role: str, drain: Drain, worker: Any) -> Iterable[tuple
 
 
 def _beat(fleet: Fleet) -> None:
-    reads = active_calls(reads=True)
-    if reads:
-        fleet.gate.beat(reads)
+    # The journal first: a silent gate must not cost the writes their leases.
     writes = active_calls(reads=False)
     if writes:
         fleet.store.beat_calls(writes, fleet.settings.lease_ttl_s)
+    reads = active_calls(reads=True)
+    if reads:
+        fleet.gate.beat(reads)

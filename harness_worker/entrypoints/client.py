@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -80,7 +80,9 @@ class GatewayClient:
 
     def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
         """One turn with its calls; ``include=["messages"]`` adds the history."""
-        return self._send("GET", f"/v1/turns/{turn_id}", params={"include": ",".join(include)} if include else None)
+        return self._send(
+            "GET", f"/v1/turns/{quote(turn_id, safe='')}", params={"include": ",".join(include)} if include else None
+        )
 
     def turns(self, **filters: str | int) -> JsonObject:
         """One page of turns, newest first: ``{data, next}``; give ``next`` as ``after``."""
@@ -88,7 +90,7 @@ class GatewayClient:
 
     def events(self, turn_id: str, after: int = 0, limit: int = PAGE) -> JsonObject:
         """One page of a turn's events with ``seq`` above ``after``: ``{data, next}``."""
-        return self._send("GET", f"/v1/turns/{turn_id}/events", params={"after": after, "limit": limit})
+        return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": limit})
 
     def new_events(self, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
         """Every event that stands above ``after`` now, over as many pages as it takes."""
@@ -106,7 +108,7 @@ class GatewayClient:
         """
         headers = {"Accept": "text/event-stream"}
         request = self._http.build_request(
-            "GET", f"/v1/turns/{turn_id}/events", params={"after": after}, headers=headers
+            "GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after}, headers=headers
         )
         with self._reaching():
             response = self._http.send(request, stream=True)
@@ -127,7 +129,7 @@ class GatewayClient:
 
     def cancel(self, turn_id: str) -> JsonObject:
         """Ask a turn to stop; a finished one comes back unchanged."""
-        return self._send("POST", f"/v1/turns/{turn_id}/cancel")
+        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/cancel")
 
     def agents(self) -> list[JsonObject]:
         """The agents that workers have published."""

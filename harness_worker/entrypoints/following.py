@@ -13,7 +13,7 @@ from harness_worker.ports import Clock
 from harness_worker.wire import FINAL_STATUSES
 
 AGAIN_S: Final = 0.1
-GATEWAY_GONE_S: Final = 20.0
+GATEWAY_GONE_S: Final = 40.0
 """A gateway that dies is started again by its stack; how long to believe that."""
 
 TERMINAL_TYPES: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
@@ -23,7 +23,7 @@ def turn_patiently(client: GatewayClient, clock: Clock, turn_id: str) -> JsonObj
     """A turn as it is now, also from a gateway that is just being started again.
 
     Raises:
-        StackUnreachable: It did not come back within 20 s.
+        StackUnreachable: It did not come back within 40 s.
         RequestRefused: It does not know the turn, or refuses to show it.
     """
     give_up_at = clock.monotonic() + GATEWAY_GONE_S
@@ -46,7 +46,7 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
         after: The ``seq`` of the last event that is known already.
 
     Raises:
-        StackUnreachable: The gateway went away and did not come back within 20 s.
+        StackUnreachable: The gateway went away and did not come back within 40 s.
         RequestRefused: The gateway does not know the turn, or refuses to show it.
     """
     while True:

@@ -117,6 +117,7 @@ class CallRunner:
             self._transact(job, partial(hand_back, **_run_of(job, started.call)))
             return Handed.NOT
         if self._was_stopped(asked):
+            self._transact(job, partial(hand_back, **_run_of(job, started.call)))
             return Handed.NOT
         spec = self.tools.get(job.tool)
         ticket = ticket_for(started.turn, started.call)

@@ -75,3 +75,5 @@ class VisitHeartbeat:
             self._store.beat_turn(visit.turn.id, visit.owner, visit.fence, self._ttl_s)
         except HarnessError as error:
             log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)
+        except Exception:  # the thread's boundary: every visit of this process would lose its lease
+            log.exception("heartbeat of turn %s not written", visit.turn.id)

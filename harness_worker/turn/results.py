@@ -9,12 +9,12 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, TurnStatus, rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """One tool call. ``outcome`` is the class name of what became of it; times are seconds since the epoch."""
+    """One tool call. ``outcome`` is the class name of what became of it; times are RFC 3339 UTC."""
 
     call_id: str
     tool_use_id: str
@@ -29,13 +29,13 @@ class CallResult:
     is_error: bool
     attempt: int
     worker: str | None
-    started_at: float | None
-    finished_at: float | None
+    started_at: str | None
+    finished_at: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """One turn. ``messages`` is its own history, Anthropic-shaped; times are seconds since the epoch."""
+    """One turn. ``messages`` is its own history, Anthropic-shaped; times are RFC 3339 UTC."""
 
     id: str
     status: TurnStatus
@@ -50,9 +50,9 @@ class TurnResult:
     required_actions: tuple[Mapping[str, Any], ...]
     error: Mapping[str, str] | None
     metadata: Mapping[str, str]
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
     messages: tuple[Mapping[str, Any], ...]
 
 
@@ -72,9 +72,9 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         required_actions=(),
         error=turn.error,
         metadata=turn.metadata,
-        created_at=turn.created_at,
-        started_at=turn.started_at,
-        finished_at=turn.finished_at,
+        created_at=rfc3339(turn.created_at),
+        started_at=rfc3339(turn.started_at),
+        finished_at=rfc3339(turn.finished_at),
         messages=tuple({"role": message.role, "content": message.content} for message in messages),
     )
 
@@ -95,6 +95,6 @@ def _call_result(call: Call) -> CallResult:
         is_error=outcome is not None and is_error(outcome),
         attempt=call.attempt,
         worker=call.worker,
-        started_at=call.started_at,
-        finished_at=call.finished_at,
+        started_at=rfc3339(call.started_at),
+        finished_at=rfc3339(call.finished_at),
     )

@@ -65,11 +65,8 @@ class ToolBody:
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         arguments = dict(ticket.arguments)
-        try:
+        if not spec.retry_safe:
             return spec.invoke(arguments, context)
-        except ToolTransientError:
-            if not spec.retry_safe:
-                raise
         return self._retrying(context.deadline)(spec.invoke, arguments, context)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:

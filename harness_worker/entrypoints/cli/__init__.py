@@ -17,6 +17,8 @@ FAILED: Final = 1
 WRONG_USAGE: Final = 2
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
+UNPROCESSABLE: Final = 422
+"""The gateway's answer to an option that makes no sense."""
 
 _DISTRIBUTION: Final = "agent-harness"
 _log = logging.getLogger(__name__)
@@ -113,7 +115,7 @@ def _told(message: str, code: int) -> int:
 
 
 def _exit_code(wrong: HarnessError) -> int:
-    if isinstance(wrong, ConfigError):
+    if isinstance(wrong, ConfigError) or getattr(wrong, "status", None) == UNPROCESSABLE:
         return WRONG_USAGE
     return UNREACHABLE if isinstance(wrong, TransientError) else FAILED
 

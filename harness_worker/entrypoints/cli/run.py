@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)
     target = Target(url=settings.gateway_url, home=settings.home, app=settings.app)
-    with reach(target, lambda words: screen.print(f"[dim]{words}[/]")) as client:
+    with reach(target, lambda words: screen.print(words, style="dim", markup=False)) as client:
         answered = ask(client, body, screen, write_json if as_json else None)
     if as_json:
         write_json(answered.turn)

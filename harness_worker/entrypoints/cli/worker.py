@@ -52,7 +52,7 @@ def worker(
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
     settings = _joined(load_settings(app=app, home=home))
-    chosen = tuple(name for name in (queues or "").split(",") if name)
+    chosen = tuple(name for name in map(str.strip, (queues or "").split(",")) if name)
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
     raise typer.Exit(run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket, port_of
+from harness_worker.adapters.sql.catalogue import keep_only_agents_of
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.embedded_redis import ensure_redis
@@ -97,6 +98,8 @@ class _Up:
         before, after = upgrade(self._plan.database_url)
         if before != after:
             self._log.line("up", f"database brought from {before or 'nothing'} to {after}")
+        if self._plan.settings.database_url is None:
+            keep_only_agents_of(self._plan.database_url, self._plan.settings.app or "")
 
     def _is_ready(self, child: Child) -> bool:
         if child.role == "gateway":
