@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -68,3 +70,19 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """A fresh migrated database, once of each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a module that starts processes in one test process, so that what it starts is started once."""
+    for item in items:
+        starts_processes = {"e2e", "integration"} & set(item.path.parts)
+        if starts_processes and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_configure() -> None:
+    """Tests interrupt processes: they need SIGINT to reach them, also where this run was started in the background."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
