@@ -25,7 +25,7 @@ check: .venv/installed-dev ## style, layers and types, without running anything
 	@.venv/bin/lint-imports --no-cache
 	@$(PY) -m pyright --pythonpath $(PY)
 
-bench: .venv/installed-dev ## latency of the measuring workload W1, one turn at a time
+bench: .venv/installed-dev ## the measuring workload W1 beside a bare Celery canvas, in one run
 	@$(PY) -m tests.benchmarks.w1
 
 acceptance: .venv/installed-dev ## the long tests that `make test` leaves out
