@@ -4,10 +4,12 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 APP ?= harness_worker.demo.shop:registry
 WORKERS ?= 3
+MINUTES ?= 10
+SEED ?= 1
 PYTEST_ARGS ?=
 export PYTHON
 
-.PHONY: help demo test check bench acceptance up clean
+.PHONY: help demo test check bench chaos acceptance up clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,6 +29,9 @@ check: .venv/installed-dev ## style, layers and types, without running anything
 
 bench: .venv/installed-dev ## the measuring workload W1 beside a bare Celery canvas, in one run
 	@$(PY) -m tests.benchmarks.w1
+
+chaos: .venv/installed-dev ## MINUTES=10 SEED=1: turns in a storm of kills, faults and outages; the figures
+	@$(PY) -m tests.chaos.storm --minutes $(MINUTES) --seed $(SEED)
 
 acceptance: .venv/installed-dev ## the long tests that `make test` leaves out
 	@$(PY) -m pytest -m acceptance $(PYTEST_ARGS)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-QUIET: Final = frozenset({"/healthz", "/readyz"})
+QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class AccessLog:

@@ -9,20 +9,26 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from uuid_utils import compat as uuids
 
 from api_gateway.access_log import AccessLog, HeadAsGet
+from api_gateway.artifacts import Artifacts
 from api_gateway.config import Settings, load_settings
+from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
 from api_gateway.database import create_engine
 from api_gateway.drain import on_stop_signal
+from api_gateway.figures import FleetFigures
 from api_gateway.guard import KeylessGuard
+from api_gateway.inputs import Inputs
 from api_gateway.live import LiveEvents
+from api_gateway.metering import Meter, Traffic
 from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
-from api_gateway.routes import agents, events, health, turns
+from api_gateway.query import no_repeats
+from api_gateway.routes import agents, artifacts, events, health, metrics, sessions, turns
 from api_gateway.services import Services
 from api_gateway.store import Store
 from harness_worker.errors import ConfigError
@@ -55,13 +61,15 @@ def _log_to_stderr(level: str) -> None:
 
 def create_app(settings: Settings) -> FastAPI:
     """The application. It connects to nothing before it is asked something."""
-    app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan)
-    app.state.services = _wire(settings)
-    for routes in (turns, events, agents, health):
+    once = [Depends(no_repeats)]
+    app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
+    services = app.state.services = _wire(settings)
+    for routes in (turns, events, sessions, artifacts, agents, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
     install_openapi(app)
     app.add_middleware(KeylessGuard, keyless=settings.dev_keyless)
+    app.add_middleware(Meter, traffic=services.traffic)
     app.add_middleware(HeadAsGet)
     app.add_middleware(AccessLog)
     return app
@@ -69,13 +77,19 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _wire(settings: Settings) -> Services:
     engine = create_engine(settings.database_url)
+    publisher = Publisher(settings.broker, TENANT, settings.publish_timeout_s)
     return Services(
         settings=settings,
         engine=engine,
         store=Store(engine, TENANT),
+        artifacts=Artifacts(engine, TENANT, settings.artifact_url),
+        conversations=Conversations(engine, TENANT),
         creator=TurnCreator(engine, TENANT, new_id),
-        publisher=Publisher(settings.broker, TENANT, settings.publish_timeout_s),
+        inputs=Inputs(engine, TENANT),
+        publisher=publisher,
         live=LiveEvents(settings.redis_url),
+        traffic=Traffic(),
+        figures=FleetFigures(engine, publisher, settings.redis_url),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -13,6 +14,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from api_gateway.config import Settings
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
 
 DRAIN_FACTOR: Final = 10
@@ -27,7 +29,8 @@ class Body(Generic[M]):
 
     Args:
         value: The validated body.
-        digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling.
+        digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling, or in
+            members that are null.
     """
 
     value: M
@@ -37,11 +40,13 @@ class Body(Generic[M]):
 def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
     """A dependency that reads a request's body as ``model``.
 
-    It raises 413 ``payload_too_large`` and 422 ``invalid_request``.
+    It raises 408 ``body_too_slow``, 413 ``payload_too_large`` and 422 ``invalid_request``.
     """
 
     async def read(request: Request) -> Body[M]:
-        parsed = parse_object(await read_limited(request, request.app.state.services.settings.max_body_bytes))
+        settings: Settings = request.app.state.services.settings
+        _refuse_encoded(request)
+        parsed = parse_object(await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes))
         try:
             return Body(value=model.model_validate(parsed), digest=digest(parsed))
         except ValidationError as error:
@@ -50,11 +55,30 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
     return read
 
 
-async def read_limited(request: Request, limit: int) -> bytes:
+def _refuse_encoded(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise invalid_at(["header", "Content-Encoding"], "send the body as it is: no encoding is taken")
+
+
+async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
+    """The body as it comes; a client that sends nothing for so long is not waited for."""
+    coming = aiter(request.stream())
+    while True:
+        try:
+            piece = await asyncio.wait_for(anext(coming, None), idle_s)
+        except TimeoutError:
+            detail = f"nothing more of the body came for {idle_s:g} s; send it again"
+            raise Problem(408, "body_too_slow", detail, headers={"Connection": "close"}) from None
+        if piece is None:
+            return
+        yield piece
+
+
+async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
     """The body's bytes; more than ``limit`` of them are a 413."""
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    async for chunk in pieces:
         size += len(chunk)
         if size <= limit:
             chunks.append(chunk)
@@ -84,7 +108,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 def digest(parsed: object) -> str:
     """SHA-256 of the canonical form of a parsed body, in hexadecimal."""
-    return hashlib.sha256(json.dumps(parsed, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_without_nulls(parsed), sort_keys=True).encode()).hexdigest()
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if not isinstance(value, dict):
+        return value
+    members = cast("dict[str, Any]", value)
+    return {name: _without_nulls(member) for name, member in members.items() if member is not None}
 
 
 def _plain(message: str) -> str:

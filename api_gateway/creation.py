@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import WRITES
 from api_gateway.models import Budget, Usage
+from api_gateway.places import Place, taken_place
 from api_gateway.problems import Problem
 from api_gateway.requests import BudgetRequest, TurnRequest
 from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
@@ -47,10 +48,17 @@ class IdempotencyClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
-    """The turn of a request. ``replayed`` is the first answer's status code if an earlier request made it."""
+    """The turn of a request.
+
+    Args:
+        turn_id: Which.
+        replayed: The first answer's status code, if an earlier request made it.
+        ahead: The unfinished turns of its session that it waits for, as (id, priority), in order.
+    """
 
     turn_id: str
     replayed: int | None = None
+    ahead: tuple[tuple[str, str], ...] = ()
 
 
 class TurnCreator:
@@ -66,16 +74,16 @@ class TurnCreator:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
 
         Raises:
-            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``; nothing is
-                written then, and the key is not used up.
+            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
+                ``session_busy``; nothing is written then, and the key is not used up.
         """
         turn_id = self._new_id()
         async with self._writer.begin() as connection:
             earlier = await self._claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
                 return earlier
-            await self._insert(connection, turn_id, request)
-        return Created(turn_id=turn_id)
+            place = await self._insert(connection, turn_id, request)
+        return Created(turn_id=turn_id, ahead=place.ahead)
 
     async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
         """Remember the first answer's status code."""
@@ -106,20 +114,17 @@ class TurnCreator:
         found = await connection.execute(select(idempotency_keys, age_s).where(*self._key(claim)))
         return _earlier(found.one(), claim)
 
-    async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> None:
-        found = await connection.execute(select(agents.c.budget, db_now()).where(agents.c.name == request.agent))
-        agent = found.one_or_none()
-        if agent is None:
-            known = (await connection.execute(select(agents.c.name).order_by(agents.c.name).limit(20))).scalars()
-            raise _unknown_agent(request.agent, list(known))
-        caps, now = agent
-        budget = clamped(caps, request.budget)
+    async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> Place:
+        budget = clamped(await self._caps(connection, request.agent), request.budget)
         session_id = request.session_id or self._new_id()
+        place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
         await connection.execute(
             insert(turns).values(
                 id=turn_id,
                 tenant=self._tenant,
                 session_id=session_id,
+                number=place.number,
+                waits=bool(place.ahead),
                 agent=request.agent,
                 status=TurnStatus.QUEUED,
                 input=request.input,
@@ -133,16 +138,25 @@ class TurnCreator:
                 last_seq=1,
                 message_count=1,
                 cancel_requested=False,
-                deadline_at=now + budget.timeout_s,
-                wake_at=now,
-                created_at=now,
+                deadline_at=place.now + budget.timeout_s,
+                wake_at=place.look_at,
+                created_at=place.now,
             )
         )
         message = {"turn_id": turn_id, "position": 0, "role": "user", "content": request.input}
         await connection.execute(insert(messages).values(message))
         data = {"agent": request.agent, "session_id": session_id}
-        event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": now, "data": data}
+        event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": place.now, "data": data}
         await connection.execute(insert(turn_events).values(event))
+        return place
+
+    async def _caps(self, connection: AsyncConnection, agent: str) -> Mapping[str, Any]:
+        """The agent's budget."""
+        caps = (await connection.execute(select(agents.c.budget).where(agents.c.name == agent))).scalar_one_or_none()
+        if caps is None:
+            known = (await connection.execute(select(agents.c.name).order_by(agents.c.name).limit(20))).scalars()
+            raise _unknown_agent(agent, list(known))
+        return caps
 
 
 def clamped(caps: Mapping[str, Any], wanted: BudgetRequest | None) -> Budget:

@@ -1,4 +1,4 @@
-"""Opaque cursors of the list of turns."""
+"""Opaque cursors of the lists of turns and sessions, newest first."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """The last turn of a page: turns made before it follow. ``created_at`` in seconds since the epoch."""
+    """The last row of a page: those made before it follow. ``created_at`` in seconds since the epoch."""
 
     created_at: float
-    turn_id: str
+    id: str
 
 
 def format_cursor(cursor: Cursor) -> str:
     """The cursor as clients carry it."""
-    text = json.dumps([cursor.created_at, cursor.turn_id], separators=(",", ":"))
+    text = json.dumps([cursor.created_at, cursor.id], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -31,12 +31,12 @@ def parse_cursor(text: str) -> Cursor:
     """
     try:
         raw: Any = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
-        created_at, turn_id = raw
-        cursor = Cursor(created_at=float(created_at), turn_id=turn_id)
-        genuine = math.isfinite(cursor.created_at) and "\0" not in turn_id and format_cursor(cursor) == text
+        created_at, last_id = raw
+        cursor = Cursor(created_at=float(created_at), id=last_id)
+        genuine = math.isfinite(cursor.created_at) and "\0" not in last_id and format_cursor(cursor) == text
     except (ValueError, TypeError, RecursionError, OverflowError):
         genuine = False
-        cursor = Cursor(created_at=0.0, turn_id="")
+        cursor = Cursor(created_at=0.0, id="")
     if not genuine:
         raise ValueError("is not a cursor; pass the `next` of a page as it was given")
     return cursor

@@ -6,6 +6,7 @@ The stream may lose events and may be down for hours: everybody who waits here a
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -117,8 +118,10 @@ class LiveEvents:
 
     def _fan_out(self, batch: list[Entry]) -> None:
         for _, fields in batch:
-            for feed in self._feeds.get(fields.get("turn", ""), ()):
-                feed.offer(_event(fields))
+            feeds = self._feeds.get(fields.get("turn", ""), ())
+            for event in _told(fields) if feeds else ():
+                for feed in feeds:
+                    feed.offer(event)
 
     def _tell_all(self) -> None:
         for feeds in self._feeds.values():
@@ -153,16 +156,12 @@ def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list,
     return stream
 
 
-def _event(fields: Mapping[str, str]) -> LiveEvent | None:
-    """An entry as a value; one that is not of the agreed shape sends the waiter to SQL."""
+def _told(fields: Mapping[str, str]) -> list[LiveEvent | None]:
+    """What an entry tells (``adapters/redis/events`` says how); one of another shape sends the waiter to SQL."""
     try:
-        seq = fields.get("seq")
-        return LiveEvent(
-            turn_id=fields["turn"],
-            seq=int(seq) if seq else None,
-            type=fields["type"],
-            at=float(fields["at"]),
-            data=fields.get("data", "{}"),
-        )
-    except (KeyError, ValueError):
-        return None
+        return [
+            LiveEvent(turn_id=fields["turn"], seq=seq, type=kind, at=float(at), data=data)
+            for seq, kind, at, data in json.loads(fields["told"])
+        ]
+    except (KeyError, ValueError, TypeError):
+        return [None]

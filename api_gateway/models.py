@@ -118,6 +118,24 @@ class TurnPage(_Answer):
     next: str | None
 
 
+class Session(_Answer):
+    """A conversation: its turns run one at a time, in order. Times are RFC 3339 UTC."""
+
+    id: str
+    turns: int
+    last_turn_id: str
+    last_status: TurnStatus
+    created_at: str
+    updated_at: str = Field(description="when its last turn was made, started or ended")
+
+
+class SessionPage(_Answer):
+    """Sessions, newest first; pass ``next`` as ``after``."""
+
+    data: list[Session]
+    next: str | None
+
+
 class Event(_Answer):
     """A durable event; ``seq`` is 1, 2, 3 … without gaps."""
 

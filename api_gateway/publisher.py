@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, cast
 
@@ -49,6 +49,14 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
             _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, _said(error))
 
+    async def interrupt(self, turn_id: str, priority: str) -> None:
+        """What follows a cancel that is stored: somebody looks at the turn, and its workers stop."""
+        await asyncio.gather(self.advance(turn_id, priority), self.stop(turn_id))
+
+    async def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many messages wait in each queue; raises if the broker does not answer."""
+        return await self._in_thread(lambda: self._depths(queues))
+
     async def check(self) -> None:
         """Raise if the broker does not answer."""
         await self._in_thread(self._connect)
@@ -87,6 +95,10 @@ class Publisher:
                 retry_policy=ONE_MORE_TRY,
             )
 
+    def _depths(self, queues: Sequence[str]) -> dict[str, int]:
+        with self._celery.connection_for_write() as connection:
+            return {queue: _depth(connection, queue) for queue in queues}
+
     def _connect(self) -> None:
         with self._celery.connection_for_write() as connection:
             connection.default_channel.client.ping() if _is_redis(connection) else connection.ensure_connection()
@@ -116,6 +128,15 @@ def _impatient() -> dict[str, Any]:
         "interval_step": 0,
         "connect_retries_timeout": SOCKET_TIMEOUT_S,
     }
+
+
+def _depth(connection: Any, queue: str) -> int:  # noqa: ANN401 - kombu has no types
+    """A queue that nobody has made yet is empty. A broker closes the channel on which it was asked for one."""
+    with connection.channel() as channel:
+        try:
+            return channel.queue_declare(queue=queue, passive=True).message_count
+        except connection.channel_errors:
+            return 0
 
 
 def _is_redis(connection: Any) -> bool:  # noqa: ANN401 - kombu has no types

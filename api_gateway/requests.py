@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -28,6 +29,24 @@ def _unicode(text: str) -> str:
     return text
 
 
+def _storable(value: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object whose every text any database can hold."""
+    for text in _texts(value):
+        _unicode(_no_nul(text))
+    return value
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in cast("dict[str, Any]", value).items():
+            yield from _texts(list(pair))
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _texts(item)
+
+
 def _digits(text: object) -> object:
     """Only ASCII digits are a number in a query; one too long for any row is as good as the largest."""
     if not isinstance(text, str):
@@ -42,18 +61,13 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _supported(word: str | None) -> str | None:
-    if word not in (None, "enqueue"):
-        raise ValueError(f"'{word}' is not supported yet; leave it out or say 'enqueue'")
-    return word
-
-
 def _unsupported(value: object) -> object:
     if value is not None:
         raise ValueError("webhooks are not supported yet; leave it out")
     return value
 
 
+Multitask: TypeAlias = Literal["reject", "enqueue", "interrupt"]
 Text = Annotated[str, AfterValidator(_no_nul), AfterValidator(_unicode)]
 ShortText = Annotated[Text, Field(min_length=1, max_length=255)]
 MetadataText = Annotated[Text, Field(max_length=512)]
@@ -90,7 +104,7 @@ class TurnRequest(_Body):
     budget: BudgetRequest | None = None
     metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)] | None = None
     priority: Literal["interactive", "batch"] | None = None
-    multitask: Annotated[Literal["reject", "enqueue", "interrupt"], AfterValidator(_supported)] | None = None
+    multitask: Multitask | None = None
     webhook: Annotated[Any, AfterValidator(_unsupported)] = None
     system_prompt_override: Text | None = None
     skill_context: Text | None = None
@@ -108,7 +122,7 @@ class InputRequest(_Body):
     call_id: Text | None = None
     decision: Literal["approve", "deny"] | None = None
     reason: Text | None = None
-    arguments: dict[str, Any] | None = None
+    arguments: Annotated[dict[str, Any], AfterValidator(_storable)] | None = None
     message: Text | None = None
 
     @model_validator(mode="after")
@@ -117,6 +131,8 @@ class InputRequest(_Body):
             raise ValueError("give exactly one of decision and message")
         if self.decision is not None and self.call_id is None:
             raise ValueError("a decision needs the call_id it is about")
+        if self.decision == "deny" and self.arguments is not None:
+            raise ValueError("arguments belong to an approval; a call that is denied has none")
         if self.message is not None and (self.call_id, self.reason, self.arguments) != (None, None, None):
             raise ValueError("call_id, reason and arguments belong to a decision, not to a message")
         return self
@@ -137,6 +153,18 @@ class EventsQuery(_Query):
 
     after: Annotated[int, Number, Field(ge=0, description="the seq before the first one wanted")] = 0
     limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
+
+
+class SessionsQuery(_Query):
+    """Which sessions."""
+
+    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
+    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where the page begins."""
+        return None if self.after is None else parse_cursor(self.after)
 
 
 class TurnsQuery(BaseModel):

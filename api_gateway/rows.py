@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Row
 
-from api_gateway.models import Agent, Call, Event, Message, Turn, TurnSummary
-from harness_worker.wire import rfc3339
+from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Session, Turn, TurnSummary
+from harness_worker.wire import FINAL_STATUSES, Approval, rfc3339
 
-AnyRow = Row[Any]
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+
+PLANNED: Final = "planned"
+"""The status of a call that was not sent yet."""
 
 _SHOWN: Final = (
     *("id", "status", "stop_reason", "agent", "session_id", "input"),
@@ -19,24 +22,41 @@ _SHOWN: Final = (
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 
 
-def summary_of(row: AnyRow) -> TurnSummary:
-    """A row of ``turns`` as a list shows it."""
-    return TurnSummary.model_validate(_turn_fields(row))
+def summary_of(row: AnyRow, calls: Sequence[AnyRow] = ()) -> TurnSummary:
+    """A row of ``turns`` as a list shows it, with those of its ``tool_calls`` that may wait for a person."""
+    return TurnSummary.model_validate(_turn_fields(row, calls))
 
 
 def turn_of(row: AnyRow, calls: Sequence[AnyRow]) -> Turn:
     """A row of ``turns`` with those of its ``tool_calls``."""
-    return Turn.model_validate({**_turn_fields(row), "calls": [call_of(call) for call in calls]})
+    return Turn.model_validate({**_turn_fields(row, calls), "calls": [call_of(call) for call in calls]})
 
 
-def _turn_fields(row: AnyRow) -> dict[str, Any]:
+def question_of(call: AnyRow) -> Approval | None:
+    """What is known of the word that a row of ``tool_calls`` waits for; ``None`` if it waits for none."""
+    if call.approval is None or call.status != PLANNED or call.outcome is not None:
+        return None
+    question = Approval(**call.approval)
+    return question if question.is_waiting else None
+
+
+def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
     fields = row._asdict()  # pyright: ignore[reportPrivateUsage]
     return {
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},
         "usage": fields["used"],
-        "required_actions": [],
+        "required_actions": [] if row.status in FINAL_STATUSES else list(_required_actions(calls)),
     }
+
+
+def _required_actions(calls: Sequence[AnyRow]) -> Iterator[RequiredAction]:
+    for call in calls:
+        question = question_of(call)
+        if question is not None:
+            expires_at = rfc3339(question.expires_at) or ""
+            call_id = f"{call.step}.{call.position}"
+            yield RequiredAction(call_id=call_id, tool=call.tool, arguments=call.arguments, expires_at=expires_at)
 
 
 def call_of(row: AnyRow) -> Call:
@@ -64,6 +84,19 @@ def call_of(row: AnyRow) -> Call:
 def message_of(row: AnyRow) -> Message:
     """A row of ``messages``."""
     return Message(role=row.role, content=row.content)
+
+
+def session_of(row: AnyRow) -> Session:
+    """A row of ``sessions`` with the id, the status and the times of its last turn."""
+    changed_at = max(at for at in (row.made_at, row.started_at, row.finished_at) if at is not None)
+    return Session(
+        id=row.id,
+        turns=row.turns,
+        last_turn_id=row.last_turn_id,
+        last_status=row.status,
+        created_at=rfc3339(row.created_at) or "",
+        updated_at=rfc3339(changed_at) or "",
+    )
 
 
 def event_of(row: AnyRow) -> Event:

@@ -8,9 +8,14 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.artifacts import Artifacts
 from api_gateway.config import Settings
+from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
+from api_gateway.figures import FleetFigures
+from api_gateway.inputs import Inputs
 from api_gateway.live import LiveEvents
+from api_gateway.metering import Traffic
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.store import Store
@@ -23,9 +28,14 @@ class Services:
     settings: Settings
     engine: AsyncEngine
     store: Store
+    artifacts: Artifacts
+    conversations: Conversations
     creator: TurnCreator
+    inputs: Inputs
     publisher: Publisher
     live: LiveEvents
+    traffic: Traffic
+    figures: FleetFigures
 
 
 def services_of(request: Request) -> Services:

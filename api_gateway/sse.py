@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,8 @@ from api_gateway.store import Store
 from harness_worker.wire import FINAL_STATUSES, rfc3339
 
 LOOK_S: Final = 1.0
-PAGE: Final = 1_000
+PAGE: Final = 100
+"""How many events a reader who does not read may hold in memory."""
 HEARTBEAT: Final = ": heartbeat\n\n"
 TERMINAL: Final = frozenset(f"turn.{status.value}" for status in FINAL_STATUSES)
 
@@ -48,7 +49,7 @@ class EventStream:
     live: LiveEvents
     heartbeat_s: float
 
-    async def frames(self) -> AsyncIterator[str]:
+    async def frames(self) -> AsyncGenerator[str]:
         """The stream's frames, until the terminal event has been given."""
         clock = asyncio.get_running_loop().time
         with self.live.watch(self.turn_id) as feed:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, exists, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.cursors import Cursor, format_cursor
 from api_gateway.database import WRITES
+from api_gateway.listing import newest_first, next_of
 from api_gateway.models import AgentList, EventPage, Turn, TurnPage, TurnWithMessages
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import agent_of, event_of, message_of, summary_of, turn_of
@@ -60,17 +61,14 @@ class Store:
 
     async def turns(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first."""
-        page = (
-            select(turns)
-            .where(turns.c.tenant == self._tenant, *self._filters(query))
-            .order_by(turns.c.created_at.desc(), turns.c.id.desc())
-            .limit(query.limit + 1)
-        )
+        rows = select(turns).where(turns.c.tenant == self._tenant, *self._filters(query))
+        page = newest_first(rows, turns, query.cursor).limit(query.limit + 1)
         async with self._engine.connect() as connection:
-            rows = (await connection.execute(page)).all()
-        shown, last = rows[: query.limit], rows[query.limit - 1 : query.limit]
-        more = format_cursor(Cursor(created_at=last[0].created_at, turn_id=last[0].id)) if rows[query.limit :] else None
-        return TurnPage(data=[summary_of(row) for row in shown], next=more)
+            found = (await connection.execute(page)).all()
+            shown = found[: query.limit]
+            asked = await _asked(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
+        data = [summary_of(row, asked.get(row.id, ())) for row in shown]
+        return TurnPage(data=data, next=next_of(found, query.limit))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
         """One page of a turn's events, in order; empty for a turn that does not exist."""
@@ -123,7 +121,7 @@ class Store:
     def _filters(self, query: TurnsQuery) -> Sequence[ColumnElement[bool]]:
         wanted = {turns.c.status: query.status, turns.c.session_id: query.session_id, turns.c.agent: query.agent}
         equal = [column == value for column, value in wanted.items() if value is not None]
-        return [*equal, *(self._has(key, value) for key, value in query.metadata.items()), *_older_than(query.cursor)]
+        return [*equal, *(self._has(key, value) for key, value in query.metadata.items())]
 
     def _has(self, key: str, value: str) -> ColumnElement[bool]:
         """Whether the metadata hold exactly this pair; the key is data, never part of a JSON path."""
@@ -133,9 +131,11 @@ class Store:
         return exists(select(1).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value))
 
 
-def _older_than(cursor: Cursor | None) -> Sequence[ColumnElement[bool]]:
-    if cursor is None:
-        return []
-    earlier = turns.c.created_at < cursor.created_at
-    same = and_(turns.c.created_at == cursor.created_at, turns.c.id < cursor.turn_id)
-    return [or_(earlier, same)]
+async def _asked(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+    """The calls of these turns that may wait for a person, by turn; no query for no turns."""
+    found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+    if turn_ids:
+        asked = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), tool_calls.c.approval.is_not(None))
+        for row in await connection.execute(asked.order_by(tool_calls.c.step, tool_calls.c.position)):
+            found[row.turn_id].append(row)
+    return found

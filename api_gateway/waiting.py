@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from api_gateway.live import Feed, LiveEvents
@@ -18,7 +20,20 @@ RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
 """Where nothing happens until somebody else acts: there is nothing to wait for."""
 
 _RESTING_EVENTS: Final = frozenset(f"turn.{status.value}" for status in RESTING)
-_WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d{1,9}(?:\.\d{1,9})?)"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
+_WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d+(?:\.\d+)?)"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Who waits.
+
+    Args:
+        wait_s: How long it is willing to.
+        has_gone: Whether it has gone away: then nobody waits any more.
+    """
+
+    wait_s: float
+    has_gone: Callable[[], Awaitable[bool]]
 
 
 def wait_of(prefer: list[str]) -> float:
@@ -29,11 +44,11 @@ def wait_of(prefer: list[str]) -> float:
     return 0.0
 
 
-async def wait_for_rest(turn_id: str, timeout_s: float, feed: Feed, live: LiveEvents, store: Store) -> None:
-    """Return when the turn has ended or needs somebody, when the time is over, or when the process stops."""
+async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, store: Store) -> None:
+    """Return when the turn rests, the time is over, the client has left, or the process stops."""
     clock = asyncio.get_running_loop().time
-    until = clock() + timeout_s
-    while not live.stopping and (left := until - clock()) > 0:
+    until = clock() + client.wait_s
+    while not live.stopping and (left := until - clock()) > 0 and not await client.has_gone():
         event = await feed.next(min(left, LOOK_S))
         if event is not None and event.type in _RESTING_EVENTS:
             return

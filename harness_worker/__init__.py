@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Deny, Hooks, Rewrite
 from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolTransientError
@@ -28,8 +29,11 @@ _LAZY = {
 __all__ = [
     "AgentHarness",
     "CallResult",
+    "Deny",
     "Effect",
+    "Hooks",
     "Registry",
+    "Rewrite",
     "RunContext",
     "Settings",
     "ToolError",

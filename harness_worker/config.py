@@ -51,12 +51,14 @@ class Settings(BaseSettings):
     hard_limit_slack_s: Seconds = 1.5
     late_grace_s: Seconds = 2.0
     model_timeout_s: Seconds = 600.0
+    approval_timeout_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400.0
     attempt_cap: Annotated[int, Field(ge=1, le=100)] = 3
     max_tool_timeout_s: Seconds = 45.0
     visibility_timeout_s: Seconds = 120.0
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    faults: Path | None = Field(default=None, description="tests only: the directory of a plan of faults to inject")
 
 
 def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's value

@@ -4,6 +4,7 @@ HarnessError
 ├── Stopped              what was under way was told to stop
 ├── ConfigError          a setting, a registration or an option is wrong; the message says which and how to mend it
 ├── WireError            a message or a body does not have the agreed shape
+│   └── NewerWire        it is of a version to come: for a newer worker, not wrong
 ├── TransientError       worth trying again: a broker, a database or a provider did not answer
 ├── PermanentError       not worth trying again
 │   ├── ModelError       the model's provider refused or failed for good; ends the turn
@@ -40,6 +41,10 @@ class ConfigError(HarnessError):
 
 class WireError(HarnessError):
     """A message or a body does not have the agreed shape."""
+
+
+class NewerWire(WireError):  # noqa: N818 - reads as what it says
+    """A message of a version to come: this worker cannot read it, a newer one can."""
 
 
 class TransientError(HarnessError):

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.prompt import PastTurn
 from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec, ToolSpec
@@ -30,6 +31,8 @@ __all__ = [
     "EventSink",
     "Gate",
     "GatePass",
+    "LockName",
+    "Locks",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
@@ -86,9 +89,10 @@ class TurnStore(Protocol):
         ...
 
     def insert_turn(self, turn: Turn) -> None:
-        """Add a queued turn with its user message and ``turn.queued``; the database sets its times.
+        """Add a queued turn, last of its session, with its user message and ``turn.queued``.
 
-        ``turn.deadline_at`` is ignored: it becomes the database's now plus the budget's ``timeout_s``.
+        The database sets its times and its place: ``turn.deadline_at`` is ignored, it becomes the database's now plus
+        the budget's ``timeout_s``; so are ``number`` and ``waits``.
         """
         ...
 
@@ -98,6 +102,14 @@ class TurnStore(Protocol):
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """The turn's messages in order."""
+        ...
+
+    def past(self, turn: Turn) -> tuple[PastTurn, ...]:
+        """The earlier turns of the same session that have ended, in order."""
+        ...
+
+    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
+        """The next turn of the same session that has not ended, as (id, priority); ``turn`` has."""
         ...
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
@@ -114,6 +126,18 @@ class TurnStore(Protocol):
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
         """Turns that somebody must look at and nobody does, as (id, priority); pushes their ``wake_at`` on."""
+        ...
+
+    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+        """Where the bytes of a session's artifact are; ``None`` if it has none of that id, or no more."""
+        ...
+
+    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
+        """Artifacts whose time is over, as (id, url), oldest first."""
+        ...
+
+    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
+        """Remove the rows of artifacts."""
         ...
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
@@ -178,7 +202,10 @@ class Gate(Protocol):
         ...
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
-        """Read the state of each (call, attempt) and close what is expired, lost or, with ``close``, everything."""
+        """Read the state of each (call, attempt) and close what is expired, lost or, with ``close``, everything.
+
+        A read whose time is over is expired only if its process has beaten since; else it was lost on the way.
+        """
         ...
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
@@ -197,16 +224,57 @@ class Gate(Protocol):
         """Whether a write may start: False only if the gate is closed or knows a higher attempt; missing is True."""
         ...
 
+    def goes_on(self, run: RunningCall) -> bool:
+        """Whether an admitted read that has waited since may still enter its body: not closed, superseded, flushed."""
+        ...
+
     def complete(self, run: RunningCall, completion: str) -> bool:
         """Record a read's completion; False if it came too late: closed, superseded, expired or flushed."""
         ...
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """Say that these reads are alive."""
+        """Say that these reads are alive, or that one of them lived to see its time end."""
         ...
 
     def lose(self, run: RunningCall) -> None:
-        """Say that this read's process is known to be dead."""
+        """Say that this read's process is known to be dead; one that beat after its deadline stays expired."""
+        ...
+
+
+# --- locks ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockName:
+    """One resource of one tenant."""
+
+    tenant: str
+    name: str
+
+
+class Locks(Protocol):
+    """Lets one call at a time hold a resource, over all turns. They may be lost: no promise may rest on them alone.
+
+    A holder is a call in a process, whatever its attempt.
+    """
+
+    def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:
+        """The fencing number, above that of every earlier holder; ``None`` while another call holds the lock.
+
+        ``keep_s`` is how long the call may last, in seconds. Taken again by its holder, it is the same.
+        """
+        ...
+
+    def free(self, lock: LockName, run: RunningCall) -> bool:
+        """Give it back; False if it was no longer held."""
+        ...
+
+    def beat(self, runs: Sequence[RunningCall]) -> None:
+        """Say that these calls are alive, and hold what they hold; what is lost stays lost."""
+        ...
+
+    def lose(self, run: RunningCall) -> None:
+        """Say that this call's process is known to be dead: what it held is free."""
         ...
 
 
@@ -225,7 +293,7 @@ class ModelRequest:
         model: As the agent names it.
         system: The system text.
         tools: The tools offered.
-        messages: The history, Anthropic-shaped.
+        messages: What was said, the session's earlier turns first, Anthropic-shaped.
         step: Number of assistant messages this turn has committed.
         metadata: The turn's metadata.
         timeout_s: How long the call may take.
@@ -304,6 +372,14 @@ class BlobStore(Protocol):
 
         Raises:
             PermanentError: There is nothing at that URL.
+        """
+        ...
+
+    def delete(self, url: str) -> None:
+        """Remove the bytes, if they are there.
+
+        Raises:
+            PermanentError: It is no URL of this store.
         """
         ...
 

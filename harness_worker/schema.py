@@ -21,9 +21,12 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
+    text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
@@ -31,7 +34,7 @@ metadata = MetaData()
 class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
     """The database's clock now, in seconds since the epoch; moves within a transaction."""
 
-    type = Double()
+    type: TypeEngine[float] = Double()
     inherit_cache = True
 
 
@@ -45,12 +48,17 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
     return "(extract(epoch from clock_timestamp())::double precision)"
 
 
+_ENDED = "finished_at IS NOT NULL"
+
 turns = Table(
     "turns",
     metadata,
     Column("id", String(64), primary_key=True),
     Column("tenant", String(255), nullable=False),
     Column("session_id", String(255), nullable=False),
+    Column("number", Integer, nullable=False, server_default="1"),
+    Column("waits", Boolean, nullable=False, server_default=false()),
+    Column("followed", Boolean, nullable=False, server_default=false()),
     Column("agent", String(255), nullable=False),
     Column("status", String(32), nullable=False),
     Column("stop_reason", String(32)),
@@ -60,10 +68,12 @@ turns = Table(
     Column("parallel", Boolean),
     Column("system_prompt_override", Text),
     Column("skill_context", Text),
+    Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("error", JSON(none_as_null=True)),
     Column("budget", JSON, nullable=False),
     Column("used", JSON, nullable=False),
+    Column("recall", JSON(none_as_null=True)),
     Column("step", Integer, nullable=False, server_default="0"),
     Column("last_seq", Integer, nullable=False, server_default="0"),
     Column("message_count", Integer, nullable=False, server_default="0"),
@@ -73,6 +83,7 @@ turns = Table(
     Column("owner", String(255)),
     Column("lease_until", Double),
     Column("visit_deadline", Double),
+    Column("parked_at", Double),
     Column("wake_at", Double),
     Column("wakes", BigInteger, nullable=False, server_default="0"),
     Column("looks", Integer, nullable=False, server_default="0"),
@@ -82,13 +93,26 @@ turns = Table(
     Column("finished_at", Double),
     Index("turns_due", "wake_at"),
     Index("turns_listed", "tenant", "created_at", "id"),
-    Index("turns_session", "session_id", "created_at"),
+    Index("turns_session", "tenant", "session_id", "number", unique=True),
+    Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
 )
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("tenant", String(255), nullable=False),
+    Column("id", String(255), nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    PrimaryKeyConstraint("tenant", "id"),
+    Index("sessions_listed", "tenant", "created_at", "id"),
+)
+"""Conversations. ``turns`` is the number of the last one; whoever adds a turn holds this row until the commit."""
 
 messages = Table(
     "messages",
     metadata,
-    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
     Column("position", Integer, nullable=False),
     Column("role", String(32), nullable=False),
     Column("content", JSON, nullable=False),
@@ -98,7 +122,7 @@ messages = Table(
 tool_calls = Table(
     "tool_calls",
     metadata,
-    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
     Column("step", Integer, nullable=False),
     Column("position", Integer, nullable=False),
     Column("tool_use_id", Text, nullable=False),
@@ -111,6 +135,9 @@ tool_calls = Table(
     Column("queue", String(255), nullable=False),
     Column("idempotency_key", String(255), nullable=False),
     Column("was_coerced", Boolean, nullable=False),
+    Column("approval", JSON(none_as_null=True)),
+    Column("idempotent", Boolean, nullable=False, server_default=false()),
+    Column("hooked", Boolean, nullable=False, server_default=false()),
     Column("status", String(32), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("lease_until", Double),
@@ -127,7 +154,7 @@ tool_calls = Table(
 turn_events = Table(
     "turn_events",
     metadata,
-    Column("turn_id", ForeignKey("turns.id"), nullable=False),
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
     Column("seq", Integer, nullable=False),
     Column("type", String(64), nullable=False),
     Column("at", Double, nullable=False),

@@ -9,18 +9,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from harness_worker.errors import WireError
+from harness_worker.errors import NewerWire, WireError
 
 ADVANCE_TASK: Final = "turn.advance"
 TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
 """The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""
 
+DRAIN_COMMAND: Final = "drain"
+"""The remote-control command that tells whether a worker drains; with ``begin`` it takes no more work, finishes what it
+does, and leaves."""
+
 DEFAULT_TOOL_QUEUE: Final = "tools"
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
+
+COUNTERS: Final = "harness:counters"
+"""A Redis hash of what workers count and no transaction can; it may be lost, and then starts anew."""
+
+LATE_RESULTS: Final = "late_results"
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues (design §7)."""
@@ -73,6 +82,47 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """What a call that needs a person's word knows of it; its fields are the JSON of the column ``approval``.
+
+    Workers ask and act; the gateway alone writes what a person said.
+
+    Args:
+        expires_at: Until when it may be answered, seconds since the epoch; ``None``: not asked yet.
+        decision: What the person said.
+        reason: Why, in their words.
+        arguments: What to run it with instead of what the model asked for; workers have yet to check it.
+        is_resolved: Whether a worker has acted on the answer, or on its absence.
+    """
+
+    expires_at: float | None = None
+    decision: Literal["approve", "deny"] | None = None
+    reason: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    is_resolved: bool = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody was asked and nobody has answered."""
+        return self.expires_at is not None and self.decision is None and not self.is_resolved
+
+
+_OPENING_KEYWORDS: Final = frozenset(
+    {
+        "additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "dependentSchemas",
+        "allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef",
+    }
+)  # fmt: skip
+"""A schema that uses one of these says itself which further properties it takes."""
+
+
+def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's published schema as it is held to: one that lists properties and says nothing of others takes none."""
+    is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
+    return dict(schema) if is_open else {**schema, "additionalProperties": False}
+
+
 def turn_queue(priority: str) -> str:
     """The queue of a turn's wake-ups."""
     return f"turns.{priority}"
@@ -83,11 +133,19 @@ def tool_task(name: str) -> str:
     return TOOL_TASK_PREFIX + name
 
 
+def artifact_key(turn_id: str, artifact_id: str) -> str:
+    """Where an artifact's bytes are, below the root of the artifact store."""
+    return f"{turn_id}/{artifact_id}"
+
+
 def rfc3339(at: float | None) -> str | None:
     """Seconds since the epoch as RFC 3339 UTC to the microsecond."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+TOOL_MESSAGE_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +166,7 @@ class ToolMessage:
     attempt: int
     read: bool
     tenant: str
-    v: int = 1
+    v: int = TOOL_MESSAGE_VERSION
 
     def to_kwargs(self) -> dict[str, Any]:
         """As keyword arguments."""
@@ -119,8 +177,12 @@ class ToolMessage:
         """The message that :meth:`to_kwargs` made ``kwargs`` of.
 
         Raises:
+            NewerWire: They are of a version to come, whatever else they are.
             WireError: They are not those of a tool message.
         """
+        version = kwargs.get("v")
+        if type(version) is int and version > TOOL_MESSAGE_VERSION:
+            raise NewerWire(f"a tool message of version {version}; this worker reads {TOOL_MESSAGE_VERSION}")
         try:
             message = cls(**kwargs)
         except TypeError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -52,7 +54,14 @@ def _stream(turn_id: str, after: int, standing: Standing, services: Services) ->
         turn_id=turn_id, after=after, store=services.store, live=services.live, heartbeat_s=heartbeat_s
     )
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(stream.frames(), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=headers)
+
+
+async def _counted(stream: EventStream, services: Services) -> AsyncGenerator[str]:
+    with services.traffic.reading():
+        async with aclosing(stream.frames()) as frames:
+            async for frame in frames:
+                yield frame
 
 
 def _seq(text: str) -> int:

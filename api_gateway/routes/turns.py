@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -12,10 +11,9 @@ from api_gateway.creation import IdempotencyClaim
 from api_gateway.models import Turn, TurnPage, TurnWithMessages
 from api_gateway.openapi import body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
-from api_gateway.problems import Problem
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
-from api_gateway.waiting import wait_of
+from api_gateway.waiting import Client, wait_of
 
 router = APIRouter(tags=["turns"])
 
@@ -24,7 +22,7 @@ router = APIRouter(tags=["turns"])
     "/v1/turns",
     status_code=202,
     response_model=Turn,
-    responses={200: {"model": Turn, "description": "finished within Prefer: wait"}, **problems(404, 409, 413)},
+    responses={200: {"model": Turn, "description": "finished within Prefer: wait"}, **problems(404, 408, 409, 413)},
     openapi_extra=body_schema(TurnRequest),
 )
 async def create_turn(
@@ -37,7 +35,8 @@ async def create_turn(
     wait_s = wait_of(request.headers.getlist("prefer"))
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest, answers_later=wait_s > 0) if key else None
-    turn_id, response.status_code = await post_turn(body.value, claim, wait_s, services)
+    client = Client(wait_s=wait_s, has_gone=request.is_disconnected)
+    turn_id, response.status_code = await post_turn(body.value, claim, client, services)
     response.headers["Location"] = f"/v1/turns/{turn_id}"
     if wait_s > 0:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"
@@ -76,7 +75,7 @@ async def cancel_turn(
     if priority is None:
         response.status_code = 200
     else:
-        await asyncio.gather(services.publisher.advance(turn_id, priority), services.publisher.stop(turn_id))
+        await services.publisher.interrupt(turn_id, priority)
     return await _existing(turn_id, services)
 
 
@@ -84,17 +83,17 @@ async def cancel_turn(
     "/v1/turns/{turn_id}/inputs",
     status_code=202,
     response_model=Turn,
-    responses=problems(404, 409, 413),
+    responses=problems(404, 408, 409, 413),
     openapi_extra=body_schema(InputRequest),
 )
 async def add_input(
-    turn_id: TurnId, services: ServicesDep, _body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))]
+    turn_id: TurnId, services: ServicesDep, body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))]
 ) -> Turn:
-    """Answer a turn that waits for somebody."""
-    turn = await _existing(turn_id, services)
-    if turn.status.is_final:
-        raise Problem(409, "turn_finished", f"turn {turn_id} is {turn.status.value}; post a new turn instead")
-    raise Problem(409, "stale_input", f"turn {turn_id} is {turn.status.value} and waits for no input")
+    """Answer a turn that waits for somebody: decide about one call, or deny all that wait with a message."""
+    priority = await services.inputs.add(turn_id, body.value)
+    if priority is not None:
+        await services.publisher.advance(turn_id, priority)
+    return await _existing(turn_id, services)
 
 
 async def _existing(turn_id: str, services: Services) -> Turn:

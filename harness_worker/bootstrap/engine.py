@@ -11,12 +11,18 @@ from uuid_utils.compat import uuid7
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import Settings
+from harness_worker.core.artifact_reading import reader
 from harness_worker.core.registry import Registry
 from harness_worker.core.timing import Timing
+from harness_worker.core.tools import ToolSpec
 from harness_worker.core.visits import Visit
-from harness_worker.ports import Dispatcher, EventSink, Gate, ModelClient, SoftDeadline, StopSignal, TurnStore
-from harness_worker.turn.call_runner import CallRunner
+from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, ModelClient, SoftDeadline, StopSignal, TurnStore
+from harness_worker.turn.artifact_fetch import ArtifactFetch
+from harness_worker.turn.artifact_sweep import ArtifactSweep
+from harness_worker.turn.call_runner import CallRunner, unheard
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.hooking import HookCaller
+from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 
@@ -32,6 +38,7 @@ def timing_of(settings: Settings) -> Timing:
         hard_s=settings.hard_limit_slack_s,
         grace_s=settings.late_grace_s,
         attempt_cap=settings.attempt_cap,
+        approval_s=settings.approval_timeout_s,
     )
 
 
@@ -47,8 +54,15 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
 ) -> Coordinator:
     """A coordinator over these ports."""
+    hooks = HookCaller()
     step = ModelStep(
-        store=store, models=models, clock=SystemClock(), timeout_s=settings.model_timeout_s, hint=events.hint
+        store=store,
+        models=models,
+        clock=SystemClock(),
+        timeout_s=settings.model_timeout_s,
+        hint=events.hint,
+        hooks=hooks,
+        artifact_reader=_artifact_reader(settings, store),
     )
     return Coordinator(
         store=store,
@@ -59,10 +73,11 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         holding=holding,
         new_owner=new_id,
         timing=timing_of(settings),
+        hooks=hooks,
     )
 
 
-def make_call_runner(
+def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     *,
     settings: Settings,
     registry: Registry,
@@ -70,8 +85,11 @@ def make_call_runner(
     gate: Gate,
     dispatcher: Dispatcher,
     soft_deadline: SoftDeadline,
+    locks: Locks,
+    on_late: Callable[[], None] = unheard,
 ) -> CallRunner:
     """A runner of calls over these ports."""
+    artifact_reader = _artifact_reader(settings, store)
     body = ToolBody(
         soft_deadline=soft_deadline,
         blobs=FsspecBlobs(artifact_url_of(settings)),
@@ -84,10 +102,23 @@ def make_call_runner(
         gate=gate,
         dispatcher=dispatcher,
         body=body,
-        tools=registry.tools,
+        keeper=LockKeeper(locks=locks, clock=SystemClock()),
+        tools={artifact_reader.name: artifact_reader, **registry.tools},
         clock=SystemClock(),
         timing=timing_of(settings),
+        on_late=on_late,
+        agents=registry.agents,
     )
+
+
+def make_artifact_sweep(settings: Settings, store: TurnStore) -> ArtifactSweep:
+    """What removes artifacts whose time is over."""
+    return ArtifactSweep(store, FsspecBlobs(artifact_url_of(settings)), SystemClock())
+
+
+def _artifact_reader(settings: Settings, store: TurnStore) -> ToolSpec:
+    fetch = ArtifactFetch(store=store, blobs=FsspecBlobs(artifact_url_of(settings)))
+    return reader(fetch, threshold_chars=settings.artifact_threshold_chars)
 
 
 def artifact_url_of(settings: Settings) -> str:

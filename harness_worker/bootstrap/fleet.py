@@ -10,14 +10,17 @@ from sqlalchemy import Engine
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
 from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.counters import count
 from harness_worker.adapters.redis.events import RedisEvents
 from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Dispatcher, EventSink, Gate, TurnStore
+from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, TurnStore
+from harness_worker.wire import LATE_RESULTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class Fleet:
         store: The journal.
         events: Carries events and hints to those who watch.
         gate: The arbiter of reads.
+        locks: What one call at a time may hold.
         dispatcher: Sends work.
     """
 
@@ -44,7 +48,12 @@ class Fleet:
     events: EventSink
     store: TurnStore
     gate: Gate
+    locks: Locks
     dispatcher: Dispatcher
+
+    def count_late(self) -> None:
+        """Count a result that came too late, for ``/metrics``; never raises."""
+        count(self.redis, LATE_RESULTS)
 
     def forked(self) -> None:
         """Forget connections that belong to the parent process."""
@@ -79,7 +88,8 @@ def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
         beat_engine=beats,
         redis=redis,
         events=events,
-        store=SqlTurnStore(engine, events, beats=beats),
+        store=SqlTurnStore(engine, events, beats=beats, artifact_ttl_s=settings.artifact_ttl_s),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
+        locks=RedisLocks(redis, lease_ttl_s=settings.lease_ttl_s),
         dispatcher=CeleryDispatcher(app, timing=timing_of(settings)),
     )

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.store import SqlTurnStore
@@ -23,11 +24,13 @@ from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.agent_options import budget_problems
 from harness_worker.core.budget import agent_limits
+from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
+from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.wire import Priority, TurnStatus
@@ -62,6 +65,7 @@ class AgentHarness:
         upgrade(url)
         self._engine = make_engine(url)
         self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
+        self._locks = MemoryLocks(lease_ttl_s=self._settings.lease_ttl_s)
         self._closed = weakref.finalize(self, _clean_up, self._engine, home)
 
     def run_turn(  # noqa: PLR0913 - the options of a turn, by name
@@ -75,6 +79,7 @@ class AgentHarness:
         parallel: bool | None = None,
         system_prompt_override: str | None = None,
         skill_context: str | None = None,
+        approve: Approver = nobody,
     ) -> TurnResult:
         """Work one user message to an answer.
 
@@ -87,6 +92,9 @@ class AgentHarness:
             parallel: ``False`` runs every call by itself.
             system_prompt_override: Instead of the agent's system text.
             skill_context: Extra text for this turn.
+            approve: Asked about each call that needs approval, as ``{call_id, tool, arguments, expires_at}``: ``True``
+                runs it, a mapping runs it with those arguments; ``False`` denies it, a text does with that reason. Left
+                out, every such call is denied.
 
         Raises:
             ConfigError: There is no such agent, or a limit makes no sense.
@@ -109,16 +117,16 @@ class AgentHarness:
             system_prompt_override=system_prompt_override,
             skill_context=skill_context,
         )
-        return self._work(turn)
+        return self._work(turn, approve)
 
     def close(self) -> None:
         """Close the journal; removes it if it was this object's own."""
         self._closed()
 
-    def _work(self, turn: Turn) -> TurnResult:
+    def _work(self, turn: Turn, approve: Approver) -> TurnResult:
         events = MemoryEvents()
-        store = SqlTurnStore(self._engine, events)
-        dispatcher = InlineDispatcher(SystemClock())
+        store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
+        dispatcher = InlineDispatcher(SystemClock(), approve)
         coordinator = make_coordinator(
             settings=self._settings,
             registry=self._registry,
@@ -136,9 +144,14 @@ class AgentHarness:
             gate=self._gate,
             dispatcher=dispatcher,
             soft_deadline=_unlimited,
+            locks=self._locks,
         )
         store.insert_turn(turn)
-        dispatcher.drive(turn.id, coordinator, runner, store, self._gate)
+        try:
+            dispatcher.drive(turn.id, coordinator, runner, store, self._gate)
+        except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
+            store.transact(turn.id, abandon)
+            raise
         loaded = store.load(turn.id)
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, store.history(turn.id))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
 from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.hooks import Hooks
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
 
@@ -41,7 +42,14 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"parallel must be True or False, not {parallel!r}"
     names = [tool.name for tool in spec.tools]
     yield from (f"tool {tool!r} is listed twice" for tool in sorted({n for n in names if names.count(n) > 1}))
+    yield from _hook_problems(spec.hooks)
     yield from budget_problems(spec.budget)
+
+
+def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
+    for hook in hooks:
+        if not isinstance(hook, Hooks):
+            yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
 
 
 def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote

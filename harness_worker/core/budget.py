@@ -28,6 +28,11 @@ class BudgetLimits:
                 merged[name] = value if cap is None else min(value, cap)
         return BudgetLimits(**merged)
 
+    def is_spent(self, used: Usage) -> bool:
+        """Whether all tokens or dollars are used; a limit of zero ends nothing before something was used."""
+        over_tokens = self.max_tokens is not None and 0 < used.tokens >= self.max_tokens
+        return over_tokens or 0 < used.dollars >= self.max_dollars
+
 
 DEFAULT_LIMITS = BudgetLimits()
 
@@ -49,6 +54,7 @@ class Usage:
     dollars: float = 0.0
     steps: int = 0
     tool_calls: int = 0
+    reflections: int = 0
 
     def plus(self, other: Usage) -> Usage:
         """The sum, field by field."""
@@ -58,3 +64,46 @@ class Usage:
     def tokens(self) -> int:
         """All tokens of all classes."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+WARNED_SHARE = 0.8
+"""A limit is warned of when so much of it is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBudget:
+    """A turn's limits beside what is used of them (document 000, TurnBudget).
+
+    Args:
+        limits: What it may use.
+        used: What it has used.
+        elapsed_s: The time it has taken, in seconds.
+    """
+
+    limits: BudgetLimits
+    used: Usage
+    elapsed_s: float
+
+    def snapshot(self) -> dict[str, Spending]:
+        """What is used of each limit, by the limit's name."""
+        return {
+            "max_steps": Spending(used=self.used.steps, limit=self.limits.max_steps),
+            "max_tool_calls": Spending(used=self.used.tool_calls, limit=self.limits.max_tool_calls),
+            "max_reflections": Spending(used=self.used.reflections, limit=self.limits.max_reflections),
+            "max_tokens": Spending(used=self.used.tokens, limit=self.limits.max_tokens),
+            "max_dollars": Spending(used=self.used.dollars, limit=self.limits.max_dollars),
+            "timeout_s": Spending(used=self.elapsed_s, limit=self.limits.timeout_s),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """One limit: in its own unit, ``None`` being no limit."""
+
+    used: float
+    limit: float | None
+
+    @property
+    def is_strained(self) -> bool:
+        """Whether little is left; a limit of zero never left anything."""
+        return bool(self.limit) and self.used >= WARNED_SHARE * (self.limit or 0.0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
 
 def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Compact JSON, non-ASCII characters kept."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _compact.encode(value)
 
 
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Compact JSON with sorted keys: equal values give equal text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _canonical.encode(value)

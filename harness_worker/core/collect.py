@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness_worker.core.approvals import Edit, resolve
 from harness_worker.core.collect_reads import ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
@@ -14,8 +15,17 @@ from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, holds, look_in, nudged, release, stop_cause
 
+NO_EDITS: Mapping[str, Edit] = {}
 
-def collect(snapshot: Snapshot, *, visit: Visit, reports: Mapping[str, ReadReport], timing: Timing) -> Decision[Next]:
+
+def collect(
+    snapshot: Snapshot,
+    *,
+    visit: Visit,
+    reports: Mapping[str, ReadReport],
+    timing: Timing,
+    edits: Mapping[str, Edit] = NO_EDITS,
+) -> Decision[Next]:
     """Take what ended, run again what was lost, wait for what lives; with nothing open, go on.
 
     Args:
@@ -23,6 +33,7 @@ def collect(snapshot: Snapshot, *, visit: Visit, reports: Mapping[str, ReadRepor
         visit: The hold on the turn.
         reports: What the gate knows of the open reads, by call id.
         timing: The protocol's times.
+        edits: The arguments that persons gave for calls, checked, by call id.
     """
     if not holds(visit, snapshot):
         return Decision(result=Zombie())
@@ -30,8 +41,18 @@ def collect(snapshot: Snapshot, *, visit: Visit, reports: Mapping[str, ReadRepor
     cause = visit.stop or (None if _is_open(snapshot.calls) else stop_cause(turn, now))
     if cause is not None:
         return stop_turn(snapshot, turn, snapshot.calls, cause, reports)
-    reads = collect_reads(snapshot.calls, reports, now=now, attempt_cap=timing.attempt_cap)
-    calls = merge(snapshot.calls, reads.changed)
+    answered = resolve(snapshot.calls, edits, now=now)
+    calls = merge(snapshot.calls, answered.calls)
+    after = _collect(snapshot, visit, calls, reports, timing)
+    return replace(after, events=answered.events + after.events)
+
+
+def _collect(
+    snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], reports: Mapping[str, ReadReport], timing: Timing
+) -> Decision[Next]:
+    turn, now = snapshot.turn, snapshot.now
+    reads = collect_reads(calls, reports, now=now, attempt_cap=timing.attempt_cap)
+    calls = merge(calls, reads.changed)
     writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)
     calls = merge(calls, writes.changed)
     if not _is_open(calls):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness_worker.core.collect_reads import Collected
-from harness_worker.core.doubt import end_with_doubt, not_run, unknown, worker_lost
-from harness_worker.core.lifecycle import merge
+from harness_worker.core.doubt import end_with_doubt, lock_missed, never_entered, not_run, unknown, worker_lost
+from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.timing import Timing
 
@@ -29,7 +29,12 @@ def collect_writes(calls: Sequence[Call], *, turn_deadline_at: float, now: float
 
 
 def lost_write(call: Call, plan: Sequence[Call], *, now: float, timing: Timing) -> tuple[Call, ...]:
-    """A running write whose process is gone: run again where that is promised to be safe, else in doubt."""
+    """A running write whose process is gone: run again where that is promised to be safe, else in doubt.
+
+    One that still waited for its lock was never entered: it is sent again as the attempt it was.
+    """
+    if call.worker is None:
+        return (replace(call, status=CallStatus.PENDING, lease_until=None, runner=None),)
     if not call.retry_safe:
         return end_with_doubt(call, unknown(call, "its process was lost"), plan, now=now)
     if call.attempt >= timing.attempt_cap:
@@ -43,11 +48,12 @@ def _judge(
     deadline_at = call.deadline_at if call.deadline_at is not None else turn_deadline_at
     if call.status is CallStatus.PENDING:
         return _judge_pending(call, plan, over=now > deadline_at, now=now)
-    if now > deadline_at + timing.hard_s + timing.grace_s:
+    is_lost = call.lease_until is not None and call.lease_until <= now
+    if now > deadline_at + timing.hard_s + timing.grace_s or (is_lost and now > deadline_at):
+        if never_entered(call):
+            return (end_call(call, lock_missed(call.call_id, call.tool, is_read=False), now=now),)
         return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
-    if call.lease_until is not None and call.lease_until <= now:
-        if now > deadline_at:
-            return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
+    if is_lost:
         lost = lost_write(call, plan, now=now, timing=timing)
         return tuple(replace(c, deadline_at=turn_deadline_at) if c.status is CallStatus.PENDING else c for c in lost)
     return ()

@@ -13,7 +13,11 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Metadata of an oversized output stored aside."""
+    """Metadata of an oversized output stored aside.
+
+    Args:
+        ttl_s: How long it is kept, in seconds; ``None``: as long as the store is set to.
+    """
 
     id: str
     tenant: str
@@ -23,22 +27,24 @@ class Artifact:
     url: str
     size_bytes: int
     summary: str
-    ttl_s: float
+    ttl_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A turn and the calls of its latest step, read under the turn's lock.
+    """A turn and the calls of its latest step, as they stand until the decision on them is committed.
 
     Args:
         now: The database's clock, seconds since the epoch.
         turn: The turn.
         calls: Its calls that are not collected yet, and all of the latest step, by position.
+        is_behind: Whether an earlier turn of its session has not ended; only told of a turn that ``waits``.
     """
 
     now: float
     turn: Turn
     calls: tuple[Call, ...]
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import (
     OUTCOME_UNKNOWN,
+    WORKER_LOST,
     DenialReason,
     ToolDenied,
     ToolFailure,
@@ -15,20 +16,20 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.records import Call, CallStatus
 
-WORKER_LOST = "worker_lost"
+LOCK_MISSED = "lock_missed"
 
 
 def unknown(call: Call, why: str) -> ToolFailure:
     """A call that started and whose effect may or may not have happened."""
     error = f"{OUTCOME_UNKNOWN}: {call.tool} started and {why}; its effect may or may not have happened"
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, retryable=True)
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=True)
 
 
 def worker_lost(call: Call) -> ToolFailure:
     """A call whose process died every time it was run."""
     doubt = "" if call.is_read else "; its effect may or may not have happened"
     error = f"{WORKER_LOST}: the process running {call.tool} was lost {call.attempt} times{doubt}"
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, retryable=True)
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=not call.is_read)
 
 
 def timed_out(call: Call) -> ToolTimeout:
@@ -43,6 +44,19 @@ def cancelled_read(call: Call) -> ToolFailure:
     return ToolFailure(call_id=call.call_id, tool_name=call.tool, error="cancelled", retryable=True)
 
 
+def never_entered(call: Call) -> bool:
+    """Whether no body of the call can have been entered: its first attempt still waits for its lock."""
+    return call.attempt == 1 and call.worker is None
+
+
+def lock_missed(call_id: str, tool: str, *, is_read: bool, lock: str = "its lock") -> ToolOutcome:
+    """A call whose time ended before it got its lock: it never started."""
+    why = f"{lock} was held by other calls until the time of {tool} ended; it did not start"
+    if is_read:
+        return ToolFailure(call_id=call_id, tool_name=tool, error=f"{LOCK_MISSED}: {why}", retryable=True)
+    return ToolDenied(call_id=call_id, tool_name=tool, reason=DenialReason.DEADLINE, details=why)
+
+
 def not_run(call: Call, why: str) -> ToolDenied:
     """A call that never started and never will."""
     return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.NOT_RUN, details=why)
@@ -50,10 +64,7 @@ def not_run(call: Call, why: str) -> ToolDenied:
 
 def is_doubt(call: Call) -> bool:
     """Whether the call is a write that ended without anybody knowing how."""
-    outcome = call.outcome
-    if call.is_read or not isinstance(outcome, ToolFailure):
-        return False
-    return outcome.error.startswith((OUTCOME_UNKNOWN + ":", WORKER_LOST + ":"))
+    return not call.is_read and isinstance(call.outcome, ToolFailure) and call.outcome.in_doubt
 
 
 def end_with_doubt(call: Call, outcome: ToolOutcome, plan: Iterable[Call], *, now: float) -> tuple[Call, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness_worker.core.collect_reads import GONE, ReadReport, taken
-from harness_worker.core.doubt import cancelled_read, not_run, timed_out, unknown
+from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
@@ -19,6 +19,7 @@ FALLBACK_TEXTS: Mapping[StopReason, str] = {
     StopReason.MAX_STEPS: "I stopped before I could finish: the number of steps for this request is used up.",
     StopReason.DEADLINE: "I stopped before I could finish: the time for this request is over.",
     StopReason.BUDGET: "I stopped before I could finish: the budget for this request is used up.",
+    StopReason.NO_PROGRESS: "I stopped before I could finish: I kept asking for the same and learned nothing new.",
 }
 _WHY: Mapping[StopCause, str] = {
     StopCause.CANCELLED: "the turn was cancelled",
@@ -97,7 +98,7 @@ def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) ->
         return end_call(call, call.outcome, now=now)
     if call.is_read:
         return _stopped_read(call, cause, report, now=now)
-    if call.status is CallStatus.RUNNING or call.attempt > 1:
+    if (call.status is CallStatus.RUNNING or call.attempt > 1) and not never_entered(call):
         return end_call(call, unknown(call, _WHY[cause]), now=now)
     return end_call(call, not_run(call, _WHY[cause]), now=now)
 

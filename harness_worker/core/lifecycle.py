@@ -10,8 +10,6 @@ from harness_worker.core.decisions import Artifact, Decision, Snapshot, T
 from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome, elapsed_ms_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 
-ARTIFACT_TTL_S = 3_600.0
-
 
 def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
     """The call with its one outcome. A call that ended already keeps what it has."""
@@ -81,10 +79,10 @@ def _wave_events(wave: tuple[Call, ...], known: dict[str, Call]) -> list[EventDr
 
 
 def _started(call: Call) -> bool:
-    """Whether a wave that holds this call has begun: a read when sent, another call when it runs."""
+    """Whether a wave that holds this call has begun: a read when sent, another call when its body may begin."""
     if call.is_read:
         return call.status is not CallStatus.PLANNED
-    return call.status in (CallStatus.RUNNING, CallStatus.ENDED) or call.started_at is not None
+    return call.status is CallStatus.ENDED or call.started_at is not None
 
 
 def _wave_event(kind: str, wave: tuple[Call, ...]) -> EventDraft:
@@ -118,5 +116,4 @@ def _artifacts(before: Snapshot, changed: Sequence[Call]) -> Iterable[Artifact]:
                 url=outcome.url,
                 size_bytes=outcome.size_bytes,
                 summary=outcome.summary,
-                ttl_s=ARTIFACT_TTL_S,
             )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from harness_worker.core.approvals import edited
 from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.parking import rest
 from harness_worker.core.progress import AskModel, Dispatch, Next, exhausted
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
+from harness_worker.core.warnings import with_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +31,20 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     """Claim the turn; collect in the same commit what SQL alone decides.
 
     A turn that must stop is left to a second commit, for its gate has to be closed first; so is one with open reads,
-    for the gate knows what became of them; and so is one whose next calls are reads: they are committed by a visit
-    that has raised its fence at the gate and holds the turn still. Released before, a coordinator that stood still
-    there could make a flushed gate anew and start a read after the end.
+    for the gate knows what became of them; one whose calls were given other arguments, which their tools have to check;
+    and one whose next calls are reads: they are committed by a visit that has raised its fence at the gate and holds
+    the turn still. Released before, a coordinator that stood still there could make a flushed gate anew and start a
+    read after the end.
     """
+    resting = rest(snapshot)
+    if resting is not None:
+        return resting.telling(None)
     claimed = claim(snapshot, owner=owner, timing=timing)
     visit = claimed.result
     if not isinstance(visit, Visit):
         return claimed.telling(visit)
-    if visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls):
+    needs_gate = visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls)
+    if needs_gate or edited(snapshot.calls):
         return claimed.telling(Opened(visit=visit, after=None))
     if all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
         return claimed.telling(Opened(visit=visit, after=AskModel(turn=visit.turn)))
@@ -45,4 +53,4 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     if isinstance(after.result, Dispatch) and any(call.is_read for call in after.result.calls):
         return claimed.telling(Opened(visit=visit, after=None))
     both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)
-    return both.telling(Opened(visit=visit, after=after.result))
+    return with_warnings(both.telling(Opened(visit=visit, after=after.result)), now=snapshot.now)

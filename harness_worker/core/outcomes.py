@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
+from harness_worker.core.flat import as_mapping
+
 OUTCOME_UNKNOWN = "outcome_unknown"
+WORKER_LOST = "worker_lost"
 
 
 class DenialReason(StrEnum):
@@ -47,13 +50,17 @@ class ToolTimeout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFailure:
-    """The tool raised, returned an error, died too often, or ended in doubt (``outcome_unknown: …``)."""
+    """The tool raised, returned an error, died too often, or ended in doubt (``outcome_unknown: …``).
+
+    ``in_doubt`` says that the call started and nobody knows whether its effect happened. A tool cannot say so itself.
+    """
 
     call_id: str
     tool_name: str
     error: str
     retryable: bool = True
     elapsed_ms: float = 0.0
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (ToolExecutionResult, ToolTimeout, ToolFailure, ToolDenied, ToolArtifactReference)
 }
 
+_DOUBTS = (f"{OUTCOME_UNKNOWN}:", f"{WORKER_LOST}:")
 _DERIVED = frozenset({"kind", "content", "is_error"})
 
 
@@ -111,11 +119,6 @@ def is_error(outcome: ToolOutcome) -> bool:
     return isinstance(outcome, ToolTimeout | ToolFailure | ToolDenied)
 
 
-def is_unknown(outcome: ToolOutcome) -> bool:
-    """Whether a write started and nobody can say how it ended."""
-    return isinstance(outcome, ToolFailure) and outcome.error.startswith(OUTCOME_UNKNOWN)
-
-
 def elapsed_ms_of(outcome: ToolOutcome) -> float:
     """How long the tool's body ran, in milliseconds; zero if it never did."""
     return 0.0 if isinstance(outcome, ToolDenied) else outcome.elapsed_ms
@@ -128,7 +131,7 @@ def to_record(outcome: ToolOutcome) -> dict[str, Any]:
     record need not know the five classes.
     """
     told = {"content": content_of(outcome), "is_error": is_error(outcome)}
-    return {"kind": type(outcome).__name__, **asdict(outcome), **told}
+    return {"kind": type(outcome).__name__, **as_mapping(outcome), **told}
 
 
 def from_record(record: dict[str, Any]) -> ToolOutcome:
@@ -141,4 +144,6 @@ def from_record(record: dict[str, Any]) -> ToolOutcome:
     kind = _KINDS[record["kind"]]
     if kind is ToolDenied:
         fields["reason"] = DenialReason(fields["reason"])
+    if kind is ToolFailure and "in_doubt" not in fields:  # of a version that told a doubt by its words alone
+        fields["in_doubt"] = fields["error"].startswith(_DOUBTS)
     return kind(**fields)

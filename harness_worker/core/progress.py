@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TypeAlias
 
+from harness_worker.core.approvals import is_undecided
+from harness_worker.core.budget import Usage
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import (
@@ -17,11 +18,19 @@ from harness_worker.core.ending import (
     stop_calls,
     terminal_event,
 )
-from harness_worker.core.lifecycle import decide, end_call, merge
+from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
+from harness_worker.core.lifecycle import decide, merge
+from harness_worker.core.outcomes import ToolDenied
+from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.replay import after_step
+from harness_worker.core.segments import next_segment
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, look_in, nudged, release
 from harness_worker.wire import StopReason, TurnStatus
+
+EQUAL_STEPS = 3
+"""So many steps running that ask for the same and get the same are no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +40,9 @@ class Zombie:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn is over."""
+    """The turn is over; ``followed``: a later one of its session waited for that."""
+
+    followed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +69,15 @@ class AskModel:
     turn: Turn
 
 
-Next: TypeAlias = Zombie | Finished | Dispatch | AskModel
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskHooks:
+    """The turn is still held, and it is the hooks' word on these calls, which come next."""
+
+    turn: Turn
+    calls: tuple[Call, ...]
+
+
+Next: TypeAlias = Zombie | Finished | Dispatch | AskModel | AskHooks
 
 
 def stop_turn(
@@ -66,6 +85,7 @@ def stop_turn(
 ) -> Decision[Next]:
     """End the turn now: one result a call, nothing left to wait for."""
     calls = stop_calls(calls, cause, reports, now=snapshot.now)
+    turn = remembering(turn, calls)
     cancelled = cause is StopCause.CANCELLED
     status = TurnStatus.CANCELLED if cancelled else TurnStatus.INCOMPLETE
     reason = StopReason.CANCELLED if cancelled else StopReason.DEADLINE
@@ -73,8 +93,15 @@ def stop_turn(
     return close_step(snapshot, ended, calls, result=Finished(), last=(terminal_event(ended),))
 
 
+def abandon(snapshot: Snapshot) -> Decision[Next]:
+    """Cancel a turn whose only driver gives it up."""
+    if snapshot.turn.status.is_final:
+        return Decision(result=Zombie())
+    return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
+
+
 def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], timing: Timing) -> Decision[Next]:
-    """The next segment if the plan has one, else the next step, else the end.
+    """The next segment if the plan has one, else a person's word if it needs one, else the next step, else the end.
 
     Args:
         snapshot: What was there.
@@ -83,10 +110,16 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
         calls: Its calls as changed so far; none is open.
         timing: The protocol's times.
     """
-    denied, segment = next_segment(calls, now=snapshot.now)
-    calls = merge(calls, denied)
-    if segment:
-        return _dispatch(snapshot, visit, turn, calls, segment, timing)
+    segment = next_segment(turn, calls, now=snapshot.now)
+    calls = merge(calls, segment.denied)
+    if segment.sent:
+        return _dispatch(snapshot, visit, turn, calls, segment.sent, timing)
+    undecided = tuple(filter(is_undecided, calls))
+    if asked := segment.asked or tuple(call for call in undecided if call.hooked):
+        return _ask_hooks(snapshot, turn, calls, asked)
+    if undecided:
+        return _park(snapshot, visit, turn, calls, timing)
+    turn = remembering(turn, calls)
     reason = exhausted(turn, now=snapshot.now)
     if reason is None:
         started = EventDraft(type="step.started", data={"step": turn.step})
@@ -96,35 +129,40 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
     return close_step(snapshot, ended, calls, result=Finished(), last=(terminal_event(ended),))
 
 
+def in_next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Decision[Next]:
+    """A step that sends no call asks the model again in a visit of its own: visits have a time limit."""
+    if not isinstance(decision.result, AskModel):
+        return decision
+    released = release(visit, decision.result.turn, wake_at=now, now=now)
+    return replace(decision, turn=released, result=Dispatch(turn=released, calls=(), knock=True, remaining_s=0.0))
+
+
 def exhausted(turn: Turn, *, now: float) -> StopReason | None:
-    """Why no further step may be claimed, if so."""
-    budget, used = turn.budget, turn.used
-    if now > turn.deadline_at:
+    """Why no further step may be claimed, if so. Tokens, dollars and floors never forbid the first model call."""
+    budget, used, remaining_s = turn.budget, turn.used, turn.deadline_at - now
+    if remaining_s < 0:
         return StopReason.DEADLINE
     if used.steps >= budget.max_steps:
         return StopReason.MAX_STEPS
-    over_tokens = budget.max_tokens is not None and used.tokens >= budget.max_tokens
-    return StopReason.BUDGET if over_tokens or (used.dollars > 0 and used.dollars >= budget.max_dollars) else None
+    if budget.is_spent(used):
+        return StopReason.BUDGET
+    if turn.recall.repeats >= EQUAL_STEPS:
+        return StopReason.NO_PROGRESS
+    too_late = used.steps > 0 and remaining_s < floor_of(turn, MODEL_FLOOR_S)
+    return StopReason.DEADLINE if too_late else None
 
 
-def next_segment(calls: Sequence[Call], *, now: float) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
-    """The calls of the plan that end denied now that their wave has come, and those to send.
+def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
+    """The turn at the end of a step: what its calls mean for later ones, and those that never ran given back."""
+    due = [call for call in calls if not call.collected]
+    unused = sum(call.was_sent and isinstance(call.outcome, ToolDenied) for call in due)
+    used = replace(turn.used, tool_calls=turn.used.tool_calls - unused)
+    return replace(turn, used=used, recall=after_step(turn.recall, due))
 
-    A segment is one wave of reads, or a run of sequential calls. A denied call ends the run before it.
-    """
-    waiting = sorted((c for c in calls if c.status is CallStatus.PLANNED), key=lambda c: (c.step, c.position))
-    denied: list[Call] = []
-    chain: list[Call] = []
-    for _, members in groupby(waiting, key=lambda c: (c.step, c.wave)):
-        wave = tuple(members)
-        runnable = tuple(c for c in wave if c.outcome is None)
-        if chain and (len(runnable) < len(wave) or runnable[0].is_read):
-            break
-        denied += [end_call(c, c.outcome, now=now) for c in wave if c.outcome is not None]
-        if runnable and runnable[0].is_read:
-            return tuple(denied), runnable
-        chain += runnable
-    return tuple(denied), tuple(chain)
+
+def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tuple[Call, ...]) -> Decision[Next]:
+    asking = replace(turn, version=turn.version + 1, looks=0)
+    return decide(snapshot, AskHooks(turn=asking, calls=asked), turn=asking, calls=_changed(snapshot, calls))
 
 
 def _dispatch(
@@ -132,12 +170,19 @@ def _dispatch(
 ) -> Decision[Next]:
     sent = tuple(replace(c, status=CallStatus.PENDING, deadline_at=turn.deadline_at) for c in segment)
     calls = merge(calls, sent)
-    fresh = replace(turn, looks=0)
+    fresh = replace(turn, looks=0, used=turn.used.plus(Usage(tool_calls=len(sent))))
     wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=timing)
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
     remaining_s = turn.deadline_at - snapshot.now
     result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
     return decide(snapshot, result, turn=released, calls=_changed(snapshot, calls))
+
+
+def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], timing: Timing) -> Decision[Next]:
+    parked = park(visit, turn, calls, now=snapshot.now, approval_s=timing.approval_s)
+    result = Dispatch(turn=parked.turn, calls=(), knock=parked.look_again, remaining_s=0.0)
+    changed = _changed(snapshot, parked.calls)
+    return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)
 
 
 def close_step(
@@ -147,6 +192,8 @@ def close_step(
     messages: tuple[Message, ...] = result_message(calls)
     calls = merge(calls, collected(calls))
     spoke_now = turn.step > snapshot.turn.step
+    if isinstance(result, Finished):
+        result = Finished(followed=turn.followed)
     over = isinstance(result, Finished) or bool(messages) or spoke_now
     closed = (step_completed(_open_step(snapshot, turn)),) if over else ()
     decision = decide(snapshot, result, turn=turn, calls=_changed(snapshot, calls), last=closed + last)

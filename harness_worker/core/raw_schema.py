@@ -15,14 +15,7 @@ from harness_worker.core.problems import MISSING, UNKNOWN, bounded, json_text, p
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import Arguments, BoundArguments
 from harness_worker.errors import ArgumentsInvalid, ConfigError
-
-_OPENING_KEYWORDS = frozenset(
-    {
-        "additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "dependentSchemas",
-        "allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef",
-    }
-)  # fmt: skip
-"""A schema that uses one of these says itself which further properties it takes."""
+from harness_worker.wire import closed_schema
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -79,7 +72,7 @@ def inspect_raw(fn: Callable[..., object], schema: Mapping[str, Any], label: str
     return RawFunction(
         fn=fn,
         schema=published,
-        validator=_validator(_closed(published), label),
+        validator=_validator(closed_schema(published), label),
         ctx_as=_ctx_parameter(signature_of(fn, label), label),
     )
 
@@ -91,11 +84,6 @@ def _object_schema(schema: Mapping[str, Any], label: str) -> dict[str, Any]:
     if whole["type"] != "object":
         raise ConfigError(f'{label}: schema must say `"type": "object"`, not {whole["type"]!r}')
     return whole
-
-
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
-    return schema if is_open else {**schema, "additionalProperties": False}
 
 
 def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:

@@ -13,7 +13,8 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.core.recall import Recall
+from harness_worker.wire import Approval, StopReason, TurnStatus
 
 
 class CallStatus(StrEnum):
@@ -26,12 +27,29 @@ class CallStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPreparation:
+    """With what a turn is sent to its model: made once, replayed verbatim.
+
+    Args:
+        context: Texts that stand before the user's words, in order.
+        prefix_hash: SHA-256 of the system text and the tools as last sent.
+    """
+
+    context: tuple[str, ...]
+    prefix_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One user message worked to an answer.
 
     The driving fields are those of design §5: ``fence`` rises with each claim, ``owner`` holds the turn until
     ``lease_until``, ``wake_at`` is when somebody must look if nothing happens, ``wakes`` counts nudges that met a
     live lease, ``version`` rises with each coordinator commit. ``step`` counts committed assistant messages.
+    ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had
+    not ended by then; ``followed``: a later one waits for it.
+    ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
+    what later calls are judged by.
     """
 
     id: str
@@ -42,14 +60,19 @@ class Turn:
     input: str
     priority: str
     budget: BudgetLimits
+    number: int = 1
+    waits: bool = False
+    followed: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     parallel: bool | None = None
     system_prompt_override: str | None = None
     skill_context: str | None = None
+    preparation: TurnPreparation | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""
     error: Mapping[str, str] | None = None
     used: Usage = field(default_factory=Usage)
+    recall: Recall = field(default_factory=Recall)
     step: int = 0
     last_seq: int = 0
     message_count: int = 0
@@ -59,6 +82,7 @@ class Turn:
     owner: str | None = None
     lease_until: float | None = None
     visit_deadline: float | None = None
+    parked_at: float | None = None
     wake_at: float | None = None
     wakes: int = 0
     looks: int = 0
@@ -74,7 +98,9 @@ class Call:
 
     ``attempt`` rises only when the call is really run again; ``lease_until`` and ``runner`` belong to a running
     write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the
-    call is admitted. ``collected`` says its result message stands.
+    call is admitted. ``approval`` is ``None`` for a call that needs no person's word. A running write without
+    ``worker`` waits for its lock. ``collected`` says its result message stands. ``idempotent`` is what its tool says of
+    itself; ``hooked``: hooks must be asked before it is sent.
     """
 
     turn_id: str
@@ -90,6 +116,9 @@ class Call:
     queue: str
     idempotency_key: str
     was_coerced: bool = False
+    approval: Approval | None = None
+    idempotent: bool = False
+    hooked: bool = False
     status: CallStatus = CallStatus.PLANNED
     attempt: int = 1
     lease_until: float | None = None
@@ -110,6 +139,11 @@ class Call:
     def is_read(self) -> bool:
         """Whether the gate decides its outcome; SQL decides every other call's."""
         return self.effect is Effect.READ_ONLY
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether it was ever dispatched, and so counted as a tool call."""
+        return self.deadline_at is not None
 
     @property
     def is_open(self) -> bool:

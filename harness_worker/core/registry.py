@@ -9,8 +9,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar, Unpack, overload
 
 from harness_worker.core.agent_options import check_agent
+from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.callables import name_of
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Hooks
+from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
 from harness_worker.core.signature import HintedFunction, inspect_function
@@ -21,7 +24,7 @@ from harness_worker.core.tool_options import (
     ToolOptions,
     tool_options,
 )
-from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
+from harness_worker.core.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
 from harness_worker.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -109,7 +112,7 @@ class Registry:
         tools: Iterable[str | Callable[..., object]] = (),
         budget: Mapping[str, float | int | None] | None = None,
         parallel: bool = True,
-        hooks: Iterable[object] = (),
+        hooks: Iterable[Hooks] = (),
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -120,7 +123,7 @@ class Registry:
             tools: Functions registered here, or tools' names.
             budget: Its limits: default and cap of a turn's; a missing key has the global default.
             parallel: ``False`` runs every call by itself.
-            hooks: Hook objects.
+            hooks: Called at points of its turns, in this order.
 
         Raises:
             ConfigError: The name is taken, a tool is unknown, or a limit makes no sense.
@@ -183,8 +186,8 @@ def _spec(name: str, description: str, function: HintedFunction | RawFunction, o
         retry_safe=options.may_run_again,
         timeout_s=options.timeout_s,
         queue=options.queue,
-        approval=_of_arguments(options.approval, function),
-        lock=_of_arguments(options.lock, function),
+        approval=_approval(name, function, options),
+        lock=_lock(name, function, options),
         bind=function.bind,
         keys=_keys(name, function, options),
         invoke=function.invoke,
@@ -200,8 +203,20 @@ def _keys(
     return functools.partial(default_keys, name) if options.effect is Effect.READ_ONLY else unknown_keys
 
 
-def _of_arguments(rule: Any, function: HintedFunction | RawFunction) -> Any:  # noqa: ANN401 - a constant or a function
-    return OfArguments(typed=function.typed, rule=rule) if callable(rule) else rule
+def _approval(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ApprovalPolicy:
+    rule = options.approval
+    if callable(rule):
+        return DeclaredApproval(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
+    return rule
+
+
+def _lock(
+    name: str, function: HintedFunction | RawFunction, options: ToolOptions
+) -> Callable[[Arguments], str | None] | None:
+    rule = options.lock
+    if isinstance(rule, str):
+        rule = template_rule(rule, function.schema, f"tool {name!r}")
+    return None if rule is None else DeclaredLock(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
 
 
 def _callers_locals() -> Mapping[str, Any]:

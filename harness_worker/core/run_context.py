@@ -19,6 +19,8 @@ class RunContext:
         attempt: From 1; rises when the call is run again after a crash.
         idempotency_key: The same over all attempts of a call; an external effect must be keyed by it.
         deadline: When the call's time is over.
+        fence: With a ``lock``: a number above that of every earlier holder of it, for a resource that can refuse who is
+            late; else ``None``.
     """
 
     turn_id: str
@@ -28,3 +30,4 @@ class RunContext:
     attempt: int
     idempotency_key: str
     deadline: DeadlineToken
+    fence: int | None = None

@@ -16,6 +16,7 @@ class Timing:
         hard_s: How long after its soft limit a tool's process is killed.
         grace_s: How long after that its outcome may still be on its way.
         attempt_cap: How often a call may be run before it counts as lost for good.
+        approval_s: How long a person may take to answer.
     """
 
     lease_ttl_s: float = 6.0
@@ -24,3 +25,4 @@ class Timing:
     hard_s: float = 1.5
     grace_s: float = 2.0
     attempt_cap: int = 3
+    approval_s: float = 86_400.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Hooks, overrides
 from harness_worker.core.run_context import RunContext
 
 Arguments: TypeAlias = dict[str, Any]
@@ -41,7 +42,7 @@ class ToolSpec:
         timeout_s: The tool's own cap, in seconds, from the moment it is admitted.
         queue: The Celery queue its calls go to.
         approval: Whether a person has to agree before it runs; a function is given bound arguments.
-        lock: A cross-turn resource lock: a template, or a function of bound arguments.
+        lock: The name that one call at a time holds over all turns of a tenant, by bound arguments.
         bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
         keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
         invoke: Runs the tool on bound arguments and returns what its function returned.
@@ -56,10 +57,14 @@ class ToolSpec:
     timeout_s: float
     queue: str
     approval: ApprovalPolicy
-    lock: LockPolicy
+    lock: Callable[[Arguments], str | None] | None
     bind: Callable[[Arguments], BoundArguments]
     keys: Callable[[Arguments], tuple[str, ...] | None]
     invoke: Callable[[Arguments, RunContext], object]
+
+    def needs_approval(self, values: Arguments) -> bool:
+        """Whether a person has to agree before it runs on these bound arguments."""
+        return self.approval == "always" if isinstance(self.approval, str) else self.approval(values)
 
     @property
     def is_read(self) -> bool:
@@ -77,7 +82,12 @@ class AgentSpec:
     tools: tuple[ToolSpec, ...]
     budget: Mapping[str, float | int | None] = field(default_factory=dict[str, float | int | None])
     parallel: bool = True
-    hooks: tuple[object, ...] = ()
+    hooks: tuple[Hooks, ...] = ()
+
+    @property
+    def asks_hooks(self) -> bool:
+        """Whether a hook wants to be asked before a call is sent."""
+        return any(overrides(hook, "on_pre_tool_use") for hook in self.hooks)
 
     def tool(self, name: str) -> ToolSpec | None:
         """The tool of that name, if the agent has it."""

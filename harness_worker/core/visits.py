@@ -13,6 +13,9 @@ from harness_worker.wire import TurnStatus
 VISIT_SLACK_S = 10.0
 """How long after its turn's deadline a visit may still hold it."""
 
+QUEUE_LOOK_S = 30.0
+"""How often a turn that waits for its session is looked at, though the end of the one before it wakes it."""
+
 
 class StopCause(StrEnum):
     """Why a turn must end now, whatever its calls do."""
@@ -63,24 +66,46 @@ def stop_cause(turn: Turn, now: float) -> StopCause | None:
 
 
 def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
-    """Take the turn, or leave word (``wakes``) with the one who holds it; ``None`` if it is over."""
+    """Take the turn, or leave word (``wakes``) with the one who holds it.
+
+    ``None`` if it is over, or if it waits for an earlier turn of its session; only a cancel lets it overtake. A turn
+    that has waited has all its time from here on; what it has waited for a person is added to its deadline.
+    """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
         return Decision(result=None)
+    if turn.waits and snapshot.is_behind and not turn.cancel_requested:
+        return Decision(result=None, turn=replace(turn, wake_at=now + QUEUE_LOOK_S))
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
+    deadline_at = _deadline_at(turn, now)
     held = replace(
         turn,
         status=TurnStatus.RUNNING,
+        waits=False,
+        parked_at=None,
+        deadline_at=deadline_at,
         started_at=turn.started_at if turn.started_at is not None else now,
         fence=turn.fence + 1,
         owner=owner,
         lease_until=now + timing.lease_ttl_s,
-        visit_deadline=min(now + timing.visit_s, max(now, turn.deadline_at) + VISIT_SLACK_S),
+        visit_deadline=min(now + timing.visit_s, max(now, deadline_at) + VISIT_SLACK_S),
         wake_at=now,
     )
     visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)
     return Decision(result=visit, turn=held, events=_claim_events(turn))
+
+
+def frees_session(before: Turn, after: Turn | None) -> bool:
+    """Whether a change ends a turn for which a later one of its session waits."""
+    return before.followed and not before.status.is_final and after is not None and after.status.is_final
+
+
+def _deadline_at(turn: Turn, now: float) -> float:
+    """The turn's deadline without what it has waited for others."""
+    if turn.waits:
+        return now + turn.budget.timeout_s
+    return turn.deadline_at + (now - turn.parked_at if turn.parked_at is not None else 0.0)
 
 
 def _claim_events(turn: Turn) -> tuple[EventDraft, ...]:

@@ -44,8 +44,20 @@ class Started:
     remaining_s: float = 0.0
 
 
-def start_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, timing: Timing) -> Decision[Started]:
-    """Claim a sequential call for one process, or say why not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A call that has its lock may enter its body, and run for so many seconds."""
+
+    remaining_s: float
+
+
+def start_write(
+    snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, timing: Timing, waits: bool = False
+) -> Decision[Started]:
+    """Claim a sequential call for one process, or say why not.
+
+    ``waits``: it has to take a lock first, so that its body is not entered before :func:`enter_write` lets it.
+    """
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
     if call is None or turn.status.is_final or turn.cancel_requested or call.status is CallStatus.PLANNED:
@@ -57,8 +69,21 @@ def start_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, 
     if call.deadline_at is not None and now > call.deadline_at:
         return _wake(snapshot)
     if call.status is CallStatus.RUNNING:
-        return _start_again(snapshot, call, runner=runner, timing=timing)
-    return _run(snapshot, call, runner=runner, timing=timing)
+        return _start_again(snapshot, call, runner=runner, timing=timing, waits=waits)
+    return _run(snapshot, call, runner=runner, timing=timing, waits=waits)
+
+
+def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[Entered | None]:
+    """Let a call that has got its lock begin; ``None`` if it is no longer its runner's, or too late."""
+    turn, now = snapshot.turn, snapshot.now
+    call = find(snapshot.calls, call_id)
+    if call is None or turn.status.is_final or turn.cancel_requested or call.deadline_at is None:
+        return Decision(result=None)
+    is_mine = call.status is CallStatus.RUNNING and (call.attempt, call.runner) == (attempt, runner)
+    if not is_mine or call.worker is not None or now >= call.deadline_at:
+        return Decision(result=None)
+    entered = Entered(remaining_s=call.deadline_at - now)
+    return decide(snapshot, entered, calls=(replace(call, worker=runner, started_at=now),))
 
 
 def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
@@ -125,7 +150,7 @@ def _is_blocked(call: Call, plan: Iterable[Call]) -> bool:
     return any(each.status is not CallStatus.ENDED or is_doubt(each) for each in earlier)
 
 
-def _start_again(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing) -> Decision[Started]:
+def _start_again(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing, waits: bool) -> Decision[Started]:
     """A second message for a running call: its twin is alive, or its process died."""
     turn, now = snapshot.turn, snapshot.now
     if call.lease_until is not None and call.lease_until > now:
@@ -135,10 +160,10 @@ def _start_again(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing)
     after = lost_write(call, snapshot.calls, now=now, timing=timing)
     if after[0].status is CallStatus.ENDED:
         return _wake(snapshot, after)
-    return _run(snapshot, after[0], runner=runner, timing=timing)
+    return _run(snapshot, after[0], runner=runner, timing=timing, waits=waits)
 
 
-def _run(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing) -> Decision[Started]:
+def _run(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing, waits: bool) -> Decision[Started]:
     turn, now = snapshot.turn, snapshot.now
     deadline_at = min(turn.deadline_at, now + call.timeout_s)
     running = replace(
@@ -147,8 +172,8 @@ def _run(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing) -> Deci
         deadline_at=deadline_at,
         lease_until=now + timing.lease_ttl_s,
         runner=runner,
-        worker=runner,
-        started_at=now,
+        worker=None if waits else runner,
+        started_at=call.started_at if waits else now,
         finished_at=None,
     )
     started = Started(go=Go.RUN, turn=turn, call=running, remaining_s=deadline_at - now)

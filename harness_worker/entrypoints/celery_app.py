@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +16,22 @@ from typing import Any
 
 from celery.signals import worker_process_init, worker_ready
 
-from harness_worker.adapters.celery.children import Children, make_group_leader
-from harness_worker.adapters.celery.requests import active_calls
+from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
-from harness_worker.adapters.celery.stopping import serve_stop, stop_tools
+from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
-from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
+from harness_worker.bootstrap.engine import make_artifact_sweep, make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.worker_name import WorkerName
 from harness_worker.errors import HarnessError
-from harness_worker.ports import RunningCall
+from harness_worker.ports import Gate, RunningCall
+from harness_worker.testing.faults import Faults, faulty_deadline, faulty_fleet, faulty_models, strike_before_ack
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
 from harness_worker.turn.reconciler import Reconciler
@@ -40,7 +42,9 @@ log = logging.getLogger(__name__)
 COORDINATOR = "coordinator"
 TOOLS = "tools"
 CHILDREN_TICK_S = 0.25
+TASK_EVENTS_TICK_S = 0.2
 STOP_THREADS = 2
+COLLECT_AFTER = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +82,20 @@ def run_worker(
     """
     fleet = make_fleet(settings, pool_size=concurrency + 2)
     fleet.store.publish_catalogue(settings.app or "", registry.agents.values())
-    wiring = _coordinator(fleet, registry) if role == COORDINATOR else _tools(fleet, registry)
+    faults = Faults(settings.faults) if settings.faults is not None else None
+    if faults is not None:
+        fleet = faulty_fleet(fleet, faults)
+        strike_before_ack(faults)
+    wiring = _coordinator(fleet, registry, faults) if role == COORDINATOR else _tools(fleet, registry, faults)
+    name = WorkerName(role, settings.broker_url or settings.redis_url or "")
+    worker_process_init.connect(name.disown, weak=False)
     drain = Drain(grace_s=settings.grace_s)
-    fleet.app.steps["worker"].add(ticker(partial(_ticks, fleet, role, drain)))
+    serve_drain(drain)
+    locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
+    fleet.app.steps["worker"].add(ticker(partial(_ticks, fleet, role, drain, locking)))
     worker = fleet.app.Worker(
-        hostname=f"{role}-{os.getpid()}@{socket.gethostname()}",
-        pool_cls="threads" if role == COORDINATOR else "prefork",
+        hostname=name.full,
+        pool_cls="threads" if role == COORDINATOR else ToolPool,
         concurrency=concurrency,
         queues=",".join(queues or default_queues(role, registry)),
         loglevel=settings.log_level,
@@ -112,9 +124,17 @@ def _serve(worker: Any, wiring: _Wiring, drain: Drain, ready_file: Path | None) 
     worker_ready.connect(ready, weak=False)
     for service in wiring.services:
         service.start()
+    _keep_what_is_loaded()
     worker.start()
     _leave(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
     return os.EX_OK
+
+
+def _keep_what_is_loaded() -> None:
+    """Leave what is loaded by now out of garbage collection, and collect less often: most of it lives on for ever."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
 
 
 def _leave(code: int) -> None:
@@ -125,8 +145,9 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
+def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wiring:
     settings = fleet.settings
+    models = make_models(settings, registry.agents.values())
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     coordinator = make_coordinator(
         settings=settings,
@@ -135,7 +156,7 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
         events=fleet.events,
-        models=make_models(settings, registry.agents.values()),
+        models=models if faults is None else faulty_models(models, faults),
         holding=heartbeat.holding,
     )
     fleet.app.register_task(AdvanceTask(coordinator))
@@ -146,7 +167,8 @@ def _coordinator(fleet: Fleet, registry: Registry) -> _Wiring:
         aside.submit(_advance, coordinator, turn_id)  # the pool's threads may all be waiting for models
 
     serve_stop(stop)
-    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s)
+    sweep = make_artifact_sweep(settings, fleet.store)
+    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=sweep)
     return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
 
 
@@ -157,16 +179,19 @@ def _advance(coordinator: Coordinator, turn_id: str) -> None:
         log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
 
-def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
+def _tools(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wiring:
+    deadline = SignalDeadline()
     runner = make_call_runner(
         settings=fleet.settings,
         registry=registry,
         store=fleet.store,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
-        soft_deadline=SignalDeadline(),
+        soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
+        locks=fleet.locks,
+        on_late=fleet.count_late,
     )
-    for name in registry.tools:
+    for name in runner.tools:
         fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))
 
     def forked(**_: object) -> None:
@@ -174,37 +199,67 @@ def _tools(fleet: Fleet, registry: Registry) -> _Wiring:
         die_with_parent()
         keep_knocks_for_bodies()
         fleet.forked()
+        _keep_what_is_loaded()
 
     worker_process_init.connect(forked, weak=False)
     serve_stop(stop_tools)
     return _Wiring(fleet=fleet, services=())
 
 
-def _lost(fleet: Fleet, run: RunningCall) -> None:
-    """A call's process is known to be dead: say so, and have somebody look."""
-    try:
-        fleet.gate.lose(run)
-        fleet.store.lose_call(run)
-        loaded = fleet.store.load(run.turn_id)
-        if loaded is not None:
-            fleet.dispatcher.advance(run.turn_id, loaded[0].priority)
-    except HarnessError as error:
-        log.warning("death of the process of call %s of turn %s not told: %s", run.call_id, run.turn_id, error)
+def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
+    """A call's process is known to be dead: say so, and have somebody look.
+
+    The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
+    """
+    what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
+    guarded(f"{what} not told to the journal", lambda: fleet.store.lose_call(run), HarnessError)()
+    guarded(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran), HarnessError)()
+    guarded(f"{what} not told to the locks", lambda: fleet.locks.lose(run), HarnessError)()
+    guarded(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id), HarnessError)()
 
 
-def _ticks(fleet: Fleet, role: str, drain: Drain, worker: Any) -> Iterable[tuple[float, Callable[[], None]]]:  # noqa: ANN401
+def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
+    if overran:
+        gate.beat([run])  # it lived until its time was over: a timeout, not a loss
+    gate.lose(run)
+
+
+def _wake(fleet: Fleet, turn_id: str) -> None:
+    loaded = fleet.store.load(turn_id)
+    if loaded is not None:
+        fleet.dispatcher.advance(turn_id, loaded[0].priority)
+
+
+def _ticks(
+    fleet: Fleet,
+    role: str,
+    drain: Drain,
+    locking: frozenset[str],
+    worker: Any,  # noqa: ANN401 - Celery's own worker
+) -> Iterable[tuple[float, Callable[[], None]]]:
     yield DRAIN_TICK_S, partial(drain.tick, worker)
+    yield TASK_EVENTS_TICK_S, worker.consumer.flush_events
     if role == TOOLS:
-        children = Children(worker.pool)
-        yield fleet.settings.heartbeat_s, guarded("heartbeat of calls", partial(_beat, fleet), HarnessError)
-        yield CHILDREN_TICK_S, children.reap
+        # One tick each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs.
+        yield fleet.settings.heartbeat_s, guarded("heartbeat of writes", partial(_beat_writes, fleet), HarnessError)
+        yield fleet.settings.heartbeat_s, guarded("heartbeat of reads", partial(_beat_reads, fleet), HarnessError)
+        yield CHILDREN_TICK_S, worker.pool.look
+        if locking:
+            beat = partial(_beat_locks, fleet, locking)
+            yield fleet.settings.heartbeat_s, guarded("heartbeat of locks", beat, HarnessError)
 
 
-def _beat(fleet: Fleet) -> None:
-    # The journal first: a silent gate must not cost the writes their leases.
+def _beat_locks(fleet: Fleet, locking: frozenset[str]) -> None:
+    fleet.locks.beat(active_calls_of(locking))
+
+
+def _beat_writes(fleet: Fleet) -> None:
     writes = active_calls(reads=False)
     if writes:
         fleet.store.beat_calls(writes, fleet.settings.lease_ttl_s)
+
+
+def _beat_reads(fleet: Fleet) -> None:
     reads = active_calls(reads=True)
     if reads:
         fleet.gate.beat(reads)

@@ -131,6 +131,10 @@ class GatewayClient:
         """Ask a turn to stop; a finished one comes back unchanged."""
         return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/cancel")
 
+    def add_input(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
+        """Answer a turn that waits: ``{call_id, decision, reason?, arguments?}`` or ``{message}``."""
+        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/inputs", json=dict(body))
+
     def agents(self) -> list[JsonObject]:
         """The agents that workers have published."""
         return self._send("GET", "/v1/agents")["data"]

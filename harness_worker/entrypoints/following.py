@@ -36,14 +36,17 @@ def turn_patiently(client: GatewayClient, clock: Clock, turn_id: str) -> JsonObj
         clock.wait(AGAIN_S)
 
 
-def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
-    """Every durable event of a turn above ``after``, until its last; live hints are left out.
+def follow(
+    client: GatewayClient, clock: Clock, turn_id: str, after: int = 0, *, hints: bool = False
+) -> Iterator[JsonObject]:
+    """Every durable event of a turn above ``after``, until its last.
 
     Args:
         client: The gateway; one that streams is listened to, another is asked again and again.
         clock: Time.
         turn_id: Which turn.
         after: The ``seq`` of the last event that is known already.
+        hints: Also give live hints, which have no ``seq``, come at any time, and are never repeated.
 
     Raises:
         StackUnreachable: The gateway went away and did not come back within 40 s.
@@ -52,7 +55,9 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
     while True:
         try:
             for event in client.live_events(turn_id, after):
-                if "seq" not in event:
+                if is_hint(event):
+                    if hints:
+                        yield event
                     continue
                 after = event["seq"]
                 yield event
@@ -65,12 +70,17 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
         clock.wait(AGAIN_S)
 
 
+def is_hint(event: JsonObject) -> bool:
+    """Whether an event was only told live, and is in no log."""
+    return "seq" not in event
+
+
 def _is_over(client: GatewayClient, turn_id: str, after: int) -> bool:
     return client.turn(turn_id)["status"] in FINAL_STATUSES and not client.events(turn_id, after)["data"]
 
 
 class EventFeed:
-    """Follows a turn in a thread, for somebody who draws meanwhile. A context manager.
+    """Follows a turn with its live hints in a thread, for somebody who draws meanwhile. A context manager.
 
     Args:
         client: The gateway.
@@ -79,7 +89,7 @@ class EventFeed:
     """
 
     def __init__(self, client: GatewayClient, clock: Clock, turn_id: str) -> None:
-        self._source = follow(client, clock, turn_id)
+        self._source = follow(client, clock, turn_id, hints=True)
         self._left = threading.Event()
         self._queue: queue.SimpleQueue[JsonObject | Exception] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read, name="events", daemon=True)

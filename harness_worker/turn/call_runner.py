@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
@@ -12,14 +12,16 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
-from harness_worker.core.doubt import unknown
+from harness_worker.core.doubt import lock_missed, unknown
 from harness_worker.core.outcomes import ToolFailure, ToolOutcome, to_record
 from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
-from harness_worker.core.tools import ToolSpec
-from harness_worker.core.writes import Go, Started, end_write, hand_back, late, start_write
+from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.core.writes import Go, Started, end_write, enter_write, hand_back, late, start_write
 from harness_worker.errors import TransientError
-from harness_worker.ports import Admission, Clock, Dispatcher, Gate, RunningCall, TurnStore
+from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
+from harness_worker.turn.hooking import HookCaller, tell_used
+from harness_worker.turn.locking import LockKeeper, Withdrawn
 from harness_worker.turn.tickets import Ticket, ticket_for
 from harness_worker.turn.tool_body import ToolBody
 
@@ -29,6 +31,10 @@ STALE_START_S = 2.0
 """More than this between asking and starting means this process was stopped in between: do not start."""
 
 HAND_IN_TRIES = 8
+
+
+def unheard() -> None:
+    """What late results are told to when nobody counts them."""
 
 
 class Handed(StrEnum):
@@ -63,15 +69,33 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRunner:
-    """Runs calls; holds nothing of any of them."""
+    """Runs calls; holds nothing of any of them.
+
+    Args:
+        store: The journal.
+        gate: The arbiter of reads.
+        dispatcher: Sends wake-ups.
+        body: Executes a call.
+        keeper: Takes the locks that calls ask for.
+        tools: What this process serves, by name.
+        clock: This process's monotonic time.
+        timing: The protocol's times.
+        on_late: Told of each result that came too late.
+        agents: Whose hooks to call, by name.
+        hooks: Calls them.
+    """
 
     store: TurnStore
     gate: Gate
     dispatcher: Dispatcher
     body: ToolBody
+    keeper: LockKeeper
     tools: Mapping[str, ToolSpec]
     clock: Clock
     timing: Timing
+    on_late: Callable[[], None] = unheard
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
+    hooks: HookCaller = field(default_factory=HookCaller)
 
     def run(self, job: Job) -> Handed:
         """Serve one message.
@@ -90,16 +114,47 @@ class CallRunner:
         admitted = self.gate.admit(job.turn_id, job.call_id, job.attempt, cap_ms, job.runner)
         if admitted.answer is Admission.DUPLICATE:
             return Handed.NOT
-        if admitted.answer is not Admission.OK or self._was_stopped(asked):
+        if admitted.answer is not Admission.OK:
             return Handed.ON
+        run = _running(job, job.attempt)
+        if self._was_stopped(asked):
+            return self._withdrawn(run)
         ticket = Ticket.from_json(admitted.ticket)
-        outcome = self._outcome(spec, ticket, attempt=job.attempt, remaining_s=admitted.remaining_ms / 1_000)
-        if outcome is not None and not self._complete(job, outcome):
+        remaining_s = admitted.remaining_ms / 1_000
+        until, over_at = asked + remaining_s, self.clock.monotonic() + remaining_s
+        try:
+            outcome = self._outcome(spec, ticket, run, until=until, enter=lambda: self._enter_read(run, until))
+        except Withdrawn:
+            return self._withdrawn(run)
+        if outcome is None:
+            self._say_overran(run, over_at)
+        elif self._complete(job, outcome):
+            self._tell(ticket, outcome, attempt=job.attempt)
+        else:
             self._late(job)
         return Handed.ON
 
+    def _withdrawn(self, run: RunningCall) -> Handed:
+        """Let in and not begun: say so, or it is waited for until its last beat is old."""
+        self._patiently(lambda: self.gate.lose(run), otherwise=None)
+        return Handed.ON
+
+    def _say_overran(self, run: RunningCall, over_at: float) -> None:
+        """Be seen alive when its time is over at the gate, a round trip later than here; a revoked one need not."""
+        left_s = over_at - self.clock.monotonic()
+        if left_s <= STALE_START_S:
+            self.clock.wait(max(0.0, left_s))
+            self._patiently(lambda: self.gate.beat([run]), otherwise=None)
+
+    def _enter_read(self, run: RunningCall, until: float) -> float:
+        """Ask the gate again after a wait; until when the body may run."""
+        asked = self.clock.monotonic()
+        if not self.gate.goes_on(run) or self._was_stopped(asked):
+            raise Withdrawn
+        return until
+
     def _complete(self, job: Job, outcome: ToolOutcome) -> bool:
-        run = RunningCall(turn_id=job.turn_id, call_id=job.call_id, attempt=job.attempt, runner=job.runner)
+        run = _running(job, job.attempt)
         completion = compact(to_record(outcome))
         return self._patiently(lambda: self.gate.complete(run, completion), otherwise=False)
 
@@ -107,22 +162,47 @@ class CallRunner:
 
     def _write(self, job: Job) -> Handed:
         asked = self.clock.monotonic()
-        started = self.store.transact(
-            job.turn_id,
-            partial(start_write, call_id=job.call_id, attempt=job.attempt, runner=job.runner, timing=self.timing),
-        )
+        spec = self.tools.get(job.tool)
+        waits = spec is not None and spec.lock is not None
+        rule = partial(start_write, call_id=job.call_id, attempt=job.attempt, runner=job.runner, timing=self.timing)
+        started = self.store.transact(job.turn_id, partial(rule, waits=waits))
         if started is None or started.call is None:
             return self._not_started(started)
-        if not self._gate_lets(job.turn_id, job.call_id, started.call.attempt):
-            self._transact(job, partial(hand_back, **_run_of(job, started.call)))
+        call, ticket = started.call, ticket_for(started.turn, started.call)
+        try:
+            if not waits:
+                self._check_start(job, call, asked)
+            outcome = self._outcome(
+                spec,
+                ticket,
+                _running(job, call.attempt),
+                until=asked + started.remaining_s,
+                enter=lambda: self._enter_write(job, call),
+            )
+        except Withdrawn:
             return Handed.NOT
-        if self._was_stopped(asked):
-            self._transact(job, partial(hand_back, **_run_of(job, started.call)))
-            return Handed.NOT
-        spec = self.tools.get(job.tool)
-        ticket = ticket_for(started.turn, started.call)
-        outcome = self._outcome(spec, ticket, attempt=started.call.attempt, remaining_s=started.remaining_s)
-        return self._hand_in(job, started.call, outcome or unknown(started.call, "did not end in time"))
+        outcome = outcome or unknown(call, "did not end in time")
+        go = self._hand_in(job, call, outcome)
+        if go in (Go.PASS, Go.WAKE):
+            self._tell(ticket, outcome, attempt=call.attempt)
+        return Handed.ON if go is Go.PASS else Handed.NOT
+
+    def _enter_write(self, job: Job, call: Call) -> float:
+        """Have the journal note that the body begins, after a wait; until when it may run."""
+        asked = self.clock.monotonic()
+        entered = self.store.transact(
+            job.turn_id, partial(enter_write, call_id=job.call_id, attempt=call.attempt, runner=job.runner)
+        )
+        if entered is None:
+            raise Withdrawn
+        self._check_start(job, call, asked)
+        return asked + entered.remaining_s
+
+    def _check_start(self, job: Job, call: Call, asked: float) -> None:
+        """Hand the call back if the gate forbids it, or this process stood still since it asked the journal."""
+        if not self._gate_lets(job.turn_id, job.call_id, call.attempt) or self._was_stopped(asked):
+            self._transact(job, partial(hand_back, **_run_of(job, call)))
+            raise Withdrawn
 
     def _not_started(self, started: Started | None) -> Handed:
         if started is not None and started.go is Go.WAKE:
@@ -137,32 +217,55 @@ class CallRunner:
             log.warning("gate did not answer for %s of turn %s, going on: %s", call_id, turn_id, error)
             return True
 
-    def _hand_in(self, job: Job, call: Call, outcome: ToolOutcome) -> Handed:
+    def _hand_in(self, job: Job, call: Call, outcome: ToolOutcome) -> Go | None:
         rule = partial(end_write, outcome=outcome, **_run_of(job, call))
         go = self._patiently(lambda: self.store.transact(job.turn_id, rule), otherwise=None)
-        if go is Go.PASS:
-            return Handed.ON
         if go is Go.WAKE:
             self._advance(job.turn_id)
-        else:
+        elif go is not Go.PASS:
             self._log_late(job)
-        return Handed.NOT
+        return go
 
     # --- shared
 
     def _outcome(
-        self, spec: ToolSpec | None, ticket: Ticket, *, attempt: int, remaining_s: float
+        self, spec: ToolSpec | None, ticket: Ticket, run: RunningCall, *, until: float, enter: Callable[[], float]
     ) -> ToolOutcome | None:
+        """Run the body, holding its lock if it has one; ``enter`` says until when, or withdraws, after that wait."""
         if spec is None:
             error = f"{ticket.tool} is not served by the worker that was asked to run it"
             return ToolFailure(call_id=ticket.call_id, tool_name=ticket.tool, error=error)
+        if spec.lock is None:
+            return self._body(spec, ticket, run, until, None)
+        name = spec.lock(dict(ticket.arguments))
+        if name is None:
+            return self._body(spec, ticket, run, enter(), None)
+        lock, left_s = LockName(tenant=ticket.tenant, name=name), until - self.clock.monotonic()
+        with self.keeper.holding(lock, run, remaining_s=left_s, is_revoked=self._revoked(run)) as fence:
+            if fence is not None:
+                return self._body(spec, ticket, run, enter(), fence)
+        return lock_missed(ticket.call_id, ticket.tool, is_read=spec.is_read, lock=f"the lock {name}")
+
+    def _body(
+        self, spec: ToolSpec, ticket: Ticket, run: RunningCall, until: float, fence: int | None
+    ) -> ToolOutcome | None:
         return self.body.run(
             spec,
             ticket,
-            attempt=attempt,
-            remaining_s=remaining_s,
-            is_revoked=lambda: not self._gate_lets(ticket.turn_id, ticket.call_id, attempt),
+            attempt=run.attempt,
+            remaining_s=until - self.clock.monotonic(),
+            is_revoked=self._revoked(run),
+            fence=fence,
         )
+
+    def _revoked(self, run: RunningCall) -> Callable[[], bool]:
+        return lambda: not self._gate_lets(run.turn_id, run.call_id, run.attempt)
+
+    def _tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
+        """Call the post hooks: only now, for a late outcome is nobody's business."""
+        agent = self.agents.get(ticket.agent)
+        if agent is not None and agent.hooks:
+            tell_used(self.hooks, agent.hooks, ticket, outcome, attempt=attempt)
 
     def _was_stopped(self, asked: float) -> bool:
         return self.clock.monotonic() - asked > STALE_START_S
@@ -172,6 +275,7 @@ class CallRunner:
         self._transact(job, partial(late, call_id=job.call_id, attempt=job.attempt))
 
     def _log_late(self, job: Job) -> None:
+        self.on_late()
         log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
 
     def _transact(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> None:
@@ -202,6 +306,10 @@ class CallRunner:
         except RetryError as gave_up:
             log.warning("result not handed in: %s", gave_up.last_attempt.exception())
             return otherwise
+
+
+def _running(job: Job, attempt: int) -> RunningCall:
+    return RunningCall(turn_id=job.turn_id, call_id=job.call_id, attempt=attempt, runner=job.runner)
 
 
 def _run_of(job: Job, call: Call) -> dict[str, object]:

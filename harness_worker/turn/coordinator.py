@@ -6,25 +6,30 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
 from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.hooks import Hooks
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
-from harness_worker.core.plan import give_up, plan
-from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie
+from harness_worker.core.plan import give_up, go_on_asked, plan
+from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next, Zombie
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Held, StopCause, Visit, holds, release
+from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
+from harness_worker.turn.edits import check_edits
+from harness_worker.turn.hooking import HookCaller, tell_end, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
+from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.tickets import ticket_for
 from harness_worker.wire import StopReason
 
@@ -44,6 +49,7 @@ class Coordinator:
         holding: Keeps a visit's lease alive within its context, which yields what tells the visit to give up.
         new_owner: Makes a name that no other visit has.
         timing: The protocol's times.
+        hooks: Calls the agents' hooks.
     """
 
     store: TurnStore
@@ -54,6 +60,7 @@ class Coordinator:
     holding: Callable[[Visit], AbstractContextManager[StopSignal]]
     new_owner: Callable[[], str]
     timing: Timing
+    hooks: HookCaller = field(default_factory=HookCaller)
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
@@ -99,8 +106,13 @@ class Coordinator:
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Next:
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
             return Zombie()
+        self._tell_start(visit.turn)
         after = after or self._collect(visit)
-        return self._ask(visit, after.turn, stop) if isinstance(after, AskModel) else after
+        if isinstance(after, AskModel):
+            after = self._ask(visit, after.turn, stop)
+        while isinstance(after, AskHooks):
+            after = self._ask_hooks(visit, after)
+        return after
 
     def _collect(self, visit: Visit) -> Next:
         stop = visit.stop is not None
@@ -109,16 +121,19 @@ class Coordinator:
         reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
         settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
         reports = {each.call_id: _report(each) for each in settled}
-        return self._decide(visit, partial(collect, visit=visit, reports=reports, timing=self.timing))
+        edits = check_edits(visit.calls, self.agents.get(visit.turn.agent))
+        if edits is None:
+            return self._not_served(visit)
+        rule = partial(collect, visit=visit, reports=reports, edits=edits, timing=self.timing)
+        return self._decide(visit, rule)
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next:
         agent = self.agents.get(turn.agent)
         if agent is None:
-            log.warning("turn %s wants agent %s, which this worker does not serve", turn.id, turn.agent)
-            self._put_off(visit)
-            return Zombie()
+            return self._not_served(visit)
+        prompt = self.model_step.prepare(turn, agent)
         try:
-            reply = self.model_step.ask(turn, agent, remaining_s=turn.deadline_at - visit.now, stop=stop)
+            reply = self.model_step.ask(turn, agent, prompt, remaining_s=turn.deadline_at - visit.now, stop=stop)
         except ScriptExhausted as error:
             return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
         except Stopped as stopped:
@@ -127,30 +142,61 @@ class Coordinator:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
-        said = said_by(reply, turn, agent)
+        said = replace(said_by(reply, turn, replace(agent, tools=prompt.tools)), prompt=prompt)
         if not said.calls:
             self.gate.close(turn.id, visit.fence)
         return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))
+
+    def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next:
+        agent = self.agents.get(after.turn.agent)
+        if agent is None:
+            return self._not_served(visit)
+        judges = PreHooks(caller=self.hooks, turn=after.turn, agent=self.model_step.whole(agent))
+        answered = judges.answered(after.calls)
+        return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered, timing=self.timing))
+
+    def _not_served(self, visit: Visit) -> Next:
+        log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)
+        self._put_off(visit)
+        return Zombie()
 
     def _give_up(self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None) -> Next:
         self.gate.close(visit.turn.id, visit.fence)
         return self._decide(visit, partial(give_up, visit=visit, reason=reason, message=message, cause=cause))
 
     def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[Next]]) -> Next:
-        return self.store.transact(visit.turn.id, rule) or Zombie()
+        def decided(snapshot: Snapshot) -> Decision[Next]:
+            return with_warnings(rule(snapshot), now=snapshot.now)
+
+        return self.store.transact(visit.turn.id, decided) or Zombie()
 
     def _follow(self, visit: Visit, after: Next) -> None:
         match after:
-            case Zombie() | AskModel():
+            case Zombie() | AskModel() | AskHooks():
                 return
             case Finished():
                 self.gate.close(visit.turn.id, visit.fence)
                 if any(call.is_open for call in visit.calls):
                     self.dispatcher.stop(visit.turn.id)
+                if after.followed:
+                    self._wake_next(visit.turn)
+                self._tell_end(visit.turn)
             case Dispatch():
                 self._send(visit, after)
             case _:
                 assert_never(after)
+
+    def _tell_start(self, turn: Turn) -> None:
+        if turn.step == 0 and (hooks := self._hooks_of(turn)):
+            tell_start(self.hooks, hooks, turn)
+
+    def _tell_end(self, turn: Turn) -> None:
+        if (hooks := self._hooks_of(turn)) and (ended := self.store.load(turn.id)) is not None:
+            tell_end(self.hooks, hooks, ended[0])
+
+    def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:
+        agent = self.agents.get(turn.agent)
+        return () if agent is None else agent.hooks
 
     def _send(self, visit: Visit, after: Dispatch) -> None:
         """Publish after the commit, and after the gate knows the attempts; a refusal is left to the next look."""
@@ -161,6 +207,12 @@ class Coordinator:
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
         if after.knock:
             self.dispatcher.advance(turn.id, turn.priority)
+
+    def _wake_next(self, turn: Turn) -> None:
+        """Tell of the turn that may go now; the commit has said so in its row, so this is only sooner."""
+        following = self.store.next_of_session(turn)
+        if following is not None:
+            self.dispatcher.advance(*following)
 
     def _put_off(self, visit: Visit) -> None:
         """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""

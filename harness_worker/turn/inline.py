@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from harness_worker.core.records import Call, Turn
 from harness_worker.ports import Clock, Gate, RunningCall, TurnStore
+from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 
@@ -37,10 +38,12 @@ class InlineDispatcher:
 
     Args:
         clock: This process's monotonic time.
+        approve: Asked about each call that needs approval.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, approve: Approver) -> None:
         self._clock = clock
+        self._approve = approve
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._under: dict[str, _Under] = {}
         self._lock = threading.Lock()
@@ -52,7 +55,8 @@ class InlineDispatcher:
         self._runner = runner
         coordinator.advance(turn_id)
         while not self._is_over(turn_id, store):
-            self._wait()
+            if not answer_all(store, turn_id, self._approve):
+                self._wait()
             self._beat(store, gate, ttl_s=runner.timing.lease_ttl_s)
             coordinator.advance(turn_id)
 

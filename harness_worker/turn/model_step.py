@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from harness_worker.core.artifact_reading import every_tool
+from harness_worker.core.hooks import StreamChunk, overrides
+from harness_worker.core.prompt import Prompt, prepare
 from harness_worker.core.records import Turn
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ModelError, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
+from harness_worker.turn.hooking import HookCaller, whose
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +36,8 @@ class ModelStep:
         clock: For backoff and the deadline.
         timeout_s: The longest a single call may take, in seconds.
         hint: Shows the text to those who watch, while it is said.
+        hooks: Calls the agents' hooks.
+        artifact_reader: The tool offered to a session that has an artifact.
     """
 
     store: TurnStore
@@ -39,8 +45,24 @@ class ModelStep:
     clock: Clock
     timeout_s: float
     hint: Hint = unheard_hint
+    hooks: HookCaller = field(default_factory=HookCaller)
+    artifact_reader: ToolSpec | None = None
 
-    def ask(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> ModelReply:
+    def whole(self, agent: AgentSpec) -> AgentSpec:
+        """The agent with every tool that its calls may be of."""
+        return replace(agent, tools=every_tool(agent, self.artifact_reader))
+
+    def prepare(self, turn: Turn, agent: AgentSpec) -> Prompt:
+        """The turn's next model call, from the journal.
+
+        Raises:
+            TransientError: The store did not answer.
+        """
+        past = self.store.past(turn) if turn.number > 1 else ()
+        own = self.store.history(turn.id)
+        return prepare(turn, agent, past=past, own=own, artifact_reader=self.artifact_reader)
+
+    def ask(self, turn: Turn, agent: AgentSpec, prompt: Prompt, *, remaining_s: float, stop: StopSignal) -> ModelReply:
         """One reply.
 
         Raises:
@@ -52,22 +74,22 @@ class ModelStep:
         """
         client = self._client(agent.model)
         deadline = self.clock.monotonic() + remaining_s
-        history = self.store.history(turn.id)
         attempts = count(1)
 
         def once() -> ModelReply:
             left_s = self._left_s(deadline)
-            deltas = Deltas(self.hint, self.clock, turn_id=turn.id, step=turn.step, attempt=next(attempts))
+            attempt = next(attempts)
+            deltas = Deltas(self.hint, self.clock, turn_id=turn.id, step=turn.step, attempt=attempt)
             request = ModelRequest(
                 model=agent.model,
-                system=turn.system_prompt_override or agent.system,
-                tools=agent.tools,
-                messages=history,
+                system=prompt.system,
+                tools=prompt.tools,
+                messages=prompt.messages,
                 step=turn.step,
                 metadata=turn.metadata,
                 timeout_s=min(left_s, self.timeout_s),
                 stop=stop,
-                on_text=deltas.take,
+                on_text=self._listeners(turn, agent, deltas, attempt),
             )
             try:
                 return client.complete(request)
@@ -79,6 +101,18 @@ class ModelStep:
         except TransientError:
             self._left_s(deadline)
             raise
+
+    def _listeners(self, turn: Turn, agent: AgentSpec, deltas: Deltas, attempt: int) -> Callable[[str], None]:
+        hooks = [hook for hook in agent.hooks if overrides(hook, "on_stream_chunk")]
+        if not hooks:
+            return deltas.take
+
+        def told(text: str) -> None:
+            deltas.take(text)
+            chunk = StreamChunk(**whose(turn), step=turn.step, attempt=attempt, text=text)
+            self.hooks.tell(hooks, "on_stream_chunk", chunk)
+
+        return told
 
     def _left_s(self, deadline: float) -> float:
         left_s = deadline - self.clock.monotonic()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.replay import fingerprint
 from harness_worker.core.text import clean_json
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid
 from harness_worker.ports import ModelReply
-from harness_worker.wire import DEFAULT_TOOL_QUEUE
+from harness_worker.wire import DEFAULT_TOOL_QUEUE, Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,12 @@ class _Judged:
             return Want(keys=None)
         if self.denied is not None:
             return Want(keys=frozenset())
-        keys = self.spec.keys(self.arguments)
-        return Want(keys=None if keys is None else frozenset(keys))
+        return Want(keys=resource_keys(self.spec, self.arguments))
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person has to agree before it runs."""
+        return self.spec is not None and self.denied is None and self.spec.needs_approval(self.arguments)
 
 
 def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
@@ -58,7 +63,16 @@ def plan_calls(blocks: Sequence[Mapping[str, Any]], turn: Turn, agent: AgentSpec
     judged = [_judge(block, agent) for block in blocks]
     parallel = agent.parallel and turn.parallel is not False
     waves = plan_waves([each.want for each in judged], parallel=parallel)
-    return tuple(_call(each, turn, position, waves[position]) for position, each in enumerate(judged))
+    calls = (_call(each, turn, position, waves[position]) for position, each in enumerate(judged))
+    return tuple(replace(call, hooked=agent.asks_hooks and agent.tool(call.tool) is not None) for call in calls)
+
+
+def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None:
+    """What a call touches, ``None`` if it must run alone; what ReplayControl judges is a resource of its own."""
+    keys = spec.keys(arguments)
+    if keys is None:
+        return None
+    return frozenset((*keys, fingerprint(spec.name, arguments))) if spec.idempotent else frozenset(keys)
 
 
 def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
@@ -96,10 +110,12 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
         effect=spec.effect if spec is not None else None,
         arguments=judged.arguments,
         was_coerced=judged.was_coerced,
+        idempotent=spec is not None and spec.idempotent,
         wave=wave,
         retry_safe=spec is not None and spec.retry_safe,
         timeout_s=spec.timeout_s if spec is not None else 0.0,
         queue=spec.queue if spec is not None else DEFAULT_TOOL_QUEUE,
         idempotency_key=f"{turn.id}:{call_id}",
+        approval=Approval() if judged.needs_approval else None,
         outcome=denied,
     )

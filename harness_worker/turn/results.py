@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from harness_worker.core.approvals import waiting
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
 from harness_worker.wire import StopReason, TurnStatus, rfc3339
+
+RequiredAction: TypeAlias = Mapping[str, Any]
+"""A call that waits for a person: ``call_id``, ``tool``, ``arguments``, ``expires_at``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class TurnResult:
     usage: Usage
     budget: BudgetLimits
     calls: tuple[CallResult, ...]
-    required_actions: tuple[Mapping[str, Any], ...]
+    required_actions: tuple[RequiredAction, ...]
     error: Mapping[str, str] | None
     metadata: Mapping[str, str]
     created_at: str | None
@@ -69,7 +73,7 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         usage=turn.used,
         budget=turn.budget,
         calls=tuple(map(_call_result, calls)),
-        required_actions=(),
+        required_actions=() if turn.status.is_final else tuple(map(required_action, waiting(calls))),
         error=turn.error,
         metadata=turn.metadata,
         created_at=rfc3339(turn.created_at),
@@ -77,6 +81,12 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         finished_at=rfc3339(turn.finished_at),
         messages=tuple({"role": message.role, "content": message.content} for message in messages),
     )
+
+
+def required_action(call: Call) -> RequiredAction:
+    """A call that waits for a person, as that person sees it."""
+    expires_at = rfc3339(call.approval.expires_at) if call.approval is not None else None
+    return {"call_id": call.call_id, "tool": call.tool, "arguments": dict(call.arguments), "expires_at": expires_at}
 
 
 def _call_result(call: Call) -> CallResult:

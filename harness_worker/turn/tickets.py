@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from harness_worker.core.canonical import compact
+from harness_worker.core.flat import as_mapping
 from harness_worker.core.records import Call, Turn
 
 
@@ -23,10 +24,11 @@ class Ticket:
     tenant: str
     idempotency_key: str
     was_coerced: bool = False
+    agent: str = ""
 
     def to_json(self) -> str:
         """This ticket as the gate carries it."""
-        return compact(asdict(self))
+        return compact(as_mapping(self))
 
     @classmethod
     def from_json(cls, text: str) -> Ticket:
@@ -45,4 +47,5 @@ def ticket_for(turn: Turn, call: Call) -> Ticket:
         tenant=turn.tenant,
         idempotency_key=call.idempotency_key,
         was_coerced=call.was_coerced,
+        agent=turn.agent,
     )

@@ -16,6 +16,7 @@ from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import HarnessError, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.turn.tickets import Ticket
+from harness_worker.wire import artifact_key
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,18 @@ class ToolBody:
     threshold_chars: int
 
     def run(
-        self, spec: ToolSpec, ticket: Ticket, *, attempt: int, remaining_s: float, is_revoked: Callable[[], bool]
+        self,
+        spec: ToolSpec,
+        ticket: Ticket,
+        *,
+        attempt: int,
+        remaining_s: float,
+        is_revoked: Callable[[], bool],
+        fence: int | None = None,
     ) -> ToolOutcome | None:
         """What became of the call; ``None`` if its time ended first, or it was stopped."""
         started = self.clock.monotonic()
-        context = self._context(ticket, attempt, at_s=started + remaining_s)
+        context = self._context(ticket, attempt, at_s=started + remaining_s, fence=fence)
         try:
             with self.soft_deadline(remaining_s, is_revoked):
                 value = self._invoke(spec, ticket, context)
@@ -79,7 +87,7 @@ class ToolBody:
             reraise=True,
         )
 
-    def _context(self, ticket: Ticket, attempt: int, *, at_s: float) -> RunContext:
+    def _context(self, ticket: Ticket, attempt: int, *, at_s: float, fence: int | None) -> RunContext:
         return RunContext(
             turn_id=ticket.turn_id,
             call_id=ticket.call_id,
@@ -88,6 +96,7 @@ class ToolBody:
             attempt=attempt,
             idempotency_key=ticket.idempotency_key,
             deadline=DeadlineToken(at_s=at_s, clock=self.clock.monotonic),
+            fence=fence,
         )
 
     def _since_ms(self, started: float) -> float:
@@ -99,7 +108,7 @@ class ToolBody:
             return outcome
         artifact_id, data = self.new_artifact_id(), outcome.output.encode()
         try:
-            url = self.blobs.put(f"{ticket.turn_id}/{artifact_id}", data)
+            url = self.blobs.put(artifact_key(ticket.turn_id, artifact_id), data)
         except HarnessError as error:
             log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)
             return _cut(outcome, self.threshold_chars)

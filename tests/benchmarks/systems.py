@@ -64,7 +64,7 @@ def bare_canvas() -> Generator[System]:
         stack.enter_context(_process([*celery, "-c", str(PROCESSES), "-Q", bare.TOOLS, "-n", "t@%h"], env))
         app = bare.app
         app.conf.update(broker_url=url, result_backend=url)
-        done = stack.enter_context(Redis.from_url(url))  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
+        done = stack.enter_context(_patient(url))
 
         def start() -> Callable[[], None]:
             turn = str(uuid.uuid4())
@@ -88,8 +88,7 @@ def harness(database_url: str, home: Path) -> Generator[System]:
             wait_until(ready.exists, f"the {role} worker to be ready", timeout_s=60)
         fleet = make_fleet(load_settings(redis_url=url, database_url=database_url, home=home))
         stack.callback(fleet.close)
-        watch = stack.enter_context(Redis.from_url(url, decode_responses=True))  # pyright: ignore[reportUnknownMemberType]
-        ends = Ends(watch)
+        ends = Ends(stack.enter_context(_patient(url)))
         yield System(name="harness", start=lambda: _start(fleet, ends), redis_url=url)
 
 
@@ -97,7 +96,7 @@ def _start(fleet: Fleet, ends: Ends) -> Callable[[], None]:
     turn = Turn(
         id=new_id(),
         tenant="default",
-        session_id="w1",
+        session_id=new_id(),
         agent="w1",
         status=TurnStatus.QUEUED,
         input="measure",
@@ -123,9 +122,14 @@ class Ends:
             reply = cast("Any", self._client.xread({EVENT_STREAM: self._last}, block=LONGEST_S * 1000))
             _expect(reply)
             for self._last, fields in reply[0][1]:
-                if fields["type"] == "turn.completed":
+                if '"turn.completed"' in fields["told"]:
                     self._ended.add(fields["turn"])
         self._ended.discard(turn_id)
+
+
+def _patient(url: str) -> Redis:
+    """A client that waits for a turn's end; the first turn waits for the workers' start."""
+    return Redis.from_url(url, decode_responses=True, socket_timeout=2 * LONGEST_S)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _expect(reply: object) -> None:

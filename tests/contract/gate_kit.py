@@ -83,6 +83,12 @@ def settle(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close:
     return read
 
 
+def beaten(gate: Gate, turn_id: str) -> ReadState | None:
+    """The state of the one read after a beat of its process."""
+    gate.beat([a_run(turn_id)])
+    return state(gate, turn_id)
+
+
 def state(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> ReadState | None:
     """The state of the one read; ``None`` if it is completed."""
     return settle(gate, turn_id, fence, attempt, close=close).state

@@ -126,11 +126,12 @@ def world_of(database_url: str) -> Generator[World]:
 
 
 def new_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """A turn about to be queued, with an id of its own."""
+    """A turn about to be queued, with an id and a session of its own."""
+    number = next(_numbers)
     turn = Turn(
-        id=f"turn-{next(_numbers)}",
+        id=f"turn-{number}",
         tenant="default",
-        session_id="session",
+        session_id=f"session-{number}",
         agent="support",
         status=TurnStatus.QUEUED,
         input="Where is my order?",

@@ -69,3 +69,15 @@ def test_blobs_of_an_unusable_url_are_a_configuration_error(url: str) -> None:
     """An unknown protocol, or one whose package is not installed, names the setting."""
     with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_URL="):
         FsspecBlobs(url)
+
+
+def test_blobs_delete_what_was_put(blobs: BlobStore) -> None:
+    """Deleted is gone; deleting again is fine; what is outside of the store is left alone."""
+    url, other = blobs.put("turn/art_1", b"x"), blobs.put("turn/art_2", b"y")
+    blobs.delete(url)
+    blobs.delete(url)
+    with pytest.raises(PermanentError, match="there is no artifact at"):
+        blobs.get(url)
+    assert blobs.get(other) == b"y"
+    with pytest.raises(PermanentError, match="not an artifact of this store"):
+        blobs.delete("file:///etc/passwd")

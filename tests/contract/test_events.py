@@ -14,7 +14,7 @@ import pytest
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.adapters.redis.events import HINTS_OFF_S, KEPT_EVENTS, STREAM_TTL_S, RedisEvents
+from harness_worker.adapters.redis.events import HINTS_OFF_S, KEPT_ENTRIES, STREAM_TTL_S, RedisEvents
 from harness_worker.ports import Event, EventSink
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.wire import EVENT_STREAM
@@ -34,26 +34,21 @@ class Watched:
 
 def read_stream(client: RedisClient, turn_id: str) -> list[Event]:
     """The events of a turn, as a reader of the stream sees them."""
-    return [as_event(entry) for entry in entries_of(client, turn_id) if "seq" in entry]
+    told = [each for each in told_of(client, turn_id) if each[0] is not None]
+    return [Event(turn_id=turn_id, seq=seq, type=kind, at=at, data=json.loads(data)) for seq, kind, at, data in told]
 
 
 def read_hints(client: RedisClient, turn_id: str) -> list[Hint]:
     """The hints of a turn, as a reader of the stream sees them: they have no seq."""
-    hints = [entry for entry in entries_of(client, turn_id) if "seq" not in entry]
-    assert all(abs(float(entry["at"]) - time.time()) < 60 for entry in hints)
-    return [(entry["type"], json.loads(entry["data"])) for entry in hints]
+    hints = [each for each in told_of(client, turn_id) if each[0] is None]
+    assert all(abs(at - time.time()) < 60 for _, _, at, _ in hints)
+    return [(kind, json.loads(data)) for _, kind, _, data in hints]
 
 
-def entries_of(client: RedisClient, turn_id: str) -> list[dict[str, str]]:
-    """The stream's entries of a turn."""
+def told_of(client: RedisClient, turn_id: str) -> list[Any]:
+    """All that the stream's entries tell of a turn."""
     entries = [dict(fields) for _, fields in client.command("XRANGE", EVENT_STREAM, "-", "+")]
-    return [entry for entry in entries if entry["turn"] == turn_id]
-
-
-def as_event(entry: dict[str, str]) -> Event:
-    """An entry of the stream as the event it carries."""
-    data = json.loads(entry["data"])
-    return Event(turn_id=entry["turn"], seq=int(entry["seq"]), type=entry["type"], at=float(entry["at"]), data=data)
+    return [each for entry in entries if entry["turn"] == turn_id for each in json.loads(entry["told"])]
 
 
 @pytest.fixture
@@ -128,9 +123,10 @@ def test_hints_are_lost_without_raising_and_then_spared(caplog: pytest.LogCaptur
 def test_stream_is_bounded_and_expires(client: RedisClient) -> None:
     """Redis does not fill up with events nobody reads, and no key stays for ever."""
     sink = RedisEvents(client)
-    for _ in range(12):
-        sink.send(events_of(new_turn_id(), KEPT_EVENTS // 10))
-    assert KEPT_EVENTS <= client.command("XLEN", EVENT_STREAM) < KEPT_EVENTS * 1.05
+    event = events_of(new_turn_id(), 1)
+    for _ in range(KEPT_ENTRIES + KEPT_ENTRIES // 5):
+        sink.send(event)
+    assert KEPT_ENTRIES <= client.command("XLEN", EVENT_STREAM) < KEPT_ENTRIES * 1.05
     assert STREAM_TTL_S - 60 < client.command("TTL", EVENT_STREAM) <= STREAM_TTL_S
     assert keys_without_ttl(client, pattern="harness:*") == []
 

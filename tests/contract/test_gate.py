@@ -21,6 +21,7 @@ from tests.contract.gate_kit import (
     a_pass,
     a_run,
     admit,
+    beaten,
     new_turn_id,
     opened,
     running,
@@ -307,7 +308,7 @@ def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
     """A read's own cap counts from its admission and is a deadline like the turn's."""
     turn_id = opened(gate)
     assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
-    wait_until(lambda: state(gate, turn_id) is ReadState.EXPIRED, "the read's own cap to pass")
+    wait_until(lambda: beaten(gate, turn_id) is ReadState.EXPIRED, "the read's own cap to pass")
     assert not gate.complete(a_run(turn_id), "x")
 
 
@@ -432,13 +433,33 @@ def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
     assert [read.state for read in found] == [ReadState.CLOSED, ReadState.CLOSED]
 
 
-def test_settle_says_expired_of_a_closed_read_past_its_deadline(gate: Gate) -> None:
-    """Closed early means run again, past the deadline means timeout: the deadline wins."""
+def test_settle_says_expired_of_a_closed_read_that_had_its_time(gate: Gate) -> None:
+    """Closed early means run again, alive at the deadline means timeout: the deadline wins."""
     turn_id = opened(gate)
     gate.admit(turn_id, READ, 1, 20, RUNNER)
-    gate.lose(a_run(turn_id))
     state(gate, turn_id, close=True)
-    wait_until(lambda: state(gate, turn_id) is ReadState.EXPIRED, "the closed read's deadline to pass")
+    wait_until(lambda: beaten(gate, turn_id) is ReadState.EXPIRED, "the closed read's deadline to pass")
+    gate.lose(a_run(turn_id))
+    assert state(gate, turn_id) is ReadState.EXPIRED, "ended because its time was over: no loss"
+
+
+def test_settle_says_lost_of_a_read_that_died_before_its_deadline(gate: Gate) -> None:
+    """Nobody looked until its time was over: it did not have its time, and may run again."""
+    turn_id = opened(gate)
+    assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
+    gate.lose(a_run(turn_id))
+    wait_until(lambda: admit(gate, turn_id) is Admission.CLOSED, "its deadline to pass")
+    assert state(gate, turn_id) is ReadState.LOST
+    assert not gate.complete(a_run(turn_id), "x")
+
+
+def test_settle_waits_for_a_read_that_may_have_had_its_time(hasty_gate: Gate) -> None:
+    """Past its deadline and not heard of since: alive until its beat is old, then lost."""
+    turn_id = opened(hasty_gate)
+    assert hasty_gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
+    wait_until(lambda: admit(hasty_gate, turn_id) is Admission.CLOSED, "its deadline to pass")
+    assert state(hasty_gate, turn_id) in (ReadState.LIVE, ReadState.LOST)
+    wait_until(lambda: state(hasty_gate, turn_id) is ReadState.LOST, "its beat to be old")
 
 
 def test_settle_and_complete_agree_whoever_is_first(gate: Gate) -> None:
@@ -526,3 +547,26 @@ def test_lose_leaves_a_completion_alone(gate: Gate) -> None:
     gate.complete(a_run(turn_id), "x")
     gate.lose(a_run(turn_id))
     assert settle(gate, turn_id).completion == "x"
+
+
+def test_read_that_waited_goes_on_while_it_is_admitted(gate: Gate) -> None:
+    """A read that was admitted may still begin after a wait; another's, a superseded or a closed one may not."""
+    turn_id = running(gate)
+    assert gate.goes_on(a_run(turn_id))
+    assert not gate.goes_on(a_run(turn_id, runner="host/2"))
+    gate.open(turn_id, 1, [a_pass(attempt=2)])
+    assert not gate.goes_on(a_run(turn_id))
+    turn_id = running(gate)
+    gate.close(turn_id, 1)
+    assert not gate.goes_on(a_run(turn_id))
+    assert not gate.goes_on(a_run(new_turn_id()))
+
+
+def test_read_that_waited_too_long_does_not_go_on(gate: Gate) -> None:
+    """Settled as a whole, or past its deadline."""
+    turn_id = running(gate)
+    settle(gate, turn_id, close=True)
+    assert not gate.goes_on(a_run(turn_id))
+    turn_id = opened(gate)
+    assert gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
+    wait_until(lambda: not gate.goes_on(a_run(turn_id)), "its cap to pass", 5)

@@ -41,7 +41,7 @@ class Step:
     def on(self, gate: Gate, turn_id: str) -> Any:  # noqa: ANN401 - whatever the operation replies
         """Do it to the gate of ``turn_id``."""
         operation: Callable[..., Any] = getattr(gate, self.name)
-        if self.name in ("complete", "lose"):
+        if self.name in ("complete", "lose", "goes_on"):
             run, *rest = self.arguments
             return operation(replace(run, turn_id=turn_id), *rest)
         if self.name == "beat":
@@ -67,6 +67,7 @@ steps = st.one_of(
     step("complete", runs, st.sampled_from(["x", "y"])),
     step("beat", st.lists(runs, max_size=2)),
     step("lose", runs),
+    step("goes_on", runs),
     step("flush"),
 )
 histories = st.lists(steps, min_size=5, max_size=40).map(lambda rest: [Step("raise_fence", (1,)), *rest])

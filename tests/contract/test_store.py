@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
@@ -17,23 +16,9 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message
 from harness_worker.schema import artifacts, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
-from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, waiters, world_of
+from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, waiters
 
 DENIED: ToolOutcome = ToolDenied(call_id="0.0", tool_name="x", reason=DenialReason.NOT_RUN, details="stopped")
-
-
-@pytest.fixture
-def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
-    with world_of(database_url) as world:
-        yield world
-
-
-@pytest.fixture
-def postgres_world(postgres_url: str) -> Iterator[World]:
-    """A store on Postgres, for what only row locks can show."""
-    with world_of(postgres_url) as world:
-        yield world
 
 
 # --- a new turn -----------------------------------------------------------------------------------------------------
@@ -51,7 +36,8 @@ def test_insert_turn_takes_its_times_from_the_database(world: World):
 
 def test_insert_turn_adds_its_message_and_its_first_event(world: World):
     """The user's words are message 0 and ``turn.queued`` is event 1, in the same commit."""
-    turn_id = world.queued(input="Grüße, 世界 🎉", metadata={"k": "v"}, parallel=False, skill_context="s")
+    words = "Grüße, 世界 🎉"
+    turn_id = world.queued(session_id="session", input=words, metadata={"k": "v"}, parallel=False, skill_context="s")
     turn = world.turn(turn_id)
     assert world.store.history(turn_id) == (Message(position=0, role="user", content="Grüße, 世界 🎉"),)
     assert (turn.message_count, turn.last_seq, turn.input) == (1, 1, "Grüße, 世界 🎉")
@@ -204,25 +190,21 @@ def test_transact_reads_its_time_after_the_lock(postgres_world: World):
     """Times never run backwards from one commit to the next, however long the wait for the lock was."""
     world = postgres_world
     turn_id = world.queued()
+    locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
     with ThreadPoolExecutor(1) as pool:
         with world.locked(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)):
-            waiting = pool.submit(world.store.transact, turn_id, lambda s: Decision(result=s.now))
+            waiting = pool.submit(locking.transact, turn_id, lambda s: Decision(result=s.now))
             wait_until(lambda: waiters(world) == 1, "the transaction to wait for the lock")
             released_at = world.now()
         assert (waiting.result() or 0.0) >= released_at
 
 
 def test_transact_of_one_turn_is_serial(world: World):
-    """Two dozen increments by many threads are all counted: nobody decides on what another is changing."""
+    """Two dozen increments by many threads are all counted: what was decided on what another changed is not written."""
     turn_id = world.queued()
-    inside = threading.Lock()
 
     def increment(snapshot: Snapshot) -> Decision[None]:
-        assert inside.acquire(blocking=False)
-        try:
-            return Decision(result=None, turn=replace(snapshot.turn, wakes=snapshot.turn.wakes + 1))
-        finally:
-            inside.release()
+        return Decision(result=None, turn=replace(snapshot.turn, wakes=snapshot.turn.wakes + 1))
 
     in_threads(24, lambda _: world.store.transact(turn_id, increment))
     assert world.turn(turn_id).wakes == 24
@@ -236,6 +218,43 @@ def test_transact_numbers_events_without_gaps_under_threads(world: World):
         assert world.seqs(turn_id) == list(range(1, 42))
         assert sorted(event.seq for event in world.sink.sent if event.turn_id == turn_id) == list(range(1, 42))
         assert world.turn(turn_id).last_seq == 41
+
+
+def test_transact_is_decided_again_on_a_turn_that_changed_meanwhile(postgres_world: World):
+    """What was decided on a turn as it no longer is, whoever changed it and how, is not written but decided anew."""
+    world = postgres_world
+    turn_id = world.queued()
+    seen: list[bool] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        seen.append(snapshot.turn.cancel_requested)
+        if len(seen) == 1:
+            with world.engine.begin() as stranger:
+                stranger.execute(update(turns).where(turns.c.id == turn_id).values(cancel_requested=True))
+        return one_event(snapshot)
+
+    world.store.transact(turn_id, decide)
+    assert seen == [False, True]
+    assert world.seqs(turn_id) == [1, 2]
+    assert world.turn(turn_id).cancel_requested
+
+
+def test_transact_locks_a_turn_that_others_keep_changing(postgres_world: World):
+    """Who is overtaken again and again locks the turn at last, so that it gets its way."""
+    world = postgres_world
+    turn_id = world.queued()
+    seen: list[int] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        seen.append(snapshot.turn.wakes)
+        if len(seen) <= 3:
+            with world.engine.begin() as stranger:
+                stranger.execute(update(turns).where(turns.c.id == turn_id).values(wakes=turns.c.wakes + 1))
+        return one_event(snapshot)
+
+    world.store.transact(turn_id, decide)
+    assert seen == [0, 1, 2, 3]
+    assert world.seqs(turn_id) == [1, 2]
 
 
 def test_transact_sees_calls_another_transaction_added_meanwhile(world: World):

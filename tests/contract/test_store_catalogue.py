@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +12,7 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.schema import agents
-from tests.contract.store_world import World, in_threads, world_of
-
-
-@pytest.fixture
-def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
-    with world_of(database_url) as world:
-        yield world
+from tests.contract.store_world import World, in_threads
 
 
 def tool(name: str, effect: Effect | None) -> ToolSpec:

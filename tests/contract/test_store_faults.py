@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,20 +23,6 @@ from harness_worker.testing.waiting import wait_until
 from tests.contract.store_world import RecordedEvents, World, new_call, new_turn, one_event, waiters, world_of
 
 PROCESSES, TRANSACTIONS = 4, 200
-
-
-@pytest.fixture
-def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
-    with world_of(database_url) as world:
-        yield world
-
-
-@pytest.fixture
-def postgres_world(postgres_url: str) -> Iterator[World]:
-    """A store on Postgres."""
-    with world_of(postgres_url) as world:
-        yield world
 
 
 def count_up(database_url: str, turn_id: str) -> None:
@@ -156,7 +141,8 @@ def test_transact_repeats_after_a_deadlock(postgres_world: World):
     with ThreadPoolExecutor(1) as pool, world.engine.connect() as other:
         other.execute(text("SET deadlock_timeout = '20s'"))  # so that ours is the one to be ended
         other.execute(select(tool_calls.c.position).with_for_update(key_share=True))
-        transact = pool.submit(world.store.transact, turn_id, decide)
+        locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
+        transact = pool.submit(locking.transact, turn_id, decide)
         wait_until(lambda: waiters(world) == 1, "the transaction to hold the turn and wait for the call")
         other.execute(select(turns.c.id).with_for_update(key_share=True))
         assert decided == []

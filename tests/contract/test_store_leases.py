@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,21 +12,7 @@ from harness_worker.core.records import CallStatus
 from harness_worker.ports import RunningCall
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
-from tests.contract.store_world import World, running, world_of
-
-
-@pytest.fixture
-def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
-    with world_of(database_url) as world:
-        yield world
-
-
-@pytest.fixture
-def postgres_world(postgres_url: str) -> Iterator[World]:
-    """A store on Postgres, for what only row locks can show."""
-    with world_of(postgres_url) as world:
-        yield world
+from tests.contract.store_world import World, running
 
 
 def run_of(turn_id: str, position: int = 0, attempt: int = 1, runner: str = "host/7") -> RunningCall:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +19,10 @@ from harness_worker.core.outcomes import (
     ToolFailure,
     ToolTimeout,
 )
+from harness_worker.core.recall import Recall
 from harness_worker.core.records import CallStatus, EventDraft, Message
-from harness_worker.wire import StopReason, TurnStatus
-from tests.contract.store_world import World, new_call, world_of
+from harness_worker.wire import Approval, StopReason, TurnStatus
+from tests.contract.store_world import World, new_call
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=200)
 SHORT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
@@ -53,6 +52,14 @@ OUTCOME = st.one_of(
         elapsed_ms=NUMBER,
     ),
 )
+APPROVAL = st.builds(
+    Approval,
+    expires_at=TIME,
+    decision=st.sampled_from(["approve", "deny"]) | st.none(),
+    reason=st.none() | TEXT,
+    arguments=st.none() | OBJECT,
+    is_resolved=st.booleans(),
+)
 TURN_CHANGES = st.fixed_dictionaries(
     {},
     optional={
@@ -64,12 +71,20 @@ TURN_CHANGES = st.fixed_dictionaries(
         "output_text": TEXT,
         "error": st.none() | st.fixed_dictionaries({"code": TEXT, "message": TEXT}),
         "used": st.builds(Usage, input_tokens=st.integers(0, 2**70), dollars=NUMBER, steps=SMALL),
+        "recall": st.builds(
+            Recall,
+            done=st.dictionaries(SHORT, SHORT, max_size=3),
+            blocked=st.dictionaries(SHORT, SHORT, max_size=3),
+            repeats=SMALL,
+            warned=st.lists(SHORT, max_size=3).map(tuple),
+        ),
         "step": SMALL,
         "cancel_requested": st.booleans(),
         "fence": BIG,
         "owner": st.none() | SHORT,
         "lease_until": TIME,
         "visit_deadline": TIME,
+        "parked_at": TIME,
         "wake_at": TIME,
         "wakes": BIG,
         "looks": SMALL,
@@ -84,6 +99,7 @@ CALL_CHANGES = st.fixed_dictionaries(
         "tool": TEXT,
         "effect": st.none() | st.sampled_from(Effect),
         "arguments": OBJECT,
+        "approval": st.none() | APPROVAL,
         "status": st.sampled_from(CallStatus),
         "attempt": SMALL,
         "lease_until": TIME,
@@ -92,19 +108,14 @@ CALL_CHANGES = st.fixed_dictionaries(
         "outcome": st.none() | OUTCOME,
         "worker": st.none() | SHORT,
         "retry_safe": st.booleans(),
+        "idempotent": st.booleans(),
+        "hooked": st.booleans(),
         "timeout_s": NUMBER,
         "started_at": TIME,
         "finished_at": TIME,
     },
 )
 A_FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture
-def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
-    with world_of(database_url) as world:
-        yield world
 
 
 @A_FEW

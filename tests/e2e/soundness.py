@@ -99,9 +99,19 @@ def _check_entries(calls: list[Json], journal: list[Json]) -> None:
     assert not [entry for entry, times in entries.items() if times > 1], journal
     effects = Counter(line["key"] for line in journal if line["event"] == "effect")
     assert not [key for key, times in effects.items() if times > 1], journal
-    keys = {(line["call"], line["key"]) for line in journal}
-    assert len(keys) == len({call for call, _ in keys}) == len({key for _, key in keys}), journal
     known = {each["call_id"]: each for each in calls}
+    _check_keys(known, journal)
     for called, attempt in entries:
         assert known[called]["outcome"] != "ToolDenied", known[called]
         assert attempt <= known[called]["attempt"], known[called]
+
+
+def _check_keys(calls: dict[str, Json], journal: list[Json]) -> None:
+    """A key is one call's, unless a later call repeats one that ended in doubt."""
+    keys = {(line["call"], line["key"]) for line in journal}
+    assert len(keys) == len({call for call, _ in keys}), journal
+    for call, key in keys:
+        for other in (calls[user] for user, used in keys if used == key and user != call):
+            earlier, later = sorted((calls[call], other), key=lambda each: (each["step"], each["position"]))
+            assert earlier["content"].startswith(("outcome_unknown: ", "worker_lost: ")), journal
+            assert (earlier["tool"], earlier["arguments"]) == (later["tool"], later["arguments"]), journal

@@ -28,6 +28,10 @@ CASES: dict[str, tuple[tuple[Step, ...], Mapping[str, Any]]] = {
         {"max_tool_calls": 2},
     ),
     "no_tool_calls": ((LOOK, "done"), {"max_tool_calls": 0}),
+    "no_tokens": (({"content": [BLOCK], "usage": {"input_tokens": 1}}, "never said"), {"max_tokens": 0}),
+    "free": (("done",), {"max_tokens": 0, "max_dollars": 0}),
+    "no_progress": ((LOOK, LOOK, LOOK, "never said"), {}),
+    "slow_progress": ((LOOK, LOOK, [call("look", n=2)], LOOK, LOOK, "done"), {}),
     "tokens": (({"content": [BLOCK], "usage": {"input_tokens": 90, "output_tokens": 20}}, "x"), {"max_tokens": 100}),
     "read_too_long": (([call("look", n=1, s=8)], "never said"), {"timeout_s": 2}),
     "write_too_long": (([call("put", n=1, s=8), call("put", n=2)], "never said"), {"timeout_s": 2}),
@@ -69,6 +73,10 @@ def turns(outsider: Outsider) -> Posted:
         ("max_tool_calls", "completed", "end_turn"),
         ("no_tool_calls", "completed", "end_turn"),
         ("tokens", "incomplete", "budget"),
+        ("no_tokens", "incomplete", "budget"),
+        ("free", "completed", "end_turn"),
+        ("no_progress", "incomplete", "no_progress"),
+        ("slow_progress", "completed", "end_turn"),
         ("read_too_long", "incomplete", "deadline"),
         ("write_too_long", "incomplete", "deadline"),
         ("no_time", "incomplete", "deadline"),
@@ -113,6 +121,26 @@ def test_calls_beyond_the_budget_are_denied(turns: Posted) -> None:
     assert turns["no_tool_calls"]["output_text"] == "done"
 
 
+def test_first_model_call_is_always_made(turns: Posted) -> None:
+    """A budget of no tokens ends the turn once some were used, and not before."""
+    assert turns["no_tokens"]["usage"]["steps"] == 1
+    assert turns["free"]["output_text"] == "done"
+
+
+def test_turn_without_progress_is_cut(turns: Posted) -> None:
+    """After the third equal step; what it learned is kept, and a text says why it stopped."""
+    turn = turns["no_progress"]
+    assert (turn["usage"]["steps"], contents(turn, 2)) == (3, ['{"n":1}'])
+    assert "never said" not in turn["output_text"]
+
+
+def test_budget_is_warned_of_once_a_limit(turns: Posted, outsider: Outsider) -> None:
+    """In the log, before it is used up or when it is."""
+    events = outsider.events(turns["max_tool_calls"]["id"])
+    warnings = [event["data"] for event in events if event["type"] == "budget.warning"]
+    assert warnings == [{"name": "max_tool_calls", "used": 2, "limit": 2}]
+
+
 def test_read_longer_than_its_turn_times_out(turns: Posted) -> None:
     """A started read past the turn's end is a timeout, and the turn ends on time."""
     turn = turns["read_too_long"]
@@ -126,6 +154,7 @@ def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
     assert written["outcome"] == "ToolFailure"
     assert written["content"].startswith("outcome_unknown: ")
     assert rest["content"].startswith("denied: not_run: ")
+    assert turns["write_too_long"]["usage"]["tool_calls"] == 1
 
 
 def test_model_longer_than_its_turn_is_cut(turns: Posted) -> None:

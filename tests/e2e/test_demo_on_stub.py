@@ -97,6 +97,23 @@ def test_demo_turn_takes_the_anthropic_path_end_to_end(stub: MessagesStub, clien
     assert len(results) == 2
 
 
+def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, client: GatewayClient) -> None:
+    """Posted while the first runs, it waits; its request begins with all that was sent and said in the first."""
+    before = len(stub.asked)
+    stub.answer(
+        Reply(content=[tool_use(1, "get_order", order_id="1042")]), said("Shipped.", pause_s=0.2), said("Soon.")
+    )
+    first = client.create_turn({**asked(), "session_id": "talk"})
+    second = client.create_turn({**asked("When?"), "session_id": "talk"}, wait_s=30)
+    assert (second["status"], second["output_text"]) == ("completed", "Soon.")
+    assert client.turn(first["id"])["finished_at"] <= second["started_at"]
+    _, whole, last = (request.body for request in stub.asked[before:])
+    assert last["messages"][: len(whole["messages"])] == whole["messages"]
+    assert last["messages"][-2]["content"] == [{"type": "text", "text": "Shipped."}]
+    assert last["messages"][-1]["content"][-1]["text"] == "When?"
+    assert (last["system"], last["tools"]) == (whole["system"], whole["tools"])
+
+
 def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: GatewayClient, stack: StackInfo) -> None:
     """A reader of the stream sees the text while it is said, as hints without id; durable events have no gap."""
     stub.answer(said(ANSWER, piece_chars=4, pause_s=0.02))

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.e2e.outsider import Outsider, call
@@ -26,6 +28,7 @@ def stop(up: Up) -> int:
     return code
 
 
+@pytest.mark.acceptance
 def test_stopped_stack_goes_on_with_the_next_up(new_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
     """What can finish within the grace time finishes, what cannot is handed back; the next ``up`` ends every turn.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
+from socket import gethostname
 
 import pytest
 
@@ -10,6 +12,7 @@ from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, Step, call
 from tests.e2e.times import contents
 from tests.e2e.workers import Worker, await_back, stop, worker
+from tests.stacks import run_harness
 
 STEPS: tuple[Step, ...] = (
     [call("look", n=n, s=0.1) for n in range(3)],
@@ -41,7 +44,7 @@ def lost_nothing(turns: list[Json]) -> bool:
 
 
 def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_group: tuple[Worker, Worker]) -> None:
-    """Two groups serve the same turns; stopping the first, then the second, in the midst of it loses nothing."""
+    """Two groups serve the same turns; stopping one, then draining the other, in the midst of it loses nothing."""
     coordinator, tools = second_group
     ids = [outsider.post(*STEPS) for _ in range(12)]
     outsider.await_entry(ids[2], "0.0")
@@ -53,7 +56,10 @@ def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_
         await_back(outsider, role, pid)
     ids = [outsider.post(*STEPS) for _ in range(12)]
     outsider.await_entry(ids[2], "0.0")
-    assert [each.stop() for each in (tools, coordinator)] == [0, 0]
+    names = [f"tools-2@{gethostname()}", f"coordinator-2@{gethostname()}"]
+    drained = run_harness("drain", *names, "--home", str(outsider.stack.home), "--json")
+    assert json.loads(drained.stdout) == {"gone": names, "left": []}, drained.stderr
+    assert [each.process.wait(10) for each in (tools, coordinator)] == [0, 0]
     turns = [outsider.end(turn_id) for turn_id in ids]
     assert lost_nothing(turns)
     assert "Task turn.advance" in coordinator.log.read_text()
@@ -69,11 +75,11 @@ def test_worker_of_one_queue_serves_that_one_only(outsider: Outsider) -> None:
     """``--queues`` narrows what a worker takes."""
     with worker(outsider, "gpu", "tools", "--concurrency", "1", "--queues", "gpu") as narrow:
         narrow.await_ready()
-        host = f"tools-{narrow.process.pid}@"
+        second = "tools-2@"  # the first of this host is the stack's own
 
         def served() -> set[str]:
             calls = [call("gpu_look", n=n) for n in range(6)] + [call("look", n=n) for n in range(6)]
             turn = outsider.run(calls, "done")
-            return {each["tool"] for each in turn["calls"] if each["worker"].startswith(host)}
+            return {each["tool"] for each in turn["calls"] if each["worker"].startswith(second)}
 
         assert wait_until(served, "the worker to get some work", 20) == {"gpu_look"}

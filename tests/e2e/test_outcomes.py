@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e.hooks import hooks_file
 from tests.e2e.outsider import Json, Outsider, Posted, Step, call
 from tests.e2e.times import contents
 
@@ -50,13 +51,25 @@ CASES: dict[str, list[Step]] = {
     ],
     "stumble": [[call("stumble_safe", times=2), call("stumble_write", times=9)], [call("stumble_safe", times=99), PUT]],
     "context": [[call("context"), call("context")]],
+    "twice": [[call("fetch", n=1), call("fetch", n=1), call("fetch", n=2)], [call("fetch", n=1), LOOK]],
+    "twice_after_a_write": [[call("fetch", n=1), PUT], [call("fetch", n=1)]],
+    "written_twice": [[call("save", n=1), call("save", n=1), PUT, call("save", n=1)], [call("put", n=1)]],
+    "blocked": [[call("fail", how="final"), LOOK], [call("fail", how="string"), LOOK]],
+    "doubt_repeated": [[call("die_safe"), PUT], [call("die_safe")]],
 }
+HOOKED: list[Step] = [[LOOK, call("put", n=13), call("put", n=3)], [call("look", n="x")]]
 
 
 @pytest.fixture(scope="module")
 def turns(outsider: Outsider) -> Posted:
     """Every case, posted at once; each ends with the model's last word if the turn goes on."""
     return Posted(outsider, {name: outsider.body(*steps, "done") for name, steps in CASES.items()})
+
+
+@pytest.fixture(scope="module")
+def hooked(outsider: Outsider) -> Posted:
+    """A turn of an agent with hooks, some of which raise."""
+    return Posted(outsider, {"hooked": outsider.body(*HOOKED, "done", agent="hooked")})
 
 
 def only(turn: Json, call_id: str) -> Json:
@@ -275,3 +288,63 @@ def test_tool_is_told_its_call(turns: Posted) -> None:
     }
     assert told[0]["key"] != told[1]["key"]
     assert all(0 < each["remaining_s"] <= 10 for each in told)
+
+
+def test_idempotent_call_is_not_run_twice(turns: Posted, outsider: Outsider) -> None:
+    """Asked twice, in one message or in two, it is denied as a duplicate that names the first; others run."""
+    first, again, other = contents(turns["twice"])
+    assert (first, other) == ('{"n":1}', '{"n":2}')
+    later, look = contents(turns["twice"], 1)
+    assert again.startswith("denied: duplicate: equal to call 0.0, ")
+    assert later.startswith("denied: duplicate: equal to call 0.0, ")
+    assert look == '{"n":1}'
+    assert [line["call"] for line in outsider.entries(turns["twice"]["id"])].count("0.0") == 1
+    assert turns["twice"]["usage"]["tool_calls"] == 3
+
+
+def test_write_in_between_makes_a_repeat_a_new_call(turns: Posted) -> None:
+    """What was read may have changed; what was written may have been overwritten."""
+    assert contents(turns["twice_after_a_write"], 1) == ['{"n":1}']
+    first, second, put, third = contents(turns["written_twice"])
+    assert (first, put, third) == ("saved 1", "put 1", "saved 1")
+    assert second.startswith("denied: duplicate: equal to call 0.0, ")
+
+
+def test_tool_that_is_not_idempotent_may_always_be_asked_again(turns: Posted) -> None:
+    """The same write, asked for twice, happens twice."""
+    assert contents(turns["written_twice"], 1) == ["put 1"]
+
+
+def test_tool_that_failed_for_good_is_blocked(turns: Posted) -> None:
+    """For the rest of the turn; the others are not."""
+    blocked, look = contents(turns["blocked"], 1)
+    assert blocked.startswith("denied: blocked: fail failed for good in call 0.0")
+    assert look == '{"n":1}'
+
+
+def test_repeat_of_a_doubtful_call_keeps_its_key(turns: Posted, outsider: Outsider) -> None:
+    """The model asks again for what ended in doubt: whoever deduplicates by the key sees one request."""
+    lines = outsider.journal(turns["doubt_repeated"]["id"])
+    assert {line["call"] for line in lines} == {"0.0", "1.0"}
+    assert len({line["key"] for line in lines}) == 1
+    assert len([line for line in lines if line["event"] == "effect"]) == 1
+
+
+def test_hooks_deny_and_rewrite_calls(hooked: Posted) -> None:
+    """Denied with the hook's reason, run with other arguments, mended; hooks that raise change nothing."""
+    turn = hooked["hooked"]
+    assert contents(turn) == ['{"n":1}', "denied: pre_hook: 13 brings bad luck", "put 4"]
+    assert only(turn, "0.2")["arguments"] == {"n": 4, "s": 0.0}
+    assert contents(turn, 1)[0].startswith("denied: validation: n: ")
+    assert turn["usage"]["tool_calls"] == 2
+
+
+def test_hooks_are_told_the_turn_in_order(hooked: Posted, outsider: Outsider) -> None:
+    """Start, each call before and after it ran, usage, end; from whatever process it happens in."""
+    file = hooks_file(outsider.directory, hooked["hooked"]["id"])
+    told = wait_until(lambda: file.read_text().splitlines() if "end " in file.read_text() else None, "the end told", 5)
+    assert told == [
+        "start",
+        *("pre 0.0", 'post 0.0 {"n":1}', "pre 0.1", "pre 0.2", "post 0.2 put 4"),
+        *("pre 1.0", "usage 2", "end completed"),
+    ]

@@ -131,8 +131,8 @@ class Worker:
 
     def send(self, turn_id: str, kind: str, seq: int | None, **data: Any) -> None:
         """Send an event to the live stream only; without a seq it is a hint."""
-        fields = {"turn": turn_id, "type": kind, "at": repr(1_700_000_000.25), "data": json.dumps(data)}
-        self.redis.xadd(EVENT_STREAM, fields if seq is None else {**fields, "seq": seq})
+        told = [[seq, kind, 1_700_000_000.25, json.dumps(data)]]
+        self.redis.xadd(EVENT_STREAM, {"turn": turn_id, "told": json.dumps(told)})
 
     def finish(self, turn_id: str, status: str = "completed", *, live: bool = True) -> None:
         """End the turn: status and terminal event in one commit."""

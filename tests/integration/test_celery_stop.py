@@ -7,6 +7,7 @@ import sys
 from time import monotonic
 from typing import Any
 
+import psutil
 import redis
 
 from harness_worker.adapters.celery.app import make_app
@@ -35,6 +36,14 @@ def run(is_revoked, body):
         return "stopped"
     return "ran"
 
+def tidy():
+    try:
+        knock()
+        time.sleep(3)
+    finally:
+        knock()
+        print("cleaned up")
+
 keep_knocks_for_bodies()
 signal.signal(signal.SIGUSR1, soft_timeout_sighandler)  # as billiard does, later than any initializer
 knock()
@@ -42,14 +51,34 @@ print("of another call, before the body:", run(False, lambda: None))
 knock()
 print("meant, before the body:", run(True, lambda: None))
 print("meant, in the body:", run(True, lambda: (knock(), time.sleep(3))))
+print("meant, and again while it cleans up:", run(True, tidy))
 print("of another call, in the body:", run(False, knock))
 knock()
 print("timer left:", signal.getitimer(signal.ITIMER_REAL)[0])
 """
 
+POOL = """
+import os, signal, subprocess
+from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+
+def begin():
+    make_group_leader()
+    print(subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL).pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+pool = ToolPool.Pool(processes=1, initializer=begin, threads=False)
+os.waitid(os.P_PID, pool._pool[0].pid, os.WEXITED | os.WNOWAIT)
+pool._join_exited_workers()
+print("processes left:", len(pool._pool), flush=True)
+os._exit(0)
+"""
+
 
 def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
-    """A knock outside any body never raises; one that came too early stops its body; another call's is ignored."""
+    """A knock outside any body never raises; one that came too early stops its body; another call's is ignored.
+
+    A second knock lets the body clean up.
+    """
     ran = subprocess.run(
         [sys.executable, "-c", CHILD],
         capture_output=True,
@@ -62,9 +91,28 @@ def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
         "of another call, before the body: ran",
         "meant, before the body: stopped",
         "meant, in the body: stopped",
+        "cleaned up",
+        "meant, and again while it cleans up: stopped",
         "of another call, in the body: ran",
         "timer left: 0.0",
     ], ran.stderr
+
+
+def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
+    """It goes with its process, even if that one came and went between two of the worker's ticks."""
+    command = [sys.executable, "-c", POOL]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        started = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "processes left: 0\n"
+        wait_until(lambda: not _runs(started), "what it started to be gone")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_stop_command_gives_up_when_the_broker_is_gone() -> None:

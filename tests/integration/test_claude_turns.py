@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness_worker import AgentHarness, Effect, Registry, Settings
+from harness_worker import AgentHarness, Deny, Effect, Hooks, Registry, Settings
+from harness_worker.core.hooks import PreToolUse
 from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub
+from harness_worker.turn.inline import InlineDispatcher
 
 THINKING = {"type": "thinking", "thinking": "Hm, let me see.", "signature": "EqQBCkgIARABGAI="}
 
@@ -22,7 +24,15 @@ def stub() -> Generator[MessagesStub]:
         yield running
 
 
-def a_registry() -> Registry:
+class NoReading(Hooks):
+    """Lets nobody read artifacts."""
+
+    def on_pre_tool_use(self, event: PreToolUse) -> Deny | None:
+        """See ``Hooks.on_pre_tool_use``."""
+        return Deny(reason="not here") if event.tool == "read_artifact" else None
+
+
+def a_registry(*hooks: Hooks) -> Registry:
     """One agent on Claude, with one tool."""
     registry = Registry()
 
@@ -31,16 +41,26 @@ def a_registry() -> Registry:
         """Twice a number."""
         return 2 * number
 
-    registry.agent("clerk", model="claude-sonnet-5-5", system="Count.", tools=["double"])
+    @registry.tool(effect=Effect.READ_ONLY)
+    def count(until: int) -> str:  # pyright: ignore[reportUnusedFunction]
+        """Numbers, a line each."""
+        return "\n".join(f"{number:06}" for number in range(until))
+
+    registry.agent("clerk", model="claude-sonnet-5-5", system="Count.", tools=["double", "count"], hooks=hooks)
     return registry
 
 
 @pytest.fixture
-def harness(stub: MessagesStub, tmp_path: Path) -> Generator[AgentHarness]:
-    """The engine with a fake key."""
-    settings = Settings.model_validate(
+def settings(stub: MessagesStub, tmp_path: Path) -> Settings:
+    """A fake key, and the stub's address."""
+    return Settings.model_validate(
         {"home": tmp_path, "anthropic_api_key": "sk-ant-fake", "anthropic_base_url": stub.url}
     )
+
+
+@pytest.fixture
+def harness(settings: Settings) -> Generator[AgentHarness]:
+    """The engine with a fake key."""
     harness = AgentHarness(a_registry(), settings)
     yield harness
     harness.close()
@@ -113,4 +133,66 @@ def test_turn_without_key_says_which_variable_to_set(tmp_path: Path) -> None:
     result = harness.run_turn(None, "Double four.")
     assert result.stop_reason == "model_error"
     assert "set ANTHROPIC_API_KEY" in str(result.error)
+    harness.close()
+
+
+def test_turns_of_a_session_share_their_history(stub: MessagesStub, harness: AgentHarness) -> None:
+    """The second turn's request starts with all of the first's, byte for byte; another session's does not."""
+    stub.answer(Reply(content=[tool_use(1, "double", number=4)]), said("Eight."), said("Sixteen."), said("Who?"))
+    harness.run_turn("s", "Double four.")
+    second = harness.run_turn("s", "And again.", skill_context="Only even numbers.")
+    harness.run_turn("other", "And again.")
+    first, again = messages_of(stub, 1), messages_of(stub, 2)
+    assert again[: len(first)] == first
+    assert again[len(first)] == {"role": "assistant", "content": [{"type": "text", "text": "Eight."}]}
+    metadata, skill, words = (block["text"] for block in again[-1]["content"])
+    assert metadata.startswith(
+        "<runtime_metadata>\nsession_id: s\nprovider: anthropic\nmodel: claude-sonnet-5-5\ndate: "
+    )
+    assert (skill, words) == ("<skill_context>\nOnly even numbers.\n</skill_context>", "And again.")
+    assert [message["role"] for message in second.messages] == ["user", "assistant"]
+    assert len(messages_of(stub, 3)) == 1
+    for part in ("system", "tools"):
+        assert stub.asked[1].body[part] == stub.asked[2].body[part]
+
+
+def test_interrupted_turn_does_not_hold_up_its_session(
+    stub: MessagesStub, harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a notebook cancels the turn; the next one of the session runs, and reads that it was cancelled."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InlineDispatcher, "drive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            harness.run_turn("s", "Double four.")
+    stub.answer(said("Ten."))
+    assert harness.run_turn("s", "Double five.").output_text == "Ten."
+    assert "was cancelled" in messages_of(stub, 0)[1]["content"][0]["text"]
+
+
+def test_artifact_is_read_back_by_its_session_alone(stub: MessagesStub, harness: AgentHarness) -> None:
+    """A long output becomes an artifact; from then on the session is offered a tool that reads it, behind its own."""
+    stub.answer(Reply(content=[tool_use(1, "count", until=5_000)]), said("Done."))
+    first = harness.run_turn("s", "Count.")
+    artifact_id = first.calls[0].content.partition(": ")[0]
+    asks = Reply(content=[tool_use(2, "read_artifact", id=artifact_id, offset=7_000, limit=13)])
+    stub.answer(asks, said("Read."), asks, said("No."))
+    second = harness.run_turn("s", "Read it.")
+    assert second.calls[0].content == "[characters 7000 to 7013 of 34999]\n001000\n001001"
+    offered = [[tool["name"] for tool in asked.body["tools"]] for asked in stub.asked]
+    assert offered == [["double", "count"], *[["double", "count", "read_artifact"]] * 3]
+    other = harness.run_turn("other", "Read it.")
+    assert other.calls[0].content == "denied: validation: unknown tool read_artifact; available: double, count"
+
+
+def test_hooks_judge_the_reading_of_artifacts_too(stub: MessagesStub, settings: Settings) -> None:
+    """A tool that the harness offers by itself passes the same gates."""
+    harness = AgentHarness(a_registry(NoReading()), settings)
+    reads = Reply(content=[tool_use(2, "read_artifact", id="art_1")])
+    stub.answer(Reply(content=[tool_use(1, "count", until=5_000)]), reads, said("No."))
+    turn = harness.run_turn("s", "Count.")
+    assert turn.calls[1].content == "denied: pre_hook: not here"
     harness.close()

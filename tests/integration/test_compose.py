@@ -263,7 +263,7 @@ def test_flower_sees_both_workers_and_no_password(here: Here) -> None:
     def page(path: str) -> str:
         return httpx.get(f"{url}{path}", auth=(user, password), timeout=20, trust_env=False).text
 
-    wait_until(lambda: '"coordinator-' in page("/api/workers?refresh=1"), "the coordinator in Flower", 20)
-    wait_until(lambda: '"tools-' in page("/api/workers?refresh=1"), "the tool worker in Flower", 20)
+    wait_until(lambda: '"coordinator@' in page("/api/workers?refresh=1"), "the coordinator in Flower", 20)
+    wait_until(lambda: '"tools@' in page("/api/workers?refresh=1"), "the tool worker in Flower", 20)
     shown = "".join(page(path) for path in ("/", "/api/workers", "/broker", "/api/tasks"))
     assert [secret for secret in SECRETS.values() if len(secret) > 4 and secret.split(":")[-1] in shown] == []

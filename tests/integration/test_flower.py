@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -77,8 +78,12 @@ def said(task: Mapping[str, Any]) -> str:
 def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:
     """As soon as the stack is ready, Flower's list has its coordinator and its tool worker with their queues."""
     workers = flower(stack, "/api/workers").json()
-    queues = {name.split("-")[0]: {queue["name"] for queue in said["active_queues"]} for name, said in workers.items()}
-    assert queues == {"coordinator": {"turns.interactive", "turns.batch"}, "tools": {"tools"}}
+    queues = {name: {queue["name"] for queue in said["active_queues"]} for name, said in workers.items()}
+    host = socket.gethostname()
+    assert queues == {
+        f"coordinator@{host}": {"turns.interactive", "turns.batch"},
+        f"tools@{host}": {"tools"},
+    }
 
 
 def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: Mapping[str, Any]) -> None:
@@ -149,6 +154,21 @@ def test_killed_flower_is_started_again(stack: StackInfo) -> None:
     wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 20)
     wait_until((stack.home / "run" / "flower.ready").exists, "flower to answer again", 20)
     assert len(flower(stack, "/api/workers").json()) == 2
+
+
+def test_restarted_worker_keeps_its_name(stack: StackInfo) -> None:
+    """A worker that is started again is the same row, not one more."""
+    killed, names = role_pid(stack.home, "coordinator"), set(_pids(stack))
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: role_pid(stack.home, "coordinator") not in (0, killed), "the worker to come back", 20)
+    name = f"coordinator@{socket.gethostname()}"
+    wait_until(lambda: _pids(stack).get(name) == role_pid(stack.home, "coordinator"), "Flower to see it", 20)
+    assert set(_pids(stack)) == names
+
+
+def _pids(stack: StackInfo) -> dict[str, int]:
+    """The processes of the workers that Flower lists, by name."""
+    return {name: said["stats"]["pid"] for name, said in flower(stack, "/api/workers?refresh=1").json().items()}
 
 
 def test_stack_tells_where_flower_is(stack: StackInfo) -> None:

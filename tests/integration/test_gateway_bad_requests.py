@@ -3,10 +3,12 @@
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import socket
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +24,9 @@ GOOD = {"agent": AGENT, "input": "hello"}
 def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, valkey_url: str) -> Generator[Gateway]:
     """One gateway for all: nothing here is accepted."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("gateway") / "harness.db")
-    with gateway_on(f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000) as running:
+    with gateway_on(
+        f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000, body_idle_s=0.3
+    ) as running:
         yield running
 
 
@@ -131,6 +135,41 @@ def test_body_above_the_limit_is_413(gateway: Gateway) -> None:
     problem_of(chunked, 413, "payload_too_large")
 
 
+def test_body_that_is_encoded_is_422(gateway: Gateway) -> None:
+    """The problem says that it is the encoding; one that changes nothing is taken."""
+    plain = json.dumps(GOOD).encode()
+    encoded = gateway.http.post("/v1/turns", content=gzip.compress(plain), headers={"Content-Encoding": "gzip"})
+    problem = problem_of(encoded, 422, "invalid_request")
+    assert problem["errors"][0]["loc"] == ["header", "Content-Encoding"]
+    assert gateway.http.post("/v1/turns", content=plain, headers={"Content-Encoding": "Identity"}).status_code == 202
+
+
+def test_body_that_stops_coming_is_408(gateway: Gateway) -> None:
+    """Nobody waits for the rest for ever; the connection is closed."""
+    with posting(gateway, b"{") as client:
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408")
+    assert json.loads(body)["code"] == "body_too_slow"
+
+
+def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no error of the gateway: nothing is logged as one."""
+    with posting(gateway, b"{"):
+        pass
+    assert gateway.http.get("/healthz").status_code == 200
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+@contextmanager
+def posting(gateway: Gateway, body: bytes) -> Generator[socket.socket]:
+    """A client that has sent the beginning of a longer body."""
+    address = urlsplit(gateway.url)
+    with socket.create_connection((address.hostname, address.port), timeout=5) as client:
+        client.sendall(b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n" + body)
+        yield client
+
+
 @pytest.mark.parametrize("key", ["", "k" * 256])
 def test_idempotency_key_of_a_wrong_length_is_422(gateway: Gateway, key: str) -> None:
     """A key has 1 to 255 characters."""
@@ -159,6 +198,8 @@ def test_idempotency_key_of_a_wrong_length_is_422(gateway: Gateway, key: str) ->
             "metadata=1",
             "metadata.a=%00",
             "metadata.a=1&metadata.a=2",
+            "limit=1&limit=2",
+            "agent=a&agent=a",
         ),
     ],
 )
@@ -246,6 +287,8 @@ def test_head_is_get_without_its_body(gateway: Gateway) -> None:
         {"message": "x", "reason": "y"},
         {"message": 1},
         {"decision": "approve", "call_id": "0.0", "arguments": []},
+        {"decision": "deny", "call_id": "0.0", "arguments": {}},
+        {"decision": "approve", "call_id": "0.0", "arguments": {"x": ["\x00"]}},
         {"message": "x", "surprise": 1},
     ],
 )

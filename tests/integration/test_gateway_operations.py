@@ -134,7 +134,9 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
-        *("/v1/turns/{turn_id}/events", "/v1/agents", "/healthz", "/readyz"),
+        *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
+        "/v1/artifacts/{artifact_id}",
+        *("/healthz", "/readyz", "/metrics"),
     }
     answer = gateway.post()
     posting = document["paths"]["/v1/turns"]["post"]

@@ -3,10 +3,13 @@
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
 
+import json
+import socket
 import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -110,3 +113,20 @@ def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
 
 def _accepted(response: httpx.Response) -> httpx.Response | None:
     return response if response.status_code != 409 else None
+
+
+def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> None:
+    """Who was cut off and asks again is answered soon, not refused for as long as the first wait would have lasted."""
+    body = json.dumps(gateway.defaults).encode()
+    head = f"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    address = urlsplit(gateway.url)
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(f"{head}Prefer: wait=50\r\nIdempotency-Key: cut\r\n\r\n".encode() + body)
+        first = wait_until(gateway.ids, "the turn to be stored")
+        problem_of(gateway.post(key="cut"), 409, "idempotency_in_flight")
+    again = wait_until(lambda: _unless_in_flight(gateway.post(key="cut")), "the key to be free", 5)
+    assert (again.status_code, [again.json()["id"]]) == (202, first)
+
+
+def _unless_in_flight(answer: httpx.Response) -> httpx.Response | None:
+    return None if answer.status_code == 409 else answer

@@ -29,6 +29,7 @@ OPERATIONS: dict[str, Callable[[Gate], object]] = {
     "settle": lambda gate: gate.settle("t", 1, [("0.0", 1)], close=False),
     "admit": lambda gate: gate.admit("t", "0.0", 1, 1_000, "host/1"),
     "admits_write": lambda gate: gate.admits_write("t", "0.0", 1),
+    "goes_on": lambda gate: gate.goes_on(a_run("t")),
     "complete": lambda gate: gate.complete(a_run("t"), "x"),
     "beat": lambda gate: gate.beat([a_run("t")]),
     "lose": lambda gate: gate.lose(a_run("t")),

@@ -49,6 +49,7 @@ def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Pa
     assert len({row["idempotency_key"] for row in journal}) == len(journal)
 
 
+@pytest.mark.acceptance
 def test_sweep_finds_the_places_of_a_running_stack(tmp_path: Path):
     """With a URL alone the sweep reads the state that this stack's tools wrote."""
     home = tmp_path / "home"
@@ -73,6 +74,7 @@ def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_pat
     assert (found["expected"], found["passed"]) == (4, 4)
 
 
+@pytest.mark.acceptance
 def test_sweep_of_a_category_equals_the_plain_replay(tmp_path: Path):
     """Calls of unknown effect over HTTP: each a wave of its own, one message a user's turn, long outputs set aside."""
     observations = tmp_path / "observations.jsonl"

@@ -7,19 +7,24 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import partial
+from typing import Any, Literal, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.memory.locks import MemoryLocks
+from harness_worker.core.approvals import Answer, answer
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Hooks
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.visits import Visit
-from harness_worker.errors import PermanentError
+from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
@@ -95,15 +100,20 @@ def _do_next(actions: list[Action]) -> None:
 class Sent:
     """Implements ``ports.Dispatcher``: keeps what it was given."""
 
-    advances: int = 0
+    advanced: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     stops: int = 0
     chords: list[list[str]] = field(default_factory=list[list[str]])
     chains: list[list[str]] = field(default_factory=list[list[str]])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
 
-    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+    @property
+    def advances(self) -> int:
+        """How often somebody was asked to look at a turn."""
+        return len(self.advanced)
+
+    def advance(self, turn_id: str, priority: str) -> None:
         """See ``ports.Dispatcher.advance``."""
-        self.advances += 1
+        self.advanced.append((turn_id, priority))
 
     def stop(self, turn_id: str) -> None:  # noqa: ARG002 - the port's signature
         """See ``ports.Dispatcher.stop``."""
@@ -156,20 +166,32 @@ class KeptBlobs:
 
     def get(self, url: str) -> bytes:
         """See ``ports.BlobStore.get``."""
+        if url not in self.kept:
+            raise PermanentError(f"there is no artifact at {url}")
         return self.kept[url]
+
+    def delete(self, url: str) -> None:
+        """See ``ports.BlobStore.delete``."""
+        if self.broken:
+            raise TransientError("the artifact store does not answer")
+        self.kept.pop(url, None)
 
 
 class Engine:
     """One turn in the engine.
 
     Args:
-        effects: The agent's tools: name and effect; a name that starts with ``safe`` may be repeated after a crash.
+        hooks: The agent's.
+        effects: Its tools: name and effect; a name that starts with ``safe`` may be repeated after a crash, one that
+            starts with ``same`` need not run twice, one that starts with ``ask`` needs approval, one with ``lock`` in
+            it takes the lock ``one``.
     """
 
-    def __init__(self, **effects: Effect | None) -> None:
+    def __init__(self, *hooks: Hooks, **effects: Effect | None) -> None:
         self.clock = SetClock()
         self.store = MemoryTurnStore(self.clock.monotonic)
         self.gate = self._new_gate()
+        self.locks = MemoryLocks(lease_ttl_s=TIMING.lease_ttl_s, clock=self.clock.monotonic)
         self.seen_store = Interrupted(lambda: self.store)
         self.seen_gate = Interrupted(lambda: self.gate)
         self.sent = Sent()
@@ -178,7 +200,8 @@ class Engine:
         self.bodies: dict[str, Callable[[], object]] = {}
         self.ran: list[str] = []
         self.stop = SetStop(self.clock)
-        self._registry = self._tools(effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
+        self.late: list[str] = []
+        self._registry = self._tools(hooks, effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
         self.coordinator = self._coordinator()
         self.runner = self._runner()
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))
@@ -216,6 +239,11 @@ class Engine:
         """Look at the turn."""
         self.coordinator.advance(TURN_ID)
 
+    def answer(self, call_id: str, decision: Literal["approve", "deny"], **said: Any) -> bool:  # noqa: ANN401
+        """Say what a person says; whether anybody waited for it."""
+        rule = partial(answer, call_id=call_id, said=Answer(decision=decision, **said))
+        return bool(self.store.transact(TURN_ID, rule))
+
     def dispatched(self, *tools: str) -> None:
         """Have the model ask for these tools, and send them."""
         self.says(asks(*tools))
@@ -244,7 +272,7 @@ class Engine:
     def _new_gate(self) -> MemoryGate:
         return MemoryGate(lease_ttl_s=TIMING.lease_ttl_s, clock=self.clock.monotonic)
 
-    def _tools(self, effects: dict[str, Effect | None]) -> Registry:
+    def _tools(self, hooks: Sequence[Hooks], effects: dict[str, Effect | None]) -> Registry:
         registry = Registry()
         for name, effect in effects.items():
             safe = effect is Effect.READ_ONLY or name.startswith("safe")
@@ -255,9 +283,12 @@ class Engine:
                 description="A tool.",
                 effect=effect,
                 retry_safe=safe,
+                lock="one" if "lock" in name else None,
+                approval="always" if name.startswith("ask") else "never",
+                idempotent=name.startswith("same"),
                 resource_keys=no_keys if effect is Effect.READ_ONLY else None,
             )
-        registry.agent("agent", model="told", system="be brief", tools=list(effects))
+        registry.agent("agent", model="told", system="be brief", tools=list(effects), hooks=hooks)
         return registry
 
     def _function(self, name: str) -> Callable[[dict[str, Any]], object]:
@@ -296,9 +327,12 @@ class Engine:
             gate=cast("Any", self.seen_gate),
             dispatcher=cast("Any", self.seen_sent),
             body=body,
+            keeper=LockKeeper(locks=self.locks, clock=self.clock),
             tools=self._registry.tools,
             clock=self.clock,
             timing=TIMING,
+            on_late=lambda: self.late.append("late"),
+            agents=self._registry.agents,
         )
 
     @contextmanager

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
 from harness_worker.core.tools import AgentSpec
+from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event, RunningCall
 
 T = TypeVar("T")
@@ -39,7 +41,8 @@ class MemoryTurnStore:
         turn = self.turns.get(turn_id)
         if turn is None:
             return None
-        snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn))
+        is_behind = turn.waits and any(t.number < turn.number for t in self._unfinished(turn))
+        snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn), is_behind=is_behind)
         decision = decide(snapshot)
         self.commit(snapshot, decision)
         return decision.result
@@ -60,6 +63,8 @@ class MemoryTurnStore:
         self.turns[turn_id] = replace(turn, **counts)
         for artifact in decision.artifacts:
             self.artifacts.setdefault(artifact.id, artifact)
+        if frees_session(before.turn, decision.turn):
+            self._wake_next(before.turn)
 
     def insert_turn(self, turn: Turn) -> None:
         """See ``ports.TurnStore.insert_turn``."""
@@ -67,8 +72,12 @@ class MemoryTurnStore:
             return
         now = self._clock()
         deadline_at = now + turn.budget.timeout_s
+        number = 1 + sum((t.tenant, t.session_id) == (turn.tenant, turn.session_id) for t in self.turns.values())
+        ahead = self._unfinished(turn)
+        for each in ahead:
+            self.turns[each.id] = replace(each, followed=True)
         queued = replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
-        self.turns[turn.id] = queued
+        self.turns[turn.id] = replace(queued, number=number, waits=bool(ahead))
         self._calls[turn.id] = {}
         self._messages[turn.id] = [Message(role="user", content=turn.input, position=0)]
         data = {"agent": turn.agent, "session_id": turn.session_id}
@@ -82,6 +91,26 @@ class MemoryTurnStore:
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """See ``ports.TurnStore.history``."""
         return tuple(self._messages.get(turn_id, ()))
+
+    def past(self, turn: Turn) -> tuple[PastTurn, ...]:
+        """See ``ports.TurnStore.past``."""
+        session = (turn.tenant, turn.session_id)
+        found = [t for t in self.turns.values() if (t.tenant, t.session_id) == session and t.status.is_final]
+        return tuple(
+            PastTurn(
+                status=each.status,
+                output_text=each.output_text,
+                preparation=each.preparation,
+                messages=self.history(each.id),
+            )
+            for each in sorted(found, key=lambda t: t.number)
+            if each.number < turn.number
+        )
+
+    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
+        """See ``ports.TurnStore.next_of_session``."""
+        later = [(t.id, t.priority) for t in self._unfinished(turn) if t.number > turn.number]
+        return later[0] if later else None
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """See ``ports.TurnStore.beat_turn``."""
@@ -113,6 +142,20 @@ class MemoryTurnStore:
             self.turns[turn.id] = replace(turn, wake_at=now + backoff_s)
         return [(turn.id, turn.priority) for turn in due]
 
+    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+        """See ``ports.TurnStore.artifact_url``; nothing expires here."""
+        found = self.artifacts.get(artifact_id)
+        return found.url if found is not None and (found.tenant, found.session_id) == (tenant, session_id) else None
+
+    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
+        """See ``ports.TurnStore.expired_artifacts``: all of them."""
+        return [(artifact.id, artifact.url) for artifact in self.artifacts.values()][:limit]
+
+    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
+        """See ``ports.TurnStore.forget_artifacts``."""
+        for artifact_id in artifact_ids:
+            self.artifacts.pop(artifact_id, None)
+
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """See ``ports.TurnStore.publish_catalogue``; nobody reads it here."""
 
@@ -123,6 +166,18 @@ class MemoryTurnStore:
             return False
         self.turns[turn_id] = replace(turn, cancel_requested=True, wakes=turn.wakes + 1, wake_at=self._clock())
         return True
+
+    def _unfinished(self, turn: Turn) -> list[Turn]:
+        """The turns of the same session that have not ended, in order."""
+        session = (turn.tenant, turn.session_id)
+        found = [t for t in self.turns.values() if (t.tenant, t.session_id) == session and not t.status.is_final]
+        return sorted(found, key=lambda t: t.number)
+
+    def _wake_next(self, turn: Turn) -> None:
+        following = self.next_of_session(turn)
+        if following is not None:
+            woken = self.turns[following[0]]
+            self.turns[woken.id] = replace(woken, wakes=woken.wakes + 1, wake_at=self._clock())
 
     def _snapshot_calls(self, turn: Turn) -> tuple[Call, ...]:
         latest = turn.step - 1

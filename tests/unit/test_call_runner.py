@@ -88,6 +88,8 @@ def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -
     reading.seen_gate.after["admit"].append(lambda: reading.clock.wait(STALE_START_S + 0.1))
     assert reading.run() is Handed.ON
     assert reading.ran == []
+    reading.advance()
+    assert reading.sent.calls["0.0"].attempt == 2, "said so: nobody waits for it"
 
 
 def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
@@ -101,11 +103,12 @@ def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
 
 
 def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """Flushed meanwhile: the result is dropped, logged and told."""
+    """Flushed meanwhile: the result is dropped, logged, counted and told."""
     reading.bodies["look"] = reading.flush
     assert reading.run() is Handed.ON
     assert reading.event_types[-1] == "tool.late"
     assert "late result of look" in caplog.text
+    assert reading.late == ["late"]
 
 
 def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:

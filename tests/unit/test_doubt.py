@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness_worker.core.doubt import end_with_doubt, is_doubt, not_run, timed_out, unknown, worker_lost
-from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, content_of, is_unknown
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, content_of, from_record, to_record
 from harness_worker.core.records import CallStatus
 from tests.unit.builders import NOW, a_call, a_write, ended, failed, ok, pending, running
 
@@ -13,7 +13,6 @@ from tests.unit.builders import NOW, a_call, a_write, ended, failed, ok, pending
 def test_unknown_write_is_said_to_be_unknown() -> None:
     """Never a timeout: the effect may have happened."""
     outcome = unknown(a_write(), "its process was lost")
-    assert is_unknown(outcome)
     assert content_of(outcome) == (
         "outcome_unknown: tool0 started and its process was lost; its effect may or may not have happened"
     )
@@ -31,7 +30,8 @@ def test_lost_call_says_how_often() -> None:
         (unknown(a_write(), "x"), True),
         (worker_lost(a_write()), True),
         (failed(a_write()), False),
-        (failed(a_write(), "outcome_unknown but not ours"), False),
+        (failed(a_write(), "outcome_unknown: said by the tool itself"), False),
+        (failed(a_write(), "worker_lost: said by the tool itself"), False),
         (ok(a_write(), "outcome_unknown: said by the tool"), False),
         (not_run(a_write(), "x"), False),
         (timed_out(a_write()), False),
@@ -42,6 +42,15 @@ def test_doubt_is_a_writes_unknown_end(outcome: ToolOutcome | None, expected: bo
     """A failure, a denial and an output that reads like a doubt are none."""
     call = a_write() if outcome is None else ended(a_write(), outcome)
     assert is_doubt(call) is expected
+
+
+@pytest.mark.parametrize(("error", "expected"), [("outcome_unknown: x", True), ("worker_lost: x", True), ("x", False)])
+def test_doubt_of_an_old_record_is_told_by_its_words(error: str, expected: bool) -> None:
+    """Rows written before the flag was there mean what they meant then."""
+    record = to_record(failed(a_write(), error))
+    assert not is_doubt(ended(a_write(), from_record(record)))
+    del record["in_doubt"]
+    assert is_doubt(ended(a_write(), from_record(record))) is expected
 
 
 def test_doubt_does_not_concern_reads() -> None:

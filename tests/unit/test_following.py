@@ -83,6 +83,18 @@ def test_follow_goes_on_where_the_stream_was_cut() -> None:
     assert asked == ["0", "2", "2"]
 
 
+def test_follow_gives_hints_to_those_who_ask() -> None:
+    """Who draws a turn sees its text while it is said; the place to go on from is the last durable event's."""
+    hint = {"type": "model.delta", "data": {"text": "Hel"}}
+    client, asked = gateway(
+        httpx.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
+        httpx.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
+    )
+    told = list(follow(client, StoppedClock(), "t", hints=True))
+    assert told == [event(1), hint, hint, event(2, "turn.completed")]
+    assert asked == ["0", "1"]
+
+
 def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
     """Pages do as well."""
     client, asked = gateway(

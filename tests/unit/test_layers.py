@@ -18,7 +18,7 @@ WRONG_IMPORTS: Final = {
     "Worker layers point inward": ("harness_worker.core.text", "harness_worker.turn.coordinator"),
     "The core, the ports and the turn know no infrastructure": ("harness_worker.ports", "sqlalchemy"),
     "Adapters do not know each other": ("harness_worker.adapters.blobs.store", "harness_worker.adapters.clock"),
-    "The gateway sees only wire, errors and schema": ("api_gateway.cursors", "harness_worker.core.text"),
+    "The gateway sees only wire, errors, schema and sessions": ("api_gateway.cursors", "harness_worker.core.text"),
     "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.cursors"),
     "No package imports in circles": ("harness_worker.core.effects", "harness_worker.core.tools"),
 }

@@ -64,5 +64,5 @@ def test_every_script_file_has_a_contract() -> None:
     contracted: list[Script[..., Any]] = [value for value in vars(contracts).values() if isinstance(value, Script)]
     directory = files("harness_worker.adapters.redis").joinpath("scripts")
     written = {Path(file.name).stem for file in directory.iterdir()}
-    assert {script.name for script in contracted} | {"_gate"} == written
+    assert {script.name for script in contracted} | {"_gate", "_lock"} == written
     assert len({script.sha for script in contracted}) == len(contracted)

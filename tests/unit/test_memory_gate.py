@@ -76,6 +76,7 @@ def test_what_was_reported_as_expired_stays_closed_when_the_clock_is_set_back(
     """A timeout that was reported is final."""
     turn_id = running(gate)
     clock.now_s += 61.0
+    gate.beat([a_run(turn_id)])
     assert state(gate, turn_id) is ReadState.EXPIRED
     clock.now_s -= 61.0
     assert not gate.complete(a_run(turn_id), "x")

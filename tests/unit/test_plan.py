@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Decision
-from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
-from harness_worker.core.plan import Said, give_up, plan, within_budget
-from harness_worker.core.progress import Dispatch, Finished, Next, Zombie
+from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.plan import Said, give_up, go_on_asked, plan
+from harness_worker.core.progress import AskHooks, Dispatch, Finished, Next, Zombie
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import (
     DEADLINE,
     NOW,
+    OWNER,
     TIMING,
     a_call,
     a_held_turn,
@@ -32,6 +33,7 @@ from tests.unit.builders import (
 )
 
 TURN = a_held_turn()
+DENIED = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.PRE_HOOK, details="no")
 
 
 def planned(reply: Said, *, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
@@ -78,7 +80,7 @@ def test_reply_with_calls_is_committed_with_its_plan() -> None:
     )
     turn = the_turn(decision)
     assert (turn.step, turn.owner, turn.output_text) == (1, None, "let me see")
-    assert (turn.used.steps, turn.used.tool_calls, turn.used.output_tokens) == (1, 3, 1)
+    assert (turn.used.steps, turn.used.tool_calls, turn.used.output_tokens) == (1, 2, 1)
     assert event_types(decision) == ["model.completed", "wave.started"]
 
 
@@ -152,14 +154,56 @@ def test_step_of_denied_calls_asks_again_in_another_visit() -> None:
     assert event_types(decision)[-2:] == ["step.completed", "step.started"]
 
 
-def test_calls_beyond_the_budget_are_denied() -> None:
-    """In program order; those denied before do not count."""
-    denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="bad")
-    turn = a_held_turn(budget=BudgetLimits(max_tool_calls=3), used=Usage(tool_calls=1))
-    calls = within_budget((a_call(0, outcome=denied), a_call(1), a_call(2), a_call(3)), turn)
-    assert [call.outcome is None for call in calls] == [False, True, True, False]
-    assert calls[3].outcome is not None
-    assert content_of(calls[3].outcome) == "denied: budget: all 3 tool calls of this turn are used"
+def test_calls_count_when_they_are_sent() -> None:
+    """A call that is still to come, and may yet be denied, is not charged."""
+    decision = planned(said(a_call(0), a_call(1), a_write(2, wave=1)))
+    assert the_turn(decision).used.tool_calls == 2
+
+
+def answered(*calls: Call, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
+    """The commit after the hooks had their word."""
+    before = [replace(call, hooked=True, outcome=None) for call in calls]
+    return go_on_asked(snapshot(turn, *before, now=now), visit=a_visit(TURN), answered=calls, timing=TIMING)
+
+
+def test_plan_waits_for_the_hooks_word() -> None:
+    """The message and its calls stand; the turn is held while hooks are asked; none of the calls is out."""
+    decision = planned(said(a_call(0, hooked=True), a_write(1, wave=1, hooked=True)))
+    assert isinstance(decision.result, AskHooks)
+    assert [call.position for call in decision.result.calls] == [0]
+    turn = the_turn(decision)
+    assert (turn.owner, turn.version, turn.used.tool_calls) == (OWNER, 1, 0)
+    assert all(call.status is CallStatus.PLANNED for call in decision.calls)
+
+
+def test_calls_go_out_as_hooks_left_them() -> None:
+    """With other arguments, or not at all."""
+    held = a_held_turn(step=1)
+    decision = answered(a_call(0, arguments={"n": 2}), a_call(1, outcome=DENIED), turn=held)
+    assert isinstance(decision.result, Dispatch)
+    assert [(call.position, call.arguments) for call in decision.result.calls] == [(0, {"n": 2})]
+    assert call_of(decision, 1).status is CallStatus.ENDED
+
+
+def test_model_is_asked_in_another_visit_when_hooks_denied_all() -> None:
+    """Hooks may have taken their time."""
+    decision = answered(a_call(0, outcome=DENIED), turn=a_held_turn(step=1))
+    assert isinstance(decision.result, Dispatch)
+    assert (decision.result.calls, decision.result.knock, the_turn(decision).owner) == ((), True, None)
+
+
+def test_hooks_word_comes_too_late_for_a_turn_that_must_stop() -> None:
+    """Nothing is sent; a zombie's hooks have no say at all."""
+    stopped = answered(a_call(0), turn=a_held_turn(step=1, cancel_requested=True))
+    assert the_turn(stopped).status is TurnStatus.CANCELLED
+    assert answered(a_call(0), turn=a_held_turn(fence=2)) == Decision(result=Zombie())
+
+
+def test_calls_that_never_ran_are_given_back() -> None:
+    """What was sent and ended as not run was no tool call."""
+    turn = a_held_turn(step=1, used=Usage(steps=1, tool_calls=2))
+    decision = given_up(ended(a_call(0), deadline_at=DEADLINE), pending(a_write(1)), turn=turn)
+    assert the_turn(decision).used.tool_calls == 1
 
 
 def test_failed_model_ends_the_turn_as_failed() -> None:

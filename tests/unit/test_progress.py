@@ -9,8 +9,10 @@ import pytest
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
 from harness_worker.core.outcomes import DenialReason, ToolDenied
-from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on, next_segment
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on
+from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.replay import after_step, fingerprint
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -24,7 +26,6 @@ from tests.unit.builders import (
     call_of,
     ended,
     event_types,
-    pending,
     snapshot,
 )
 
@@ -35,44 +36,11 @@ def denied(call: Call) -> Call:
     return replace(call, outcome=outcome)
 
 
-def segment(*calls: Call) -> tuple[list[int], list[int]]:
-    """Positions of the calls that end denied now, and of those sent."""
-    over, sent = next_segment(calls, now=NOW)
-    assert all(call.status is CallStatus.ENDED for call in over)
-    return [call.position for call in over], [call.position for call in sent]
-
-
 def gone_on(*calls: Call, turn: Turn | None = None) -> Decision[Next]:
     """What comes next."""
     held = turn or a_held_turn(step=1)
     visit = a_visit(replace(held, wakes=0), *calls)
     return go_on(snapshot(held, *calls), visit, held, calls, TIMING)
-
-
-def test_segment_is_one_wave_of_reads() -> None:
-    """Reads of a later wave wait."""
-    assert segment(a_call(0), a_call(1), a_call(2, wave=1)) == ([], [0, 1])
-
-
-def test_segment_is_a_run_of_writes() -> None:
-    """Sequential calls go as one chain, up to the next read."""
-    assert segment(a_write(0), a_write(1), a_call(2, wave=2), a_write(3)) == ([], [0, 1])
-
-
-def test_segment_begins_where_the_last_one_ended() -> None:
-    """Only planned calls are left, in program order whatever their order here."""
-    assert segment(a_write(2, wave=1), ended(a_call(0)), ended(a_call(1))) == ([], [2])
-    assert segment(a_write(1), a_write(0)) == ([], [0, 1])
-    assert segment(ended(a_call())) == ([], [])
-
-
-def test_segment_ends_denied_calls_when_their_wave_comes() -> None:
-    """A denied read ends beside its wave; one between writes ends only after those before it."""
-    assert segment(a_call(0), denied(a_call(1))) == ([1], [0])
-    assert segment(denied(a_call(0)), denied(a_call(1))) == ([0, 1], [])
-    assert segment(denied(a_write(0)), a_write(1)) == ([0], [1])
-    assert segment(a_write(0), denied(a_write(1)), a_write(2)) == ([], [0])
-    assert segment(denied(a_write(0)), a_call(1, wave=1), denied(a_call(2, wave=1))) == ([0, 2], [1])
 
 
 def test_next_segment_is_sent_with_the_turns_deadline() -> None:
@@ -147,13 +115,50 @@ def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
         (a_turn(budget=BudgetLimits(max_dollars=0.5), used=Usage(dollars=0.4)), None),
         (a_turn(budget=BudgetLimits(max_dollars=0.0)), None),
         (a_turn(deadline_at=NOW - 1, used=Usage(steps=6)), StopReason.DEADLINE),
+        (a_turn(budget=BudgetLimits(max_tokens=0)), None),
+        (a_turn(budget=BudgetLimits(max_tokens=0), used=Usage(steps=1)), None),
+        (a_turn(budget=BudgetLimits(max_tokens=0), used=Usage(steps=1, output_tokens=1)), StopReason.BUDGET),
+        (a_turn(budget=BudgetLimits(max_dollars=0.0), used=Usage(dollars=0.01)), StopReason.BUDGET),
+        (a_turn(recall=Recall(repeats=2)), None),
+        (a_turn(recall=Recall(repeats=3)), StopReason.NO_PROGRESS),
+        (a_turn(recall=Recall(repeats=3), used=Usage(steps=6)), StopReason.MAX_STEPS),
+        (a_turn(deadline_at=NOW + 9), None),
+        (a_turn(deadline_at=NOW + 9, used=Usage(steps=1)), StopReason.DEADLINE),
+        (a_turn(deadline_at=NOW + 9, used=Usage(steps=1), budget=BudgetLimits(timeout_s=30)), None),
     ],
 )
 def test_budget_is_exhausted_at_its_limits(turn: Turn, expected: StopReason | None) -> None:
-    """Time first, then steps, tokens and dollars; a free model does not use up a budget of no dollars."""
+    """Time, steps, tokens, dollars, then progress; what is free uses nothing up, and a first call is always made."""
     assert exhausted(turn, now=NOW) is expected
 
 
-def test_open_calls_of_other_waves_do_not_count_as_planned() -> None:
-    """What is sent is not sent again."""
-    assert segment(pending(a_call(0)), a_write(1)) == ([], [1])
+def test_turn_without_progress_ends() -> None:
+    """The same calls with the same results three steps running: the step's results stand, and a text says why."""
+    recall = Recall()
+    for step in range(2):
+        recall = after_step(recall, [ended(a_call(0, step=step))])
+    decision = gone_on(ended(a_call(0, step=2)), turn=a_held_turn(step=3, used=Usage(steps=3), recall=recall))
+    assert decision.turn is not None
+    assert (decision.turn.status, decision.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.NO_PROGRESS)
+    assert decision.turn.output_text.startswith("I stopped before I could finish: ")
+    assert len(decision.messages) == 1
+
+
+def test_calls_are_charged_when_sent_and_given_back_when_they_never_ran() -> None:
+    """Denied calls count nothing; of those sent, one that ended as not run is given back."""
+    turn = a_held_turn(step=1, used=Usage(steps=1, tool_calls=1))
+    sent = gone_on(ended(a_call(0)), a_write(1), denied(a_write(2)), turn=turn)
+    assert sent.turn is not None
+    assert sent.turn.used.tool_calls == 2
+    never = denied(a_write(1))
+    over = gone_on(ended(a_call(0)), ended(never, never.outcome, deadline_at=DEADLINE), turn=sent.turn)
+    assert over.turn is not None
+    assert over.turn.used.tool_calls == 1
+
+
+def test_step_is_remembered_in_the_commit_that_ends_it() -> None:
+    """What its calls mean for later ones stands as soon as their results do."""
+    call = a_call(0, idempotent=True)
+    decision = gone_on(ended(call))
+    assert decision.turn is not None
+    assert decision.turn.recall.done == {fingerprint(call.tool, {}): "0.0"}

@@ -42,6 +42,7 @@ class Experiment:
         sign: How that shows: part of a breach, or ``stop_reason``.
         cancels: How likely a cancel is.
         seeds: How many schedules to look through at most.
+        turns: How many turns the session has.
     """
 
     off: Patch
@@ -49,6 +50,12 @@ class Experiment:
     faults: Faults | None = None
     cancels: float = 0.25
     seeds: int = 150
+    turns: int = 1
+
+    def world(self, seed: int) -> World:
+        """A run in which it may be missed."""
+        faults = some(seed) if self.faults is None else self.faults
+        return World(seed, faults, turns=self.turns, cancels=self.cancels)
 
 
 def endless_visit(patch: pytest.MonkeyPatch) -> None:
@@ -148,11 +155,20 @@ def visits_make_tools_late(patch: pytest.MonkeyPatch) -> None:
     """A read's result counts only under the fence it was sent with."""
 
     def complete(self: WatchedGate, run: RunningCall, completion: str) -> bool:
-        gate = self._turns.get(run.turn_id)
-        sent = [at for at in self.laws.claims if at <= self.laws.asked[self.laws.kernel.me().name][0]]
+        gate, laws = self._turns.get(run.turn_id), self.laws[run.turn_id]
+        sent = [at for at in laws.claims if at <= laws.asked[laws.kernel.me().name][0]]
         return gate is not None and gate.fence == len(sent) and MemoryGate.complete(self, run, completion)
 
     patch.setattr(WatchedGate, "complete", complete)
+
+
+def no_queueing(patch: pytest.MonkeyPatch) -> None:
+    """A turn starts whatever its session still works on."""
+
+    def claim_at_once(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
+        return claim(replace(snapshot, is_behind=False), owner=owner, timing=timing)
+
+    patch.setattr(opening, "claim", claim_at_once)
 
 
 def started_as_not_run(patch: pytest.MonkeyPatch) -> None:
@@ -206,6 +222,7 @@ EXPERIMENTS = [
     Experiment(off=unfenced, faults=HANGS, sign="results"),
     Experiment(off=everything_again, faults=KILLS, sign="unsafe write had its effect twice"),
     Experiment(off=admitted_twice, sign="entered twice"),
+    Experiment(off=no_queueing, turns=3, sign="began before its turn"),
 ]
 
 
@@ -250,7 +267,6 @@ def test_simulation_notices_a_missing_rule(
     caplog.set_level(logging.CRITICAL, logger="harness_worker.turn")
     experiment.off(monkeypatch)
     for seed in range(experiment.seeds):
-        faults = some(seed) if experiment.faults is None else experiment.faults
-        if any(experiment.sign in sign for sign in signs(World(seed, faults, cancels=experiment.cancels))):
+        if any(experiment.sign in sign for sign in signs(experiment.world(seed))):
             return
     pytest.fail(f"{experiment.seeds} schedules did not miss it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sqlite3
@@ -120,6 +121,29 @@ def test_how_to_example_registers_its_tools() -> None:
     for source in _blocks("python", (ROOT / "docs" / "how-to" / "write-tools.md").read_text()):
         exec(compile(source, "tools.py", "exec"), names)  # noqa: S102 - our own page
     assert set(names["registry"].tools) == {"get_order", "refund"}
+
+
+def test_sessions_page_shows_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page on sessions shows code that runs."""
+    monkeypatch.chdir(tmp_path)
+    line = {"script": "default", "step": 0, "content": [{"type": "text", "text": "Ada."}]}
+    (tmp_path / "talk.jsonl").write_text(json.dumps(line))
+    names = _run_page("sessions.md")
+    assert names["answer"].output_text == "Ada."
+    names["harness"].close()
+
+
+def test_artifacts_page_shows_a_part() -> None:
+    """The page on artifacts shows code that runs."""
+    assert "part_of" in _run_page("artifacts.md")
+
+
+def _run_page(name: str) -> dict[str, Any]:
+    """The names that a reference page's code defines."""
+    names: dict[str, Any] = {"__name__": "page"}
+    for source in _blocks("python", (ROOT / "docs" / "reference" / name).read_text()):
+        exec(compile(source, name, "exec"), names)  # noqa: S102 - our own page
+    return names
 
 
 def test_settings_page_has_every_setting_with_its_default() -> None:

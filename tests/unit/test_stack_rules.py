@@ -32,15 +32,22 @@ def test_masked_hides_passwords_only(url: str, shown: str) -> None:
 def test_backoff_grows_to_its_cap_and_forgets_after_a_long_life() -> None:
     """Quick deaths are answered ever more slowly, a death after a healthy life at once again."""
     backoff = Backoff()
-    assert [backoff.died(lived_s=1) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    assert backoff.died(lived_s=31) == 0.2
+    crashes = [backoff.died(lived_s=1, was_ready=False) for _ in range(7)]
+    assert crashes == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert backoff.died(lived_s=31, was_ready=True) == 0.2
+
+
+def test_restart_of_what_was_killed_at_work_waits_at_most_a_second() -> None:
+    """However often it is killed: what it was busy with waits for it."""
+    backoff = Backoff()
+    assert [backoff.died(lived_s=1, was_ready=True) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_backoff_is_not_due_before_its_time() -> None:
     """A restart waits for its delay, and is done once."""
     backoff = Backoff()
     assert not backoff.pending
-    backoff.died(lived_s=1)
+    backoff.died(lived_s=1, was_ready=True)
     assert backoff.pending
     assert not backoff.is_due()
     backoff.restarted()

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, duration, marks_for, totals
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
-from harness_worker.entrypoints.view.screen import QUIET_S, Screen
+from harness_worker.entrypoints.view.screen import QUIET_S, SPOKEN_ROWS, Screen
+from harness_worker.testing.waiting import wait_until
 
 Events = list[dict[str, Any]]
 
@@ -123,6 +125,43 @@ def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
         screen.show(_folded(_turn_events()[:2]), [])
         screen.show(_folded(_turn_events()), [])
     assert "model   answers" in out.getvalue()
+
+
+def _delta(text: str, attempt: int = 1, step: int = 0) -> dict[str, Any]:
+    return _event("model.delta", 0.5, step=step, attempt=attempt, text=text)
+
+
+def test_progress_gathers_what_the_model_says() -> None:
+    """Pieces add up; a step that was asked again begins anew, and what is left of the try before it is dropped."""
+    events = [*_turn_events()[:2], _delta("Let me "), _delta("see"), _delta("On", 2), _delta("late"), _delta("ce", 2)]
+    (line,) = _folded(events).lines
+    assert isinstance(line, ModelLine)
+    assert (line.text, line.elapsed_s) == ("Once", None)
+    closed = _folded([*events, _turn_events()[2], _delta("straggler", 3)])
+    assert closed.lines == _folded(_turn_events()[:3]).lines
+
+
+def test_screen_on_a_terminal_shows_text_while_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rows of the text move in place, wrapped to the width, harmless; the closed line takes their place."""
+    monkeypatch.setenv("TERM", "xterm")
+    out = io.StringIO()
+    console = Console(file=out, width=40, force_terminal=True, color_system=None)
+    said = "one \x1b[2J " + "wide 漢字 words " * 20 + "and the end"
+    with Screen(console, _HandClock()) as screen:
+        screen.show(_folded([*_turn_events()[:2], _delta(said)]), [])
+        wait_until(lambda: "and the end" in out.getvalue(), "the text to be drawn")
+        live = out.getvalue()
+        screen.show(_folded(_turn_events()), [])
+    rows = [row for row in live.removeprefix("\x1b[?25l").splitlines() if "wide" in row]
+    assert 1 < len(rows) <= SPOKEN_ROWS
+    assert max(map(cell_len, rows)) <= 40
+    assert "\x1b[2J" not in live
+    assert "wide" not in out.getvalue()[out.getvalue().index("Let me see") :]
+
+
+def test_screen_in_a_pipe_is_silent_about_pieces() -> None:
+    """A pipe gets whole lines only."""
+    assert _shown([*_turn_events()[:2], _delta("Let me"), *_turn_events()[2:]]) == _shown(_turn_events())
 
 
 def test_lines_name_every_outcome() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from harness_worker.core.decisions import Decision
 from harness_worker.core.visits import (
+    QUEUE_LOOK_S,
     VISIT_SLACK_S,
     Held,
     StopCause,
     Visit,
     claim,
+    frees_session,
     holds,
     look_in,
     nudged,
@@ -103,6 +105,39 @@ def test_claim_of_a_released_turn_tells_nothing() -> None:
     assert decision.events == ()
     assert claimed(decision).turn.started_at == NOW - 5
     assert claimed(decision).fence == 4
+
+
+def test_claim_of_a_turn_behind_another_leaves_it_in_the_queue() -> None:
+    """A turn whose session still works on an earlier one stays queued, unheld, and is looked at later."""
+    waiting = a_turn(waits=True)
+    behind = replace(snapshot(waiting, now=NOW + 1), is_behind=True)
+    decision = claim(behind, owner=OWNER, timing=TIMING)
+    assert decision == Decision(result=None, turn=replace(waiting, wake_at=NOW + 1 + QUEUE_LOOK_S))
+
+
+def test_claim_of_a_turn_that_has_waited_gives_it_all_its_time() -> None:
+    """The wait behind the session's earlier turns does not count: the deadline is counted from here."""
+    decision = claim(snapshot(a_turn(waits=True), now=NOW + 500), owner=OWNER, timing=TIMING)
+    turn = claimed(decision).turn
+    assert (turn.waits, turn.deadline_at, turn.visit_deadline) == (False, NOW + 560, NOW + 500 + TIMING.visit_s)
+    again = replace(turn, owner=None, lease_until=None)
+    assert claimed(claim(snapshot(again, now=NOW + 510), owner=OWNER, timing=TIMING)).turn.deadline_at == NOW + 560
+
+
+def test_claim_of_a_cancelled_turn_overtakes() -> None:
+    """A cancel does not wait for the turns before."""
+    cancelled = replace(snapshot(a_turn(waits=True, cancel_requested=True)), is_behind=True)
+    assert claimed(claim(cancelled, owner=OWNER, timing=TIMING)).stop is StopCause.CANCELLED
+
+
+def test_end_frees_the_session_of_a_followed_turn_once() -> None:
+    """Only the change that ends it does, and only if somebody waits for that."""
+    held, over = a_held_turn(followed=True), a_turn(followed=True, status=TurnStatus.FAILED)
+    assert frees_session(held, over)
+    assert not frees_session(over, over)
+    assert not frees_session(held, held)
+    assert not frees_session(held, None)
+    assert not frees_session(replace(held, followed=False), over)
 
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))

@@ -52,6 +52,20 @@ _wants = st.lists(st.builds(Want, keys=st.one_of(st.none(), _keys, _keys)), max_
 @given(wants=_wants, parallel=st.booleans())
 def test_waves_keep_order_and_never_conflict(wants: list[Want], parallel: bool) -> None:
     """Numbers never fall or skip; a sequential call is alone; no resource is read twice in a wave."""
+    check(wants, parallel=parallel)
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3_600)
+@settings(max_examples=20_000, deadline=None)
+@given(wants=_wants, parallel=st.booleans())
+def test_waves_keep_their_rules_in_thousands_of_plans(wants: list[Want], parallel: bool) -> None:
+    """The same, for longer."""
+    check(wants, parallel=parallel)
+
+
+def check(wants: list[Want], *, parallel: bool) -> None:
+    """The rules of a plan."""
     waves = plan_waves(wants, parallel=parallel)
     assert len(waves) == len(wants)
     assert all(after - before in (0, 1) for before, after in zip((-1, *waves), waves, strict=False))

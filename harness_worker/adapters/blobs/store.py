@@ -61,6 +61,21 @@ class FsspecBlobs:
         except OSError as error:
             raise TransientError(f"the artifact store did not give {url}: {error.strerror or error}") from error
 
+    def delete(self, url: str) -> None:
+        """Remove the bytes at a URL that ``put`` returned, if they are there.
+
+        Raises:
+            PermanentError: It is not a URL of this store.
+            TransientError: The file system did not answer.
+        """
+        path = self._path(url)
+        try:
+            self._fs.rm_file(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise TransientError(f"the artifact store did not remove {url}: {error.strerror or error}") from error
+
     def _path(self, url: str) -> str:
         prefix = f"{self._fs.unstrip_protocol(self._root)}/"
         key = url.removeprefix(prefix)

@@ -7,34 +7,44 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+from celery.concurrency.asynpool import AsynPool
+from celery.concurrency.prefork import TaskPool
+
 
 def make_group_leader() -> None:
     """Let this process lead a group of its own, so that ending it ends all that its tools started."""
     os.setpgid(0, 0)
 
 
-class Children:
-    """Replaces pool processes that died, and ends what is left of their groups.
+class _GroupPool(AsynPool):
+    """Ends what is left of the group of each process that is gone, when Celery strikes it off its list."""
 
-    Celery looks itself when a process's pipe closes, which is often a moment before the process can be waited for; the
-    next look of its own is up to 5 seconds later.
+    _pool: list[Any]
 
-    Args:
-        pool: The worker's prefork pool.
-    """
+    def _join_exited_workers(self, shutdown: bool = False) -> Any:  # noqa: ANN401 - billiard's own signature
+        before = self._pids()
+        try:
+            return super()._join_exited_workers(shutdown)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        finally:
+            for pid in before - self._pids():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
 
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - a celery.concurrency.prefork.TaskPool
-        self._pool = pool
-        self._known: frozenset[int] = frozenset()
+    def _pids(self) -> set[int]:
+        return {process.pid for process in self._pool}
 
-    def reap(self) -> None:
-        """Look at the pool, then kill the groups of those that were there last time and are gone."""
-        processes = self._pool._pool  # noqa: SLF001 - Celery offers no other list
-        if processes is None:  # the worker has let its pool go
-            return
-        self._pool.maintain_pool()
-        now = frozenset(process.pid for process in processes._pool)  # noqa: SLF001 - as above
-        for pid in self._known - now:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        self._known = now
+
+class ToolPool(TaskPool):
+    """Celery's prefork pool, for processes that lead groups."""
+
+    Pool = _GroupPool
+    _pool: Any
+
+    def look(self) -> None:
+        """Replace the processes that died; to be called often.
+
+        Celery looks itself when a process's pipe closes, which is often a moment before the process can be waited for;
+        the next look of its own is up to 5 seconds later.
+        """
+        if self._pool is not None:  # else the worker has let its pool go
+            self.maintain_pool()

@@ -1,22 +1,28 @@
-"""Taking messages from the broker: one of a wrong shape must not end the worker, come back, and end the next."""
+"""Taking messages from the broker: a foreign one must not end the worker, and life goes on while the broker is away.
+
+And sending task events, for Flower: several at once.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from celery.worker.consumer import Consumer
-from kombu.exceptions import ContentDisallowed, DecodeError
+from celery.worker.state import maybe_shutdown
+
+from harness_worker.adapters.celery.transport import MISSHAPEN, tell_dropped, with_our_channels
 
 log = logging.getLogger(__name__)
 
-MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, DecodeError, ContentDisallowed)
-"""What Celery and kombu raise over a body or headers that they did not expect."""
+RECONNECT_S: Final = 1.0
 
 
 class CarefulConsumer(Consumer):
-    """Drops the messages that Celery's own consumer would stop at."""
+    """Drops the messages that Celery's own consumer would stop at, and keeps its timers going without a broker."""
+
+    hub: Any
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:  # noqa: ANN401 - Celery's own signature
         """Celery's handler of one message; never raises over what the message holds."""
@@ -24,10 +30,57 @@ class CarefulConsumer(Consumer):
 
         def receive(message: Any) -> None:  # noqa: ANN401 - a kombu message
             try:
+                _check_shape(message)
                 handle(message)
             except MISSHAPEN as error:
-                log.warning("message dropped, it is not one of ours: %s: %s", type(error).__name__, error)
+                tell_dropped(error)
                 if not message.acknowledged:
                     message.reject()
 
         return receive
+
+    def on_send_event_buffered(self) -> Any:  # noqa: ANN401 - celery-types has it wrong; Celery asks for nothing
+        """Nothing: Celery would send each event on its own; ``flush_events`` sends what gathered meanwhile at once."""
+
+    def flush_events(self) -> None:
+        """Send the task events that gathered since the last time. Called from the worker's timer."""
+        dispatcher: Any = getattr(self, "event_dispatcher", None)
+        if dispatcher is not None and self.connection is not None:
+            dispatcher.flush()
+
+    def ensure_connected(self, conn: Any) -> Any:  # noqa: ANN401 - a kombu connection, Celery's own signature
+        """``conn`` once the broker answers; until then heartbeats, the drain and time limits go on.
+
+        Celery's own waits ever longer, up to half a minute, and its event loop stands still meanwhile: running calls
+        would lose their leases, and SIGTERM its effect.
+        """
+        with_our_channels(conn.transport)
+        conn.ensure_connection(
+            _tell_away, interval_start=RECONNECT_S, interval_step=0, interval_max=RECONNECT_S, callback=self._meanwhile
+        )
+        self.first_connection_attempt = False
+        return conn
+
+    def _meanwhile(self) -> None:
+        """Called at least once a second while the broker is away."""
+        if self.hub is not None:
+            self.hub.fire_timers()
+        maybe_shutdown()
+
+
+def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
+    """Refuse what Celery would accept and then stumble over, with the request already counted as under way.
+
+    Raises:
+        TypeError, ValueError, LookupError: It is no task as our version of Celery's protocol has it.
+    """
+    limits = message.headers["timelimit"] or (None, None)
+    args, kwargs, embed = message.payload
+    is_task = isinstance(args, list) and isinstance(kwargs, dict) and isinstance(embed, dict)
+    soft, hard = limits
+    if not is_task or not all(limit is None or isinstance(limit, int | float) for limit in (soft, hard)):
+        raise ValueError("not the body and time limits of a task")
+
+
+def _tell_away(error: Exception, interval_s: float) -> None:
+    log.warning("the broker does not answer, trying again in %g s: %s", interval_s, error)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from billiard.einfo import ExceptionInfo
+from billiard.exceptions import TimeLimitExceeded
 from celery.exceptions import TaskPredicate
 from celery.worker import state
 from celery.worker.request import Request
 
 from harness_worker.errors import WireError
 from harness_worker.ports import RunningCall
-from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage
+from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage, tool_task
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,11 @@ log = logging.getLogger(__name__)
 class HearsOfLoss(Protocol):
     """A task that is told when the process of one of its calls is known to be dead."""
 
-    def lost(self, run: RunningCall) -> None:
-        """The process that ran ``run`` is gone. Called in the parent process; never raises."""
+    def lost(self, run: RunningCall, *, overran: bool) -> None:
+        """The process that ran ``run`` is gone, with ``overran`` because its time was over.
+
+        Called in the parent process; never raises.
+        """
         ...
 
 
@@ -31,22 +35,16 @@ class ToolRequest(Request):
     """Tells its task when a call's process is known to be dead."""
 
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
-        """Called in the parent when the task failed or its process was lost."""
+        """Called in the parent when the task failed, its process was lost, or will be killed at its hard limit."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
         if not isinstance(error, TaskPredicate):
-            self._say_lost()
+            self._say_lost(overran=isinstance(error, TimeLimitExceeded))
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
-    def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Called in the parent when a time limit was reached; at the hard one the process is killed."""
-        super().on_timeout(soft, timeout)
-        if not soft:
-            self._say_lost()
-
-    def _say_lost(self) -> None:
+    def _say_lost(self, *, overran: bool) -> None:
         run = running_call(self)
         if run is not None and isinstance(self.task, HearsOfLoss):
-            self.task.lost(run)
+            self.task.lost(run, overran=overran)
 
 
 def running_call(request: Request) -> RunningCall | None:
@@ -66,3 +64,10 @@ def active_calls(*, reads: bool) -> list[RunningCall]:
     requests: Iterable[Request] = tuple(state.active_requests)
     mine = (request for request in requests if bool(dict(request.kwargs).get("read")) is reads)
     return [run for run in map(running_call, mine) if run is not None]
+
+
+def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
+    """The calls of these tools that this worker's children run now."""
+    requests: Iterable[Request] = tuple(state.active_requests)
+    names = {tool_task(tool) for tool in tools}
+    return [run for request in requests if request.name in names and (run := running_call(request)) is not None]

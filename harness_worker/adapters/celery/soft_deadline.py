@@ -47,6 +47,7 @@ class _Armed:
         self._until = time.monotonic() + self._remaining_s
         self._is_revoked = is_revoked
         self._inside = False
+        self._was_stopped = False
 
     def __enter__(self) -> None:
         for ending in _END:  # billiard would raise SystemExit in the body, and a cut call would look like a failed one
@@ -74,8 +75,13 @@ class _Armed:
             raise SoftTimeLimitExceeded
 
     def _stop_if_meant(self, signum: int, frame: FrameType | None) -> None:
-        """By the time a signal lands, the call it was meant for may be over and another one running."""
-        if self._inside and (time.monotonic() >= self._until or self._is_revoked()):
+        """By the time a signal lands, the call it was meant for may be over and another one running.
+
+        Stopped before its time is over, a body is told once: a cancel may knock several times, and the body may be
+        cleaning up after the first.
+        """
+        if self._inside and (time.monotonic() >= self._until or (not self._was_stopped and self._is_revoked())):
+            self._was_stopped = True
             self._stop(signum, frame)
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from celery import bootsteps
 from celery.worker import state
+from kombu.common import ignore_errors
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,13 @@ class Drain:
         """Whether somebody asked this worker to stop."""
         return self._asked
 
-    def on_signal(self, _signum: int, _frame: object) -> None:
+    def ask(self) -> None:
         """Ask for the drain; the timer does it."""
         self._asked = True
+
+    def on_signal(self, _signum: int, _frame: object) -> None:
+        """Ask for it by a signal."""
+        self.ask()
 
     def tick(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
         """Go on with the drain of ``worker``, if it was asked for."""
@@ -87,7 +92,15 @@ class Drain:
         self._until = time.monotonic() + max(0.0, self._grace_s - LAST_RESORT_S)
         log.info("draining: no new work, %d tasks to finish", len(state.reserved_requests))
         for queue in tuple(worker.app.amqp.queues.consume_from):
-            worker.consumer.cancel_task_queue(queue)
+            _take_no_more(worker.consumer, queue)
+
+
+def _take_no_more(consumer: Any, queue: str) -> None:  # noqa: ANN401 - a CarefulConsumer
+    if consumer.connection is None:  # the broker is away; when it is back this queue is not asked for
+        consumer.app.amqp.queues.deselect(queue)
+        return
+    with ignore_errors(consumer.connection):
+        consumer.cancel_task_queue(queue)
 
 
 def _hand_back(worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController

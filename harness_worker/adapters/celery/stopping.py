@@ -12,8 +12,9 @@ from typing import Any
 from celery.worker.control import control_command
 
 from harness_worker.adapters.celery.requests import active_calls
+from harness_worker.adapters.celery.steps import Drain
 from harness_worker.ports import RunningCall
-from harness_worker.wire import STOP_COMMAND
+from harness_worker.wire import DRAIN_COMMAND, STOP_COMMAND
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,17 @@ def serve_stop(stop: Callable[[Any, str], None]) -> None:
         return {"ok": turn_id}
 
     control_command(name=STOP_COMMAND, args=[("turn_id", str)])(answer)
+
+
+def serve_drain(drain: Drain) -> None:
+    """Answer ``drain``, with whether this worker drains; ``begin`` asks it to. Runs in the worker's main thread."""
+
+    def answer(_state: object, *, begin: bool = False, **_: object) -> dict[str, bool]:
+        if begin:
+            drain.ask()
+        return {"draining": drain.is_asked}
+
+    control_command(name=DRAIN_COMMAND, args=[("begin", bool)])(answer)
 
 
 def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own state

@@ -10,7 +10,7 @@ from typing import Any
 from celery import Task
 from celery.exceptions import Ignore
 
-from harness_worker.errors import TransientError, WireError
+from harness_worker.errors import NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
@@ -49,25 +49,30 @@ class ToolTask(Task[..., Any]):
     Args:
         tool: The tool's name.
         runner: Runs calls.
-        on_lost: Told in the parent process when the process of a call is known to be dead; never raises.
+        on_lost: Told in the parent process when the process of a call is known to be dead, and whether it was ended
+            because the call's time was over; never raises.
     """
 
     Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
 
-    def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall], None]) -> None:
+    def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)
         self._runner = runner
         self._on_lost = on_lost
 
-    def lost(self, run: RunningCall) -> None:
+    def lost(self, run: RunningCall, *, overran: bool) -> None:
         """See ``requests.HearsOfLoss``."""
-        self._on_lost(run)
+        self._on_lost(run, overran)
 
     def run(self, *_: object, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
         """Run the call; returns its id for the canvas, or leaves the canvas where it is."""
         try:
             message = ToolMessage.from_kwargs(kwargs)
+        except NewerWire as error:
+            # Nothing was started: the call stays as it is, and the next look-in sends it again, to whoever is there.
+            log.warning("%s: left to a newer worker: %s", self.name, error)
+            raise Ignore from None
         except WireError as error:
             log.warning("%s: dropped: %s", self.name, error)
             raise Ignore from None

@@ -84,6 +84,13 @@ class MemoryGate:
             known = gate.calls.get(call_id)
             return gate.is_open and (known is None or known.attempt <= attempt)
 
+    def goes_on(self, run: RunningCall) -> bool:
+        """See :meth:`harness_worker.ports.Gate.goes_on`."""
+        with self._lock:
+            gate, entry = self._run(run)
+            is_open = gate is not None and gate.is_open
+            return is_open and entry is not None and not entry.closed and self._now_ms <= entry.deadline_ms
+
     def complete(self, run: RunningCall, completion: str) -> bool:
         """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
         with self._lock:
@@ -109,7 +116,7 @@ class MemoryGate:
         """See :meth:`harness_worker.ports.Gate.lose`."""
         with self._lock:
             gate, entry = self._run(run)
-            if gate is not None and entry is not None:
+            if gate is not None and entry is not None and not entry.saw_its_end:
                 gate.calls[run.call_id] = replace(entry, is_lost=True)
 
     @property

@@ -26,6 +26,11 @@ class Entry:
         """Whether its process is known or presumed to be dead."""
         return self.is_lost or (self.beat_ms is not None and now_ms - self.beat_ms > ttl_ms)
 
+    @property
+    def saw_its_end(self) -> bool:
+        """Whether its process was alive when its time was over; one that died before may run again."""
+        return self.beat_ms is not None and self.beat_ms >= self.deadline_ms
+
     def refusal(self, now_ms: int, ttl_ms: int) -> Admission | None:
         """Why it may not start; ``None`` if it may."""
         if self.closed:
@@ -47,7 +52,7 @@ class Entry:
         """Where it stands; ``None`` if it is completed."""
         if self.completion is not None:
             return None
-        if now_ms > self.deadline_ms:
+        if now_ms > self.deadline_ms and (self.beat_ms is None or self.saw_its_end):
             return ReadState.EXPIRED
         if self.closed:
             return ReadState.CLOSED

@@ -50,10 +50,12 @@ class Script(Generic[P, R]):
     Args:
         name: The file ``scripts/{name}.lua``.
         contract: A function whose parameters are the script's and whose return type is its reply's.
+        preamble: The file of what it shares with others.
     """
 
-    def __init__(self, name: str, contract: Callable[P, R]) -> None:
+    def __init__(self, name: str, contract: Callable[P, R], preamble: str = _PREAMBLE) -> None:
         self.name = name
+        self.preamble = preamble
         self._signature = signature(contract)
         hints = get_type_hints(contract)
         self._columns = [(parameter, hints[parameter]) for parameter in self._signature.parameters][1:]
@@ -70,7 +72,7 @@ class Script(Generic[P, R]):
         """What Redis runs: the locals of the signature, the functions all scripts share, the file."""
         lines = ["local key = KEYS[1]"]
         lines += [_declare(name, hint, index) for index, (name, hint) in enumerate(self._columns, start=1)]
-        return "\n".join([*lines, _source(_PREAMBLE), _source(self.name)])
+        return "\n".join([*lines, _source(self.preamble), _source(self.name)])
 
     @cached_property
     def sha(self) -> str:
@@ -78,9 +80,9 @@ class Script(Generic[P, R]):
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-def lua(name: str) -> Callable[[Callable[P, R]], Script[P, R]]:
+def lua(name: str, preamble: str = _PREAMBLE) -> Callable[[Callable[P, R]], Script[P, R]]:
     """Make the decorated signature the contract of ``scripts/{name}.lua``."""
-    return lambda contract: Script(name, contract)
+    return lambda contract: Script(name, contract, preamble)
 
 
 def _source(name: str) -> str:

@@ -59,7 +59,7 @@ class RedisClient:
             TransientError: Redis did not answer.
         """
         with own_errors():
-            return self.live.execute_command(*parts)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            return self.live.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
     def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
         """Send several commands in one round trip; an error that is one command's own stands in the place of its reply.
@@ -69,7 +69,7 @@ class RedisClient:
         """
         with own_errors(), self.live.pipeline(transaction=False) as pipe:  # pyright: ignore[reportUnknownMemberType]
             for parts in commands:
-                pipe.execute_command(*parts)  # pyright: ignore[reportUnknownMemberType]
+                pipe.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType]
             return pipe.execute(raise_on_error=False)
 
     def disconnect(self) -> None:
@@ -94,6 +94,12 @@ class RedisClient:
             )
         except ValueError as invalid:
             raise ConfigError(f"HARNESS_REDIS_URL: {invalid}") from None
+
+
+def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:
+    """The arguments as bytes, for hiredis refuses lone surrogates; by the command's name redis-py reads the reply."""
+    name, *arguments = parts
+    return [name, *(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in arguments)]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""The signatures of the gate's Lua scripts: what each takes and what it replies.
+"""The signatures of the Lua scripts of gate and locks: what each takes and what it replies.
 
-``key`` is the turn's hash. Deadlines enter as remaining milliseconds and become Redis TIME, the only clock, inside.
+``key`` is the turn's hash, or the lock's. Deadlines enter as remaining milliseconds and become Redis TIME, the only
+clock, inside.
 """
 
 from __future__ import annotations
@@ -71,4 +72,22 @@ def beat(key: str, runs: Sequence[RunningCall]) -> int:
 @lua("lose")
 def lose(key: str, call_id: str, attempt: int, runner: str) -> int:
     """Always 1."""
+    ...
+
+
+@lua("goes_on")
+def goes_on(key: str, call_id: str, attempt: int, runner: str) -> int:
+    """1 if the admitted read may still go on, else 0."""
+    ...
+
+
+@lua("take_lock", preamble="_lock")
+def take_lock(key: str, mine: str, ttl_ms: int, keep_ms: int) -> int:
+    """The fencing number, or 0 while another holds the lock; ``mine`` is the holder's key."""
+    ...
+
+
+@lua("free_lock", preamble="_lock")
+def free_lock(key: str, mine: str) -> int:
+    """1 if it was still held, else 0."""
     ...

@@ -1,11 +1,15 @@
-"""Committed events on one Redis stream, for those who watch live. SQL has them; this may lose them."""
+"""Committed events on one Redis stream, for those who watch live. SQL has them; this may lose them.
+
+An entry is what one commit, or one hint, has to tell: ``turn``, and ``told``, a JSON list of [seq, type, at, data as
+JSON text]; a hint's seq is null.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.canonical import compact
@@ -14,7 +18,9 @@ from harness_worker.wire import EVENT_STREAM
 
 logger = logging.getLogger(__name__)
 
-KEPT_EVENTS = 10_000
+Told: TypeAlias = tuple[int | None, str, float, Mapping[str, Any]]
+
+KEPT_ENTRIES = 5_000
 STREAM_TTL_S = 3_600
 HINTS_OFF_S = 5.0
 """After a hint that could not be sent none is tried for so long: a Redis that hangs must not slow a model's text."""
@@ -38,11 +44,11 @@ class RedisEvents:
         self.lost = 0
 
     def send(self, events: Sequence[Event]) -> None:
-        """Append ``events`` to the stream in one round trip. Never raises: what is lost is counted and logged."""
+        """Append ``events`` of one turn to the stream. Never raises: what is lost is counted and logged."""
         if not events:
             return
         try:
-            self._append(events)
+            self._append(events[0].turn_id, [(event.seq, event.type, event.at, event.data) for event in events])
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a committed turn
             self.lost += len(events)
             logger.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
@@ -52,20 +58,15 @@ class RedisEvents:
         if self._clock() < self._no_hints_until_s:
             return
         try:
-            self._send([_command(turn_id, kind, time.time(), data)])
+            self._append(turn_id, [(None, kind, time.time(), data)])
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a model's call
             self._no_hints_until_s = self._clock() + HINTS_OFF_S
             logger.warning("live text of turn %s was lost: %s", turn_id, why)
 
-    def _append(self, events: Sequence[Event]) -> None:
-        self._send([_command(event.turn_id, event.type, event.at, event.data, "seq", event.seq) for event in events])
-
-    def _send(self, commands: Sequence[tuple[str | int, ...]]) -> None:
-        for reply in self._client.batch([*commands, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)]):
+    def _append(self, turn_id: str, told: Sequence[Told]) -> None:
+        text = compact([(seq, kind, at, compact(data)) for seq, kind, at, data in told])
+        bounded = ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_ENTRIES, "*")
+        entry = (*bounded, "turn", turn_id, "told", text)
+        for reply in self._client.batch([entry, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)]):
             if isinstance(reply, Exception):
                 raise reply
-
-
-def _command(turn_id: str, kind: str, at: float, data: Mapping[str, Any], *more: str | int) -> tuple[str | int, ...]:
-    fields = ("turn", turn_id, *more, "type", kind, "at", repr(at))
-    return ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_EVENTS, "*", *fields, "data", compact(data))

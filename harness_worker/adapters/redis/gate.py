@@ -57,6 +57,10 @@ class RedisGate:
         """See :meth:`harness_worker.ports.Gate.admits_write`."""
         return bool(self._run(contracts.admits_write(_key(turn_id), call_id, attempt)))
 
+    def goes_on(self, run: RunningCall) -> bool:
+        """See :meth:`harness_worker.ports.Gate.goes_on`."""
+        return bool(self._run(contracts.goes_on(_key(run.turn_id), run.call_id, run.attempt, run.runner)))
+
     def complete(self, run: RunningCall, completion: str) -> bool:
         """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
         sent = contracts.complete(_key(run.turn_id), run.call_id, run.attempt, run.runner, completion)

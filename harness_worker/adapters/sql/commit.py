@@ -1,10 +1,10 @@
-"""What a decision writes: only what changed, with the numbers of its messages and events."""
+"""What a decision changes, as rows: only what differs, with the numbers of its messages and events."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
@@ -18,20 +18,72 @@ from harness_worker.adapters.sql.statements import (
 )
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.records import Call
+from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event
+from harness_worker.sessions import WAKE_NEXT
+
+Row: TypeAlias = Mapping[str, Any]
+
+CALL_KEY = ("step", "position")
 
 
-def writes_of(statements: Statements, snapshot: Snapshot, decision: Decision[Any]) -> tuple[list[Write], list[Event]]:
-    """What has to be written to make ``decision`` of ``snapshot``, and its events as they will stand."""
-    events = _numbered_events(snapshot, decision)
-    writes: list[Write] = [
-        *_turn_writes(snapshot, decision),
-        *_call_writes(snapshot, decision.calls),
-        (ADD_MESSAGE, _message_rows(snapshot, decision)),
-        (ADD_EVENT, [event_row(event) for event in events]),
-        (statements.add_artifact, [_artifact_row(artifact, snapshot.now) for artifact in decision.artifacts]),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What one commit writes.
+
+    Args:
+        turn_id: The turn.
+        turn: Its columns that change; one that does not, if only other rows do: the turn's row is always written.
+        calls: Calls that change: their ``CALL_KEY`` and every column in which any of them differs.
+        new_calls: Calls to add, whole.
+        messages: Messages to append, whole.
+        events: Events to append.
+        artifacts: Artifacts to add, whole.
+        freed: Whose next turn may go, if this ends a turn that another waits for.
+    """
+
+    turn_id: str
+    turn: Row
+    calls: Sequence[Row]
+    new_calls: Sequence[Row]
+    messages: Sequence[Row]
+    events: Sequence[Event]
+    artifacts: Sequence[Row]
+    freed: Row
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.turn)
+
+
+def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: float) -> Changes:
+    """What has to be written to make ``decision`` of ``snapshot``; artifacts are kept for that long."""
+    calls, new_calls = _calls(snapshot, decision.calls)
+    others = calls or new_calls or decision.artifacts
+    return Changes(
+        turn_id=snapshot.turn.id,
+        turn=_turn(snapshot, decision) or ({"last_seq": snapshot.turn.last_seq} if others else {}),
+        calls=calls,
+        new_calls=new_calls,
+        messages=_messages(snapshot, decision),
+        events=_events(snapshot, decision),
+        artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
+        freed=_freed(snapshot, decision),
+    )
+
+
+def writes_of(statements: Statements, changes: Changes) -> list[Write]:
+    """The statements that write ``changes`` where the turn is locked."""
+    turn = [{"this_turn": changes.turn_id, **changes.turn}] if changes.turn else []
+    return [
+        (CHANGE_TURN, turn),
+        (CHANGE_CALL, [_addressed(changes.turn_id, call) for call in changes.calls]),
+        (ADD_CALL, changes.new_calls),
+        (ADD_MESSAGE, changes.messages),
+        (ADD_EVENT, [event_row(event) for event in changes.events]),
+        (statements.add_artifact, changes.artifacts),
+        (WAKE_NEXT, [changes.freed] if changes.freed else []),
     ]
-    return writes, events
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -39,42 +91,37 @@ def event_row(event: Event) -> dict[str, Any]:
     return {"turn_id": event.turn_id, "seq": event.seq, "type": event.type, "at": event.at, "data": dict(event.data)}
 
 
-def _numbered_events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
+def _freed(snapshot: Snapshot, decision: Decision[Any]) -> Row:
     turn = snapshot.turn
-    return [
-        Event(turn_id=turn.id, seq=seq, type=draft.type, at=snapshot.now, data=draft.data)
-        for seq, draft in enumerate(decision.events, turn.last_seq + 1)
-    ]
+    if not frees_session(turn, decision.turn):
+        return {}
+    return {"of_tenant": turn.tenant, "of_session": turn.session_id, "after_number": turn.number}
 
 
-def _turn_writes(snapshot: Snapshot, decision: Decision[Any]) -> list[Write]:
+def _turn(snapshot: Snapshot, decision: Decision[Any]) -> dict[str, Any]:
     turn = snapshot.turn
     changes = changed_columns(turn, decision.turn) if decision.turn else {}
     if decision.events:
         changes["last_seq"] = turn.last_seq + len(decision.events)
     if decision.messages:
         changes["message_count"] = turn.message_count + len(decision.messages)
-    return [(CHANGE_TURN, [{"this_turn": turn.id, **changes}])] if changes else []
+    return changes
 
 
-def _call_writes(snapshot: Snapshot, calls: Iterable[Call]) -> list[Write]:
+def _calls(snapshot: Snapshot, calls: Iterable[Call]) -> tuple[Sequence[Row], Sequence[Row]]:
     known = {(call.step, call.position): call for call in snapshot.calls}
-    added: list[dict[str, Any]] = []
-    changed: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for call in calls:
-        old = known.get((call.step, call.position))
-        if old is None:
-            added.append(columns_of(call))
-        elif changes := changed_columns(old, call):
-            changed[tuple(changes)].append({**_call_key(old), **changes})
-    return [*((CHANGE_CALL, rows) for rows in changed.values()), (ADD_CALL, added)]
+    added = [columns_of(call) for call in calls if (call.step, call.position) not in known]
+    old_and_new = [(old, call) for call in calls if (old := known.get((call.step, call.position))) and old != call]
+    names = {name for old, new in old_and_new for name in changed_columns(old, new)}
+    return [columns_of(new, (*CALL_KEY, *sorted(names))) for _, new in old_and_new], added
 
 
-def _call_key(call: Call) -> dict[str, Any]:
-    return {"this_turn": call.turn_id, "this_step": call.step, "this_position": call.position}
+def _addressed(turn_id: str, call: Row) -> Row:
+    key = {f"this_{name}": call[name] for name in CALL_KEY}
+    return {"this_turn": turn_id, **key, **{name: value for name, value in call.items() if name not in CALL_KEY}}
 
 
-def _message_rows(snapshot: Snapshot, decision: Decision[Any]) -> list[dict[str, Any]]:
+def _messages(snapshot: Snapshot, decision: Decision[Any]) -> list[Row]:
     turn = snapshot.turn
     return [
         {"turn_id": turn.id, "position": position, "role": message.role, "content": message.content}
@@ -82,7 +129,16 @@ def _message_rows(snapshot: Snapshot, decision: Decision[Any]) -> list[dict[str,
     ]
 
 
-def _artifact_row(artifact: Artifact, now: float) -> dict[str, Any]:
+def _events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
+    turn = snapshot.turn
+    return [
+        Event(turn_id=turn.id, seq=seq, type=draft.type, at=snapshot.now, data=draft.data)
+        for seq, draft in enumerate(decision.events, turn.last_seq + 1)
+    ]
+
+
+def _artifact(artifact: Artifact, now: float, usual_ttl_s: float) -> dict[str, Any]:
     row = columns_of(artifact)
-    expires_at = now + row.pop("ttl_s")
+    own_ttl_s = row.pop("ttl_s")
+    expires_at = now + (usual_ttl_s if own_ttl_s is None else own_ttl_s)
     return {**row, "created_at": now, "expires_at": expires_at}

@@ -29,13 +29,19 @@ def fetch(connection: Connection, selects: Sequence[AnySelect], values: Mapping[
     """
     if connection.dialect.name != "postgresql":
         return [cast("Rows", connection.execute(select, values).all()) for select in selects]
-    driver = _driver(connection)
-    try:
+    with _driving(connection) as driver:
+        if len(selects) == 1:  # a pipeline of one costs more than it saves
+            return [driver.execute(_sql(selects[0]), values).fetchall()]
         with driver.pipeline():
             cursors = [driver.execute(_sql(select), values) for select in selects]
         return [cursor.fetchall() for cursor in cursors]
-    except psycopg.Error as error:
-        raise _as_sqlalchemy_says(connection, driver, error) from error
+
+
+def answer(connection: Connection, statement: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any column's value
+    """The first column of the one row that a statement of Postgres returns."""
+    with _driving(connection) as driver:
+        row = driver.execute(cast("LiteralString", statement), values).fetchone()
+    return None if row is None else row[0]
 
 
 def execute(connection: Connection, writes: Sequence[Write]) -> None:
@@ -54,9 +60,12 @@ def pipelined(connection: Connection) -> Generator[None]:
     if connection.dialect.name != "postgresql":
         yield
         return
+    driver = _driver(connection)
     try:
-        with _driver(connection).pipeline():
+        with driver.pipeline():
             yield
+    except psycopg.Error as error:  # raised by the pipeline itself, out of SQLAlchemy's sight
+        raise _as_sqlalchemy_says(connection, driver, error) from error
     except BaseException:
         connection.invalidate()
         raise
@@ -65,6 +74,16 @@ def pipelined(connection: Connection) -> Generator[None]:
 @lru_cache(maxsize=64)
 def _sql(select: AnySelect) -> LiteralString:
     return cast("LiteralString", str(select.compile(dialect=_DIALECT)))
+
+
+@contextmanager
+def _driving(connection: Connection) -> Generator[psycopg.Connection[tuple[Any, ...]]]:
+    """The driver's own connection; its errors become SQLAlchemy's."""
+    driver = _driver(connection)
+    try:
+        yield driver
+    except psycopg.Error as error:
+        raise _as_sqlalchemy_says(connection, driver, error) from error
 
 
 def _driver(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import Enum
 from operator import attrgetter
@@ -12,6 +13,7 @@ from typing import Any, Final, cast
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
 from harness_worker.core.decisions import Artifact
 from harness_worker.core.effects import Effect
+from harness_worker.core.flat import as_mapping
 from harness_worker.core.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -21,9 +23,11 @@ from harness_worker.core.outcomes import (
     from_record,
     to_record,
 )
-from harness_worker.core.records import Call, CallStatus, Message, Turn
+from harness_worker.core.prompt import PastTurn
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, CallStatus, Message, Turn, TurnPreparation
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import Approval, StopReason, TurnStatus
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
@@ -40,8 +44,10 @@ def turn_of(row: Sequence[Any]) -> Turn:
     values["status"] = TurnStatus(values["status"])
     values["budget"] = BudgetLimits(**values["budget"])
     values["used"] = Usage(**values["used"])
+    values["recall"] = Recall.from_record(values["recall"])
     if values["stop_reason"] is not None:
         values["stop_reason"] = StopReason(values["stop_reason"])
+    values["preparation"] = _preparation_of(values["preparation"])
     return Turn(**values)
 
 
@@ -53,6 +59,8 @@ def call_of(row: Sequence[Any]) -> Call:
         values["effect"] = Effect(values["effect"])
     if values["outcome"] is not None:
         values["outcome"] = from_record(values["outcome"])
+    if values["approval"] is not None:
+        values["approval"] = Approval(**values["approval"])
     return Call(**values)
 
 
@@ -60,6 +68,28 @@ def message_of(row: Sequence[Any]) -> Message:
     """A message from (position, role, content)."""
     position, role, content = row
     return Message(position=position, role=role, content=content)
+
+
+def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -> tuple[PastTurn, ...]:
+    """Turns from (id, status, output_text, preparation), with messages from (turn_id, position, role, content)."""
+    said: dict[str, list[Message]] = defaultdict(list)
+    for turn_id, *message in messages:
+        said[turn_id].append(message_of(message))
+    return tuple(
+        PastTurn(
+            status=TurnStatus(status),
+            output_text=output_text,
+            preparation=_preparation_of(preparation),
+            messages=tuple(said[turn_id]),
+        )
+        for turn_id, status, output_text, preparation in turns
+    )
+
+
+def _preparation_of(record: Mapping[str, Any] | None) -> TurnPreparation | None:
+    if record is None:
+        return None
+    return TurnPreparation(context=tuple(record["context"]), prefix_hash=record["prefix_hash"])
 
 
 def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
@@ -74,9 +104,10 @@ def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
     }
 
 
-def columns_of(value: Turn | Call | Artifact) -> dict[str, Any]:
-    """All columns of a turn or a call; an artifact's fields."""
-    return {field.name: _column(getattr(value, field.name)) for field in fields(value)}
+def columns_of(value: Turn | Call | Artifact, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The named columns of a turn or a call, or all of them; an artifact's fields."""
+    wanted = (field.name for field in fields(value)) if names is None else names
+    return {name: _column(getattr(value, name)) for name in wanted}
 
 
 def changed_columns(old: Turn | Call, new: Turn | Call) -> dict[str, Any]:
@@ -97,8 +128,8 @@ def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
             return value.value
         case str():
             return _UNSTORABLE.sub("\ufffd", value)
-        case BudgetLimits() | Usage():
-            return asdict(value)
+        case BudgetLimits() | Usage() | Recall() | TurnPreparation() | Approval():
+            return as_mapping(value)
         case ToolExecutionResult() | ToolTimeout() | ToolFailure() | ToolDenied() | ToolArtifactReference():
             return to_record(value)
         case Mapping():

@@ -38,7 +38,7 @@ _CALLS_IN_ORDER: Final = (
     .order_by(tool_calls.c.step, tool_calls.c.position)
 )
 
-NOW_AND_WHETHER: Final = select(db_now(), exists().where(turns.c.id == bindparam("turn_id")))
+WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = _CALLS_IN_ORDER
 HISTORY: Final = (
@@ -57,6 +57,19 @@ ADD_TURN: Final = insert(turns)
 ADD_CALL: Final = insert(tool_calls)
 ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
+ARTIFACT_URL: Final = select(artifacts.c.url).where(
+    artifacts.c.id == bindparam("artifact_id"),
+    artifacts.c.tenant == bindparam("tenant"),
+    artifacts.c.session_id == bindparam("session_id"),
+    artifacts.c.expires_at > db_now(),
+)
+EXPIRED_ARTIFACTS: Final = (
+    select(artifacts.c.id, artifacts.c.url)
+    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery())
+    .order_by(artifacts.c.expires_at)
+    .limit(bindparam("most"))
+)
+FORGET_ARTIFACTS: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))
 FORGET_AGENTS: Final[Delete] = delete(agents).where(
     agents.c.app == bindparam("this_app"), agents.c.name.not_in(bindparam("kept", expanding=True))
 )
@@ -99,7 +112,7 @@ def statements_for(dialect: str) -> Statements:
     due = due.limit(bindparam("most"))
     return Statements(
         lock_turn=_lock_turn(),
-        lock_calls=_locked(_snapshot_calls(), skip=False),
+        lock_calls=_locked(snapshot_calls(), skip=False),
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
         beat_turn=_beat_turn(dialect),
@@ -124,7 +137,8 @@ def _lock_turn() -> AnySelect:
     return select(*(locked.c[name] for name in TURN_FIELDS), db_now())
 
 
-def _snapshot_calls() -> AnySelect:
+def snapshot_calls() -> AnySelect:
+    """The calls a rule may look at: those not collected yet, and all of the latest step."""
     latest = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
     return _CALLS_IN_ORDER.where(or_(tool_calls.c.collected.is_(False), tool_calls.c.step == latest))
 

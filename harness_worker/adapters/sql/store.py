@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable
 
-from harness_worker.adapters.sql.commit import event_row, writes_of
+from harness_worker import sessions
+from harness_worker.adapters.sql.commit import changes_of, event_row, writes_of
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.pipeline import Write, fetch
-from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, message_of, turn_of
+from harness_worker.adapters.sql.optimistic import commit_of, read_of, read_statement
+from harness_worker.adapters.sql.pipeline import Write, answer, fetch
+from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, message_of, past_of, turn_of
 from harness_worker.adapters.sql.statements import (
     ADD_EVENT,
     ADD_MESSAGE,
     ADD_TURN,
     ALL_CALLS,
+    ARTIFACT_URL,
+    EXPIRED_ARTIFACTS,
     FORGET_AGENTS,
+    FORGET_ARTIFACTS,
     HISTORY,
-    NOW_AND_WHETHER,
     ONE_TURN,
+    WHETHER,
     statements_for,
 )
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Event, EventSink, RunningCall
 
 T = TypeVar("T")
+
+READ: Final = read_statement()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided(Generic[T]):
+    """A decision that is committed. No result: there is no such turn."""
+
+    result: T | None
+    events: Sequence[Event] = ()
 
 
 class SqlTurnStore:
@@ -38,31 +55,67 @@ class SqlTurnStore:
         engine: Made by ``make_engine``.
         events: Gets the events of each commit, after it.
         beats: The engine of the heartbeats, with timeouts of its own; without one they use ``engine``.
+        artifact_ttl_s: How long artifacts are kept, in seconds.
+        unlocked_tries: How often a turn is decided on without a lock, on Postgres, before it is locked.
     """
 
-    def __init__(self, engine: Engine, events: EventSink, *, beats: Engine | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        events: EventSink,
+        *,
+        beats: Engine | None = None,
+        artifact_ttl_s: float = 3_600.0,
+        unlocked_tries: int = 3,
+    ) -> None:
         self._engine = engine
         self._reader = reading(engine)
         self._beats = beats or engine
         self._events = events
+        self._artifact_ttl_s = artifact_ttl_s
         self._statements = statements_for(engine.dialect.name)
+        self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
-        """Lock the turn, let ``decide`` say what becomes of it, write that, commit, then send its events."""
+        """Let ``decide`` say what becomes of the turn, write that in one commit, then send its events.
 
-        def work(connection: Connection) -> Outcome[tuple[T, list[Event]] | None]:
+        On Postgres the turn is not locked as long as few are at it (ADR 14); ``decide`` may be asked several times.
+        """
+        decided = self._unlocked(turn_id, decide) or self._locked(turn_id, decide)
+        self._send(decided.events)
+        return decided.result
+
+    def _unlocked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T] | None:
+        """``None`` if somebody else was quicker each time, or the database has no such way."""
+
+        def work(connection: Connection) -> Decided[T] | None:
+            (rows,) = fetch(connection, [READ], {"turn_id": turn_id})
+            if not rows:
+                return Decided(result=None)
+            seen = read_of(rows[0])
+            snapshot = _placed(connection, seen.snapshot)
+            decision = decide(snapshot)
+            changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
+            if changes:
+                with committing(self._engine):
+                    was_same = answer(connection, *commit_of(changes, seen.version))
+                if not was_same:
+                    return None
+            return Decided(result=decision.result, events=changes.events)
+
+        return next((done for _ in range(self._unlocked_tries) if (done := read(self._reader, work))), None)
+
+    def _locked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T]:
+        def work(connection: Connection) -> Outcome[Decided[T]]:
             snapshot = self._snapshot(connection, turn_id)
             if snapshot is None:
-                return Outcome(value=None, writes=())
+                return Outcome(value=Decided(result=None), writes=())
             decision = decide(snapshot)
-            writes, events = writes_of(self._statements, snapshot, decision)
-            return Outcome(value=(decision.result, events), writes=writes)
+            changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
+            decided = Decided(result=decision.result, events=changes.events)
+            return Outcome(value=decided, writes=writes_of(self._statements, changes))
 
-        committed = write(self._engine, work)
-        if committed is None:
-            return None
-        self._send(committed[1])
-        return committed[0]
+        return write(self._engine, work)
 
     def insert_turn(self, turn: Turn) -> None:
         """Add a queued turn with its user message and ``turn.queued``; nothing if it is there already."""
@@ -76,6 +129,19 @@ class SqlTurnStore:
         """The turn's messages in order."""
         (rows,) = read(self._reader, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
         return tuple(map(message_of, rows))
+
+    def past(self, turn: Turn) -> tuple[PastTurn, ...]:
+        """The session's earlier turns, in order."""
+        values = {**_session_of(turn), "before_number": turn.number}
+        wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
+        turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
+        return past_of(turns, messages)
+
+    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
+        """The next turn of the same session that has not ended, as (id, priority)."""
+        values = {**_session_of(turn), "after_number": turn.number}
+        (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
@@ -103,6 +169,20 @@ class SqlTurnStore:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
+    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+        """Where the bytes of a session's artifact are; ``None`` if it has none of that id, or no more."""
+        values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
+        return read(self._reader, lambda connection: connection.execute(ARTIFACT_URL, values).scalar_one_or_none())
+
+    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
+        """Artifacts whose time is over, as (id, url), oldest first."""
+        rows = read(self._reader, lambda connection: connection.execute(EXPIRED_ARTIFACTS, {"most": limit}).all())
+        return [(row.id, row.url) for row in rows]
+
+    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
+        """Remove the rows of artifacts."""
+        self._just(self._engine, FORGET_ARTIFACTS, {"ids": list(artifact_ids)})
+
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Replace what ``app`` published before; an agent of that name from another app is taken over."""
         rows = [agent_row(app, agent) for agent in sorted(agents, key=lambda agent: agent.name)]
@@ -117,7 +197,8 @@ class SqlTurnStore:
         if not found:
             return None
         *columns, now = found[0]
-        return Snapshot(now=now, turn=turn_of(columns), calls=tuple(map(call_of, calls)))
+        snapshot = Snapshot(now=now, turn=turn_of(columns), calls=tuple(map(call_of, calls)))
+        return _placed(connection, snapshot)
 
     def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str]]]:
         found = [(row[0], row[1]) for row in connection.execute(self._statements.lock_due, {"most": limit})]
@@ -133,16 +214,32 @@ class SqlTurnStore:
 
 
 def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
-    ((now, exists),) = fetch(connection, [NOW_AND_WHETHER], {"turn_id": turn.id})[0]
-    if exists:
+    if fetch(connection, [WHETHER], {"turn_id": turn.id})[0][0][0]:
         return Outcome(value=[], writes=())
+    number, now = connection.execute(sessions.take_place(connection.dialect.name), _session_of(turn)).one()
+    ahead = [row.id for row in connection.execute(sessions.UNFINISHED, _session_of(turn))] if number > 1 else []
     times = {"created_at": now, "wake_at": now, "deadline_at": now + turn.budget.timeout_s}
-    row = {**columns_of(turn), **times, "last_seq": 1, "message_count": 1}
+    place = {"number": number, "waits": bool(ahead)}
+    row = {**columns_of(turn), **times, **place, "last_seq": 1, "message_count": 1}
     message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
     data = {"agent": turn.agent, "session_id": turn.session_id}
     queued = Event(turn_id=turn.id, seq=1, type="turn.queued", at=now, data=data)
-    writes: list[Write] = [(ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
+    follow: Write = (sessions.FOLLOW, [{"ahead": ahead}] if ahead else [])
+    writes: list[Write] = [follow, (ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
     return Outcome(value=[queued], writes=writes)
+
+
+def _session_of(turn: Turn) -> dict[str, Any]:
+    return {"of_tenant": turn.tenant, "of_session": turn.session_id}
+
+
+def _placed(connection: Connection, snapshot: Snapshot) -> Snapshot:
+    """With whether the turn is behind another, which is asked only of one that waits."""
+    if not snapshot.turn.waits:
+        return snapshot
+    values = {**_session_of(snapshot.turn), "before_number": snapshot.turn.number}
+    ((is_behind,),) = fetch(connection, [sessions.IS_BEHIND], values)[0]
+    return replace(snapshot, is_behind=bool(is_behind))
 
 
 def _load(connection: Connection, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:

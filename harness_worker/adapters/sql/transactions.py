@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -51,6 +52,23 @@ def read(reader: Engine, work: Callable[[Connection], T]) -> T:
     return _repeated(reader, _look, work)
 
 
+@contextmanager
+def committing(engine: Engine) -> Generator[None]:
+    """Within the context a commit is made: when the database is lost in it, nobody knows whether it was.
+
+    Raises:
+        TransientError: It was lost.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if _was_refused(error):
+            raise
+        shown = engine.url.render_as_string(hide_password=True)
+        doubt = f"the database {shown} was lost during a commit, which may have been made"
+        raise TransientError(doubt) from error
+
+
 def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W) -> T:
     with translated(engine.url):
         try:
@@ -78,16 +96,16 @@ def _look(engine: Engine, work: Callable[[Connection], T]) -> T:
 def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
     with engine.connect() as connection, connection.begin() as transaction:
         outcome = work(connection)
-        with pipelined(connection):
-            execute(connection, outcome.writes)
-            try:
-                transaction.commit()
-            except DBAPIError as error:
-                if _was_refused(error):
-                    raise
-                shown = engine.url.render_as_string(hide_password=True)
-                doubt = f"the database {shown} was lost during a commit, which may have been made"
-                raise TransientError(doubt) from error
+        is_made = False
+        try:
+            with pipelined(connection):
+                execute(connection, outcome.writes)
+                with committing(engine):
+                    transaction.commit()
+                is_made = True
+        except DBAPIError:
+            if not is_made:  # else the connection was lost after the database had said yes: that stands
+                raise
         return outcome.value
 
 

@@ -56,6 +56,7 @@ _COMMANDS: Final = (
     Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
     Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),
     Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
+    Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
     Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
     Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
     Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),

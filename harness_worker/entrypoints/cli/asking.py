@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.entrypoints.cli.prompting import OnWaiting
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.view.lines import totals
 from harness_worker.entrypoints.view.screen import Screen
@@ -36,6 +37,7 @@ def ask(
     body: Mapping[str, Any],
     console: Console,
     on_event: Callable[[JsonObject], None] | None = None,
+    on_waiting: OnWaiting | None = None,
 ) -> Answered:
     """Post a turn, draw it on ``console`` until it ends, with a last line of totals. A Ctrl-C cancels the turn.
 
@@ -44,6 +46,7 @@ def ask(
         body: The request; keys that are ``None`` are left out, and a missing ``agent`` is the only one there is.
         console: Where progress goes.
         on_event: Told each event once, in order.
+        on_waiting: Told whenever the turn waits for a person.
 
     Raises:
         ConfigError: There is no such agent; the message lists those there are.
@@ -53,7 +56,7 @@ def ask(
     turn_id = _create(client, body)["id"]
     try:
         with Screen(console, clock.monotonic) as screen:
-            turn = Watcher(client, clock).follow(turn_id, screen, on_event)
+            turn = Watcher(client, clock, on_waiting).follow(turn_id, screen, on_event)
     except KeyboardInterrupt:
         client.cancel(turn_id)
         console.print(f"cancelled turn {turn_id}", markup=False)

@@ -10,7 +10,7 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.cli.listening import listen
+from harness_worker.entrypoints.cli.listening import cut_stalled, listen
 
 _APP: Final = "api_gateway.app:create_app_from_env"
 """By name: the worker package never imports the gateway."""
@@ -27,6 +27,7 @@ def gateway(
     """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL."""
     settings = load_settings()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
+    cut_stalled(listener)
     config = uvicorn.Config(
         _APP,
         factory=True,

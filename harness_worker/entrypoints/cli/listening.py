@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import sys
 from typing import Final
 
 from harness_worker.errors import ConfigError
 
+STALLED_MS: Final = 30_000
 _BACKLOG: Final = 2048
 
 
@@ -22,6 +24,16 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as refused:
         raise ConfigError(f"cannot serve {host} port {port}: {refused.strerror}; see --host and --port") from None
+
+
+def cut_stalled(listener: socket.socket) -> None:
+    """Have the kernel cut each accepted connection whose client takes nothing for 30 s though something is sent.
+
+    Such a client is not waited for by what serves it; a stream of events is resumed by its last id. Linux only:
+    elsewhere a stalled client costs its connection until it goes.
+    """
+    if sys.platform == "linux":
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
 
 
 def _is_ipv6(host: str) -> bool:

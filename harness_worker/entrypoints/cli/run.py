@@ -10,6 +10,7 @@ import typer
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.errors import ConfigError
 
@@ -32,6 +33,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Ask an agent one question and watch its waves of tool calls.
 
     The turn goes to the stack at --url, else to the one running in --home, else to one started for it with --app.
+    A call that needs approval is asked about on a terminal; elsewhere `harness turns approve` or `deny` answers it.
     Progress goes to stderr, the answer to stdout. Exits with 0 if the turn completed, else with 1.
     """
     settings = load_settings(home=home, app=app, gateway_url=url)
@@ -39,7 +41,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     screen = console(stderr=True)
     target = Target(url=settings.gateway_url, home=settings.home, app=settings.app)
     with reach(target, lambda words: screen.print(words, style="dim", markup=False)) as client:
-        answered = ask(client, body, screen, write_json if as_json else None)
+        answered = ask(client, body, screen, write_json if as_json else None, prompting(screen, ask=not as_json))
     if as_json:
         write_json(answered.turn)
     elif answered.turn["output_text"]:

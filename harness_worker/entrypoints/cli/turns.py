@@ -1,22 +1,19 @@
-"""``harness turns``: list, show, follow and cancel the turns of a running stack."""
+"""``harness turns``: list, show, follow, cancel and answer the turns of a running stack."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.config import load_settings
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.cli.deciding import approve, deny
+from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.run import pairs
-from harness_worker.entrypoints.cli.target import Target, attach
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import follow
 from harness_worker.entrypoints.turn_ids import whole_id
@@ -28,10 +25,6 @@ from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.wire import TurnStatus
 
-Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]
-Home: TypeAlias = Annotated[Path | None, typer.Option(help="Where a running stack keeps its data. [env: HARNESS_HOME]")]
-Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
-
 _LIST_HELP: Final = """Turns, newest first.
 
 \b
@@ -41,7 +34,7 @@ _LIST_HELP: Final = """Turns, newest first.
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Look at turns, and stop them.
+    help="""Look at turns, stop them, and answer those that wait.
 
     A turn is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
     the one that runs in --home.
@@ -51,6 +44,7 @@ app = typer.Typer(
         harness turns show 9f4ec9b95092
         harness turns tail 9f4ec9b95092
         harness turns cancel 9f4ec9b95092
+        harness turns approve 9f4ec9b95092 0.1
     """,
 )
 
@@ -75,7 +69,7 @@ def list_(  # noqa: PLR0913 - one parameter an option
     named = {"status": status, "session_id": session, "agent": agent, "after": after, "limit": limit}
     wanted = {name: value for name, value in named.items() if value is not None}
     kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
-    with _stack(url, home) as client:
+    with running_at(url, home) as client:
         page = client.turns(**wanted, **kept)
     if as_json:
         write_json(page)
@@ -101,7 +95,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print the turn as the gateway gives it.")] = False,
 ) -> None:
     """One turn: its steps with their waves and calls, what each took and cost, and what was answered."""
-    with _stack(url, home) as client:
+    with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
         found = client.turn(turn_id, include=["messages"] if messages else [])
         events = [] if as_json else list(client.new_events(turn_id))
@@ -124,7 +118,7 @@ def tail(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line, as it comes.")] = False,
 ) -> None:
     """Follow a turn live until it ends. Exits with 0 if it completed, else with 1."""
-    with _stack(url, home) as client:
+    with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
         client.turn(turn_id)  # a wrong id, or nobody there, is told at once
         ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id)
@@ -144,7 +138,7 @@ def cancel(
 
     Exits with 0 if all of them are over, 1 if one is not yet.
     """
-    with _stack(url, home) as client:
+    with running_at(url, home) as client:
         ids = list(dict.fromkeys(whole_id(client, turn) for turn in turns))
         ended = cancel_turns(client, SystemClock(), ids, wait_s)
     if as_json:
@@ -155,11 +149,8 @@ def cancel(
     raise typer.Exit(0 if all(each.is_over for each in ended) else 1)
 
 
-@contextmanager
-def _stack(url: str | None, home: Path | None) -> Generator[GatewayClient]:
-    settings = load_settings(home=home, gateway_url=url)
-    with attach(Target(url=settings.gateway_url, home=settings.home, app=None)) as client:
-        yield client
+app.command(short_help="Let calls run that wait for approval.")(approve)
+app.command(short_help="Keep calls from running that wait for approval.")(deny)
 
 
 def _print_table(turns: list[JsonObject]) -> None:

@@ -10,7 +10,13 @@ from harness_worker.config import PREFIX, Settings, variable_of
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning
 
 GATEWAY_ONLY: Final = frozenset(
-    {"HARNESS_DEV_KEYLESS", "HARNESS_MAX_BODY_BYTES", "HARNESS_PUBLISH_TIMEOUT_S", "HARNESS_SSE_HEARTBEAT_S"}
+    {
+        "HARNESS_DEV_KEYLESS",
+        "HARNESS_BODY_IDLE_S",
+        "HARNESS_MAX_BODY_BYTES",
+        "HARNESS_PUBLISH_TIMEOUT_S",
+        "HARNESS_SSE_HEARTBEAT_S",
+    }
 )
 """Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""
 

@@ -14,6 +14,7 @@ from harness_worker.adapters.celery.app import make_app
 from harness_worker.entrypoints.doctor.database import PublishedAgent
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places
+from harness_worker.entrypoints.worker_name import role_of
 from harness_worker.errors import TransientError
 from harness_worker.wire import TOOL_TASK_PREFIX
 
@@ -26,7 +27,7 @@ class Worker:
     """A worker that answered.
 
     Args:
-        name: ``ROLE-PID@HOST``.
+        name: ``ROLE@HOST`` or ``ROLE-N@HOST``.
         tasks: The Celery tasks it runs.
         queues: What it consumes.
     """
@@ -38,7 +39,7 @@ class Worker:
     @property
     def role(self) -> str:
         """What it does: ``coordinator`` or ``tools``."""
-        return self.name.partition("-")[0]
+        return role_of(self.name)
 
 
 def living_workers(places: Places, timeout_s: float = ANSWER_S) -> list[Worker]:

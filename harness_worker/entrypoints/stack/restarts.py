@@ -7,11 +7,15 @@ from typing import Final
 
 _FIRST_S: Final = 0.2
 _LONGEST_S: Final = 5.0
+_LONGEST_AFTER_READY_S: Final = 1.0
 _HEALTHY_S: Final = 30.0
 
 
 class Backoff:
-    """Grows with each quick death, and starts anew after a long life."""
+    """Grows with each quick death, and starts anew after a long life.
+
+    A child that cannot even start waits longer than one that was killed at work, whose work waits for it.
+    """
 
     def __init__(self) -> None:
         self._next_s = _FIRST_S
@@ -22,14 +26,15 @@ class Backoff:
         """Whether a restart is waiting for its time."""
         return self._due_at is not None
 
-    def died(self, *, lived_s: float) -> float:
-        """Note a death after a life of ``lived_s`` seconds.
+    def died(self, *, lived_s: float, was_ready: bool) -> float:
+        """Note a death after a life of ``lived_s`` seconds, in which it got so far as to be ready or not.
 
         Returns:
             Seconds until the restart.
         """
         delay_s = _FIRST_S if lived_s > _HEALTHY_S else self._next_s
-        self._next_s = min(delay_s * 2, _LONGEST_S)
+        delay_s = min(delay_s, _LONGEST_AFTER_READY_S if was_ready else _LONGEST_S)
+        self._next_s = delay_s * 2
         self._due_at = time.monotonic() + delay_s
         return delay_s
 

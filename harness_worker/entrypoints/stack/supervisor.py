@@ -17,6 +17,8 @@ from harness_worker.entrypoints.stack.signals import StopSignal
 
 _LOOK_S: Final = 0.1
 _START_TIMEOUT_S: Final = 120.0
+_STARTING_S: Final = 5.0
+"""A child that lived longer was not ended by its own start, whether it says that it is ready or not."""
 
 
 class Supervisor:
@@ -93,8 +95,9 @@ class Supervisor:
             return
         backoff = self._backoff[child]
         if not backoff.pending:
+            lived_s = time.monotonic() - child.started_at
+            delay_s = backoff.died(lived_s=lived_s, was_ready=child.ready_said or lived_s > _STARTING_S)
             child.bury()
-            delay_s = backoff.died(lived_s=time.monotonic() - child.started_at)
             self._log.line("up", f"{child.role} {_how(code)}; starting it again in {delay_s:g} s")
         if backoff.is_due():
             backoff.restarted()

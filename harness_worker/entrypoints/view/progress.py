@@ -19,12 +19,14 @@ class ModelLine:
 
     Args:
         step: Which, from 0.
-        text: What it said beside asking for tools.
+        attempt: Which try of the step the text is of, from 1; 0 before anything was said.
+        text: What it said beside asking for tools; while it speaks, what it has said so far.
         is_answer: Whether it asked for nothing more.
-        elapsed_s: Wall time since the line before it; ``None`` while it is thinking.
+        elapsed_s: Wall time since the line before it; ``None`` while it is thinking or speaking.
     """
 
     step: int
+    attempt: int = 0
     text: str = ""
     is_answer: bool = False
     elapsed_s: float | None = None
@@ -99,6 +101,20 @@ def _start_model(progress: Progress, data: Event, _at: float) -> Progress:
     return replace(progress, lines=(*progress.lines, ModelLine(step=data["step"])))
 
 
+def _speak(progress: Progress, data: Event, _at: float) -> Progress:
+    return replace(progress, lines=tuple(_spoken(line, data) for line in progress.lines))
+
+
+def _spoken(line: Line, data: Event) -> Line:
+    """An open line with one more piece; a higher attempt begins anew, a lower one is of a try that was given up."""
+    if line.place != ("model", data["step"], 0) or line.elapsed_s is not None or isinstance(line, WaveLine):
+        return line
+    if data["attempt"] < line.attempt:
+        return line
+    before = line.text if data["attempt"] == line.attempt else ""
+    return replace(line, attempt=data["attempt"], text=before + data["text"])
+
+
 def _close_model(progress: Progress, data: Event, at: float) -> Progress:
     is_answer = data.get("stop_reason") != "tool_use"
     return _close(progress, ModelLine(step=data["step"], text=data.get("text") or "", is_answer=is_answer), at)
@@ -141,6 +157,7 @@ def _named(line: Line, tools: Mapping[str, str]) -> Line:
 
 _CHANGES: Final[Mapping[str, Callable[[Progress, Event, float], Progress]]] = {
     "step.started": _start_model,
+    "model.delta": _speak,
     "model.completed": _close_model,
     "wave.started": _start_wave,
     "tool.completed": _end_call,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -10,8 +11,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harness_worker.entrypoints.view.lines import draw, marks_for
+from harness_worker.entrypoints.view.lines import LABEL, MAX_WIDTH, draw, marks_for
+from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
+
+SPOKEN_ROWS: Final = 4
+"""How much of a model's text is seen while it speaks."""
 
 QUIET_S: Final = 5.0
 """How long a pipe hears nothing before it is told what is being waited for."""
@@ -48,6 +53,17 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
+    @contextmanager
+    def resting(self) -> Generator[None]:
+        """Without the moving line within the context, so that somebody else may use the terminal."""
+        if self._live is not None:
+            self._live.stop()
+        try:
+            yield
+        finally:
+            if self._live is not None:
+                self._live.start()
+
     def show(self, progress: Progress, calls: Sequence[Mapping[str, Any]]) -> None:
         """Draw what has closed since the last time, and what is open now.
 
@@ -79,12 +95,29 @@ class Screen:
     def _moving(self, line: Line | None, waited_s: float) -> Text:
         if line is None:
             return Text("waiting for a worker", style="dim")
+        if isinstance(line, ModelLine) and line.text:
+            return self._speaking(line)
         return Text.assemble(self._text(line, {}), (f"   {waited_s:.1f} s", "dim"))
 
+    def _speaking(self, line: ModelLine) -> Text:
+        """The last rows of what the model has said so far; the whole of it is printed when it is whole."""
+        words = Text(plain(line.text), style="italic")
+        rows = words.wrap(self._console, self._width - LABEL)[-SPOKEN_ROWS:]
+        labels = ("model", *[""] * (len(rows) - 1))
+        return Text("\n").join(
+            Text.assemble((f"{label:<{LABEL}}", "bold"), row) for label, row in zip(labels, rows, strict=True)
+        )
+
     def _text(self, line: Line, details: Mapping[str, str]) -> Text:
-        return draw(line, width=self._console.width - self._indent, marks=self._marks, details=details)
+        return draw(line, width=self._width, marks=self._marks, details=details)
+
+    @property
+    def _width(self) -> int:
+        return min(self._console.width - self._indent, MAX_WIDTH)
 
     def _print(self, text: Text) -> None:
+        if self._live is not None:
+            self._live.update(Text(), refresh=True)  # a line that has closed is not drawn as open below itself
         self._console.print(self._indented(text), soft_wrap=True)
         self._last_drawn = self._monotonic()
 

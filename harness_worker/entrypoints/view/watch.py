@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from harness_worker.entrypoints.client import GatewayClient
-from harness_worker.entrypoints.following import EventFeed, turn_patiently
+from harness_worker.entrypoints.following import EventFeed, is_hint, turn_patiently
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.ports import Clock
 
+WAITING_TYPE: Final = "turn.requires_action"
 TICK_S: Final = 0.1
 """How often the screen is drawn anew while nothing happens."""
 
@@ -23,11 +24,18 @@ class Watcher:
     Args:
         client: The gateway.
         clock: Time.
+        on_waiting: Told whenever a turn waits for a person; the screen rests meanwhile.
     """
 
-    def __init__(self, client: GatewayClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        clock: Clock,
+        on_waiting: Callable[[GatewayClient, JsonObject], None] | None = None,
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._on_waiting = on_waiting
 
     def follow(self, turn_id: str, screen: Screen, on_event: Callable[[JsonObject], None] | None = None) -> JsonObject:
         """Draw a turn until it ends, and return it as it then is.
@@ -35,7 +43,7 @@ class Watcher:
         Args:
             turn_id: Which turn.
             screen: Where to draw it.
-            on_event: Told each event once, in order.
+            on_event: Told each durable event once, in order.
 
         Raises:
             StackUnreachable: The gateway went away and did not come back within 20 s.
@@ -47,12 +55,20 @@ class Watcher:
                 events = feed.ready(TICK_S)
                 for event in events:
                     progress = fold(progress, event)
-                    if on_event is not None:
+                    if on_event is not None and not is_hint(event):
                         on_event(event)
                 if any(map(_tells_of_calls, events)):
                     calls = turn_patiently(self._client, self._clock, turn_id)["calls"]
                 screen.show(progress, calls)
+                if events and events[-1]["type"] == WAITING_TYPE:
+                    self._let_answer(turn_id, screen)
         return turn_patiently(self._client, self._clock, turn_id)
+
+    def _let_answer(self, turn_id: str, screen: Screen) -> None:
+        turn = turn_patiently(self._client, self._clock, turn_id)
+        if self._on_waiting is not None and turn["required_actions"]:
+            with screen.resting():
+                self._on_waiting(self._client, turn)
 
 
 def _tells_of_calls(event: JsonObject) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.apps.e2e import faults, journal, stoppable
+from tests.apps.e2e import faults, hooks, journal, stoppable
 from tests.apps.e2e.work import registry
 
 __all__ = ["faults", "registry", "stoppable"]
@@ -20,4 +20,7 @@ def unlisted() -> str:
 
 registry.agent("worker", model=_MODEL, system="Work.", tools=(*_TOOLS, "mystery"), budget=_BUDGET)
 registry.agent("orderly", model=_MODEL, system="One by one.", tools=_TOOLS, budget=_BUDGET, parallel=False)
+registry.agent(
+    "hooked", model=_MODEL, system="Watched.", tools=_TOOLS, budget=_BUDGET, hooks=(hooks.Raising(), hooks.Noting())
+)
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

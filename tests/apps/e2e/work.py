@@ -93,3 +93,42 @@ def linger(ctx: RunContext) -> str:
     if ctx.attempt == 1:
         time.sleep(39)
     return f"attempt {ctx.attempt}"
+
+
+@registry.tool(effect=Effect.READ_ONLY, idempotent=True, resource_keys=lambda _: [])
+def fetch(n: int, ctx: RunContext) -> dict[str, int]:
+    """Look at what stays as it is unless somebody writes."""
+    journal.entered(ctx)
+    return {"n": n}
+
+
+@registry.tool(effect=Effect.LOCAL_WRITE, approval="always")
+def ask_put(n: int, ctx: RunContext) -> str:
+    """Write, if somebody agrees."""
+    journal.entered(ctx)
+    journal.did(ctx, n=n)
+    return f"put {n}"
+
+
+@registry.tool(effect=Effect.READ_ONLY, approval=lambda a: a.n > 9)
+def ask_look(n: int, ctx: RunContext) -> dict[str, int]:
+    """Look at small things; at others only if somebody agrees."""
+    journal.entered(ctx)
+    return {"n": n}
+
+
+@registry.tool(effect=Effect.LOCAL_WRITE, idempotent=True)
+def save(n: int, ctx: RunContext) -> str:
+    """Write what need not be written twice."""
+    journal.entered(ctx)
+    journal.did(ctx, n=n)
+    return f"saved {n}"
+
+
+@registry.tool(effect=Effect.LOCAL_WRITE, lock="order:{order}", timeout_s=20)
+def reserve(order: str, ctx: RunContext, s: float = 0.0) -> str:
+    """Work on an order that nobody else works on meanwhile, for some seconds."""
+    journal.entered(ctx, fence=ctx.fence)
+    time.sleep(s)
+    journal.left(ctx)
+    return "held"

@@ -10,7 +10,7 @@ from typing import cast
 
 from harness_worker.core.visits import Visit
 from harness_worker.errors import TransientError
-from harness_worker.ports import Gate, RunningCall, TurnStore
+from harness_worker.ports import Gate, Locks, RunningCall, TurnStore
 from tests.unit.simulation.broker import Broker, Message, Run
 from tests.unit.simulation.faults import Fault, Faults
 from tests.unit.simulation.kernel import FOREVER_S, Host, Kernel, Process
@@ -86,7 +86,9 @@ class Fleet:
     broker: Broker = field(init=False)
     store: TurnStore = field(init=False)
     gate: Gate = field(init=False)
+    locks: Locks = field(init=False)
     time_limit_s: float = FOREVER_S
+    has_locks: bool = False
 
     def __post_init__(self) -> None:
         self.coordinators = tuple(Worker(name, runs_tools=False) for name in ("c1", "c2"))
@@ -119,12 +121,13 @@ class Fleet:
             self.kernel.at(soon, lambda worker=worker, obey=obey: self._service(worker, lambda: obey(worker, turn_id)))
 
     def _stop_visits(self, worker: Worker, turn_id: str) -> None:
-        for _, stop in tuple(worker.visits.values()):
-            self.kernel.at(self.kernel.now, stop.set)
+        for visit, stop in tuple(worker.visits.values()):
+            if visit.turn.id == turn_id:
+                self.kernel.at(self.kernel.now, stop.set)
         self.advance_aside(turn_id)
 
-    def _stop_tools(self, worker: Worker, _turn_id: str) -> None:
-        told = tuple(worker.busy)
+    def _stop_tools(self, worker: Worker, turn_id: str) -> None:
+        told = tuple(process for process, (message, _) in worker.busy.items() if message.turn_id == turn_id)
         for process in told:
             self.kernel.at(self.kernel.now, process.interrupt)
         self.kernel.at(self.kernel.now + SECOND_KNOCK_S, lambda: self._kill_deaf(worker, told))
@@ -199,7 +202,7 @@ class Fleet:
             self.kernel.at(worker.stopped_until, lambda: self._hard_limit(worker, process))
             return
         message, runner = self._end(worker, process)
-        self._tell_lost(worker, message, runner, 0.01)
+        self._tell_lost(worker, message, runner, 0.01, overran=True)
 
     def _end(self, worker: Worker, process: Process) -> tuple[Message, str]:
         message, runner = worker.busy.pop(process)
@@ -223,14 +226,23 @@ class Fleet:
             if self.kernel.random.random() < 0.9:
                 self.broker.send(message, self.kernel.random.uniform(1, 10))
 
-    def _tell_lost(self, worker: Worker, message: Message, runner: str, soon_s: float) -> None:
+    def _tell_lost(
+        self, worker: Worker, message: Message, runner: str, soon_s: float, *, overran: bool = False
+    ) -> None:
         if not isinstance(message, Run):
             return
         run = _running(message, runner)
 
-        def tell() -> None:
+        def tell_gate() -> None:
+            if overran:
+                self.gate.beat([run])
             self.gate.lose(run)
-            self.store.lose_call(run)
+
+        def tell() -> None:
+            self._guarded(lambda: self.store.lose_call(run))
+            self._guarded(tell_gate)
+            if self.has_locks:
+                self._guarded(lambda: self.locks.lose(run))
             self.broker.advance(run.turn_id, "interactive")
 
         self.kernel.at(self.kernel.now + soon_s, lambda: self._service(worker, tell))
@@ -244,21 +256,23 @@ class Fleet:
         for visit, _ in tuple(worker.visits.values()):
             self.store.beat_turn(visit.turn.id, visit.owner, visit.fence, self.ttl_s)
         runs = [(m.call.is_read, _running(m, r)) for m, r in worker.busy.values() if isinstance(m, Run)]
-        if any(is_read for is_read, _ in runs):
-            self.gate.beat([run for is_read, run in runs if is_read])
-        if not all(is_read for is_read, _ in runs):
-            self.store.beat_calls([run for is_read, run in runs if not is_read], self.ttl_s)
+        if self.has_locks:
+            self._guarded(lambda: self.locks.beat([run for _, run in runs]))
+        reads = [run for is_read, run in runs if is_read]
+        writes = [run for is_read, run in runs if not is_read]
+        self._guarded(lambda: self.gate.beat(reads) if reads else None)
+        self._guarded(lambda: self.store.beat_calls(writes, self.ttl_s) if writes else None)
 
     def _service(self, worker: Worker, work: Callable[[], object]) -> None:
         """Do ``work`` in a process of the worker that is no task; what does not answer is left to the next time."""
+        self.kernel.spawn(f"{worker.name}/service", worker, lambda: self._guarded(work))
 
-        def guarded() -> None:
-            try:
-                work()
-            except TransientError:
-                return
-
-        self.kernel.spawn(f"{worker.name}/service", worker, guarded)
+    @staticmethod
+    def _guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except TransientError:
+            return
 
     def _worker(self, process: Process) -> Worker:
         return cast("Worker", process.host)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness_worker.core.approvals import is_undecided, next_expiry, waiting
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.run_context import RunContext
 from harness_worker.turn.call_runner import STALE_START_S
+from harness_worker.wire import TurnStatus
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.kernel import Kernel, Process
 
@@ -25,6 +28,7 @@ class Body:
     call_id: str
     attempt: int
     process: Process
+    holds_lock: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +54,8 @@ class Laws:
     asked: dict[str, tuple[float, bool]] = field(default_factory=dict[str, tuple[float, bool]])
     done_reads: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     due_since: float | None = None
+    locks_may_be_lost: bool = False
+    last_fence: int = 0
     claims: list[float] = field(default_factory=list[float])
 
     # --- commits
@@ -63,15 +69,27 @@ class Laws:
             self._must(after.wake_at is None and after.owner is None, "still driven after the end", after)
         else:
             self._must(after.wake_at is not None, "nobody would look again", after)
+            self._check_parked(after)
         known = {call.call_id: call for call in before.calls}
         for call in decision.calls:
             self._check_change(known.get(call.call_id, call), call)
         if after.fence > before.turn.fence:
+            self._must(not _rests(before), "claimed with nothing to do", after)
+            self._must(not self._is_behind(after), "began before its turn", after)
             self._claimed(after)
         self._note_due(after)
 
+    def _check_parked(self, turn: Turn) -> None:
+        _, calls = self.store.load(self.turn_id) or (turn, ())
+        if turn.status is TurnStatus.REQUIRES_ACTION:
+            self._must(waiting(calls) and turn.owner is None, "parked, and nothing is asked", turn)
+            self._must(not any(call.is_open for call in calls), "parked while calls are open", turn)
+            self.met["parked"] += 1
+
     def _check_change(self, old: Call, new: Call) -> None:
-        same = old.idempotency_key == new.idempotency_key and old.arguments == new.arguments
+        given = old.approval.arguments if old.approval is not None else None
+        same = old.idempotency_key == new.idempotency_key and new.arguments in (old.arguments, given)
+        same = same or old.status is CallStatus.PLANNED
         self._must(same and new.attempt >= old.attempt, "a call changed what it is", new)
         if old.status is CallStatus.ENDED:
             self._must(old.outcome == new.outcome and new.status is old.status, "an outcome changed", new)
@@ -90,10 +108,17 @@ class Laws:
         """Remember since when a turn that nobody drives has something to do."""
         _, calls = self.store.load(self.turn_id) or (turn, ())
         ready = turn.cancel_requested or all((c.call_id, c.attempt) in self.done_reads for c in calls if c.is_open)
-        if turn.owner is not None or turn.status.is_final or not ready:
+        ready = ready and (turn.cancel_requested or turn.status is not TurnStatus.REQUIRES_ACTION)
+        if turn.owner is not None or turn.status.is_final or not ready or self._is_behind(turn):
             self.due_since = None
         elif self.due_since is None:
             self.due_since = self.kernel.now
+
+    def freed(self) -> None:
+        """A turn of its session has ended that another waited for."""
+        turn = self.store.turns.get(self.turn_id)
+        if turn is not None and turn.waits:
+            self._note_due(turn)
 
     def cancelled(self) -> None:
         """A client has cancelled the turn."""
@@ -123,9 +148,15 @@ class Laws:
         key = (context.call_id, context.attempt)
         self.entered_bodies[key] += 1
         self._must(self.entered_bodies[key] == 1, "one attempt entered twice", key)
+        agreed = call.approval is None or (call.approval.is_resolved and call.approval.decision == "approve")
+        self._must(agreed, "ran without approval", call)
         self._must(context.idempotency_key == call.idempotency_key, "another key", key)
         self._check_order(call, tool)
-        self.active.append(Body(call_id=call.call_id, attempt=context.attempt, process=process))
+        if context.fence is not None:
+            self._check_lock(context)
+        self.active.append(
+            Body(call_id=call.call_id, attempt=context.attempt, process=process, holds_lock=context.fence is not None)
+        )
         return f"{context.call_id}#{context.attempt}@{process.name}"
 
     def _check_order(self, call: Call, tool: str) -> None:
@@ -146,6 +177,14 @@ class Laws:
             self.met["beside a superseded attempt"] += 1
         else:
             self._must(ok=False, law="two writes at once", what=(call.call_id, other.call_id))
+
+    def _check_lock(self, context: RunContext) -> None:
+        """Fences rise; bodies overlap only where a holder was taken for dead, or the locks were lost."""
+        self._must((context.fence or 0) > self.last_fence or self.locks_may_be_lost, "a fence fell", context)
+        self.last_fence = max(self.last_fence, context.fence or 0)
+        beside = [body.call_id for body in self.active if body.holds_lock]
+        self._must(not beside or self.locks_may_be_lost, "two hold one lock", (context.call_id, beside))
+        self.met["beside another holder" if beside else "held a lock"] += 1
 
     def acted(self, context: RunContext, tool: str) -> None:
         """See ``script.Watcher``."""
@@ -170,6 +209,11 @@ class Laws:
 
     # --- shared
 
+    def _is_behind(self, turn: Turn) -> bool:
+        """Whether an earlier turn of the session has not ended; a cancel does not wait for that."""
+        earlier = [each for each in self.store.turns.values() if each.number < turn.number]
+        return not turn.cancel_requested and not all(each.status.is_final for each in earlier)
+
     def _call(self, call_id: str) -> Call:
         _, calls = self.store.load(self.turn_id) or (None, ())
         return next(call for call in calls if call.call_id == call_id)
@@ -177,3 +221,32 @@ class Laws:
     def _must(self, ok: object, law: str, what: object) -> None:
         if not ok:
             self.broken.append(f"{law}: {what}")
+
+
+def _rests(before: Snapshot) -> bool:
+    """Whether a turn waits for people who have said nothing yet, and still may."""
+    turn, calls = before.turn, before.calls
+    if turn.status is not TurnStatus.REQUIRES_ACTION or turn.cancel_requested:
+        return False
+    expires_at = next_expiry(calls)
+    return len(waiting(calls)) == sum(map(is_undecided, calls)) and expires_at is not None and before.now < expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Implements ``script.Watcher`` for several turns, each with laws of its own."""
+
+    laws: Mapping[str, Laws]
+
+    def entered(self, context: RunContext, tool: str) -> str:
+        """See ``script.Watcher``."""
+        return self.laws[context.turn_id].entered(context, tool)
+
+    def acted(self, context: RunContext, tool: str) -> None:
+        """See ``script.Watcher``."""
+        self.laws[context.turn_id].acted(context, tool)
+
+    def left(self) -> None:
+        """See ``script.Watcher``."""
+        for each in self.laws.values():
+            each.left()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Hooks
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.errors import ArgumentsInvalid, ModelError, Stopped, ToolError, TransientError
@@ -21,6 +22,8 @@ TOOL_TIMEOUT_S = 10.0
 DURATIONS_S = (0.02, 0.02, 0.5, 0.02, 0.02, 0.5, 3, 3, 3, 3, 7, 14)
 LONG_OUTPUT_CHARS = 101
 READ, SAFE_WRITE, WRITE = "read", "safe_write", "write"
+SAME_READ, SAME_WRITE = "same_read", "same_write"
+"""Tools that say of themselves that what succeeded need not be done twice; their calls are often equal."""
 
 
 class Watcher(Protocol):
@@ -41,21 +44,34 @@ class Watcher(Protocol):
 
 def draw_call(random: Random, position: int, *, faults: Faults) -> dict[str, Any]:
     """One ``tool_use`` block."""
-    name = random.choice([READ, READ, READ, SAFE_WRITE, WRITE])
-    given = {
+    name = random.choice([READ, READ, READ, SAFE_WRITE, WRITE, SAME_READ, SAME_WRITE])
+    is_usual = name in (SAME_READ, SAME_WRITE) or random.random() < 0.1
+    given = _same_again(random) if is_usual else _something(random, faults)
+    if random.random() < 0.04:
+        given["invalid"] = True
+    if random.random() < 0.02:
+        name = "nonsense"
+    return {"type": "tool_use", "id": f"use-{position}", "name": name, "input": given}
+
+
+def _same_again(random: Random) -> dict[str, Any]:
+    key = random.choice(["x", "x", "y"])
+    act_at = 0.5007_0093 if key == "x" else 0.5001_0073
+    quick = {"duration_s": 0.02, "act_at": act_at, "deaf": False, "long": False, "crashes": False}
+    return {**quick, "fails": key == "y", "final": False, "key": key}
+
+
+def _something(random: Random, faults: Faults) -> dict[str, Any]:
+    return {
         "duration_s": random.choice(DURATIONS_S),
         "act_at": random.random(),
         "fails": random.random() < 0.1,
         "deaf": random.random() < 0.2,
         "long": random.random() < 0.05,
         "crashes": faults.has(Fault.KILL_PROCESS) and random.random() < 0.05,
+        "final": random.random() < 0.02,
         "key": random.choice(["a", "b", "c", "d", "e", "f"]),
     }
-    if random.random() < 0.04:
-        given["invalid"] = True
-    if random.random() < 0.02:
-        name = "nonsense"
-    return {"type": "tool_use", "id": f"use-{position}", "name": name, "input": given}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +121,8 @@ class Tools:
         watcher: Hears what they do.
         crash: Kills the process that calls it.
         pause: Where the process may be killed or stopped.
+        asks: How likely it is that a call needs approval.
+        locks: How likely it is that a call takes the lock.
     """
 
     kernel: Kernel
@@ -112,15 +130,19 @@ class Tools:
     crash: Callable[[], None]
     pause: Callable[[], None]
     limits: dict[str, Limit]
+    asks: float = 0.0
+    locks: float = 0.0
 
-    def agent(self) -> AgentSpec:
-        """An agent with a read, a write that may be repeated, and one that may not."""
+    def agent(self, hooks: tuple[Hooks, ...] = ()) -> AgentSpec:
+        """An agent with reads, writes that may be repeated after a crash or need not be done twice, and one other."""
         tools = (
             self._spec(READ, Effect.READ_ONLY, retry_safe=True),
             self._spec(SAFE_WRITE, Effect.LOCAL_WRITE, retry_safe=True),
             self._spec(WRITE, None, retry_safe=False),
+            self._spec(SAME_READ, Effect.READ_ONLY, retry_safe=True, idempotent=True),
+            self._spec(SAME_WRITE, Effect.NETWORK, retry_safe=False, idempotent=True),
         )
-        return AgentSpec(name="agent", model="simulated", system="", tools=tools)
+        return AgentSpec(name="agent", model="simulated", system="", tools=tools, hooks=hooks)
 
     @contextmanager
     def soft_deadline(self, remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:
@@ -132,22 +154,29 @@ class Tools:
         finally:
             del self.limits[name]
 
-    def _spec(self, name: str, effect: Effect | None, *, retry_safe: bool) -> ToolSpec:
+    def _spec(self, name: str, effect: Effect | None, *, retry_safe: bool, idempotent: bool = False) -> ToolSpec:
         return ToolSpec(
             name=name,
             description="",
             schema={"type": "object"},
             effect=effect,
-            idempotent=False,
+            idempotent=idempotent,
             retry_safe=retry_safe,
             timeout_s=TOOL_TIMEOUT_S,
             queue="tools",
-            approval="never",
-            lock=None,
+            approval=self._needs_approval,
+            lock=self._lock_of if self.locks else None,
             bind=_bind,
             keys=lambda arguments: (arguments["key"],),
             invoke=lambda arguments, context: self._body(name, arguments, context),
         )
+
+    def _needs_approval(self, given: Arguments) -> bool:
+        """By the digits of another draw: with no approvals the dice fall as if there were none."""
+        return given["act_at"] * 1_000 % 1 < self.asks
+
+    def _lock_of(self, given: Arguments) -> str | None:
+        return "lock" if given["act_at"] * 100_000 % 1 < self.locks else None
 
     def _body(self, tool: str, given: Arguments, context: RunContext) -> str:
         output = self.watcher.entered(context, tool)
@@ -160,8 +189,8 @@ class Tools:
             self._work(given["duration_s"] - before_s, deaf=given["deaf"])
         finally:
             self.watcher.left()
-        if given["fails"]:
-            raise ToolError(f"failed: {output}")
+        if given["fails"] or given["final"]:
+            raise ToolError(f"failed: {output}", retryable=not given["final"])
         return output.ljust(LONG_OUTPUT_CHARS, ".") if given["long"] else output
 
     def _work(self, seconds: float, *, deaf: bool) -> None:

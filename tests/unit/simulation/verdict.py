@@ -8,7 +8,6 @@ from typing import Any
 
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.outcomes import (
-    DenialReason,
     ToolArtifactReference,
     ToolDenied,
     ToolExecutionResult,
@@ -19,6 +18,7 @@ from harness_worker.core.outcomes import (
 from harness_worker.core.records import Call, CallStatus, Message, Turn
 from harness_worker.ports import Event
 from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.simulation.gates_verdict import gate_breaches
 from tests.unit.simulation.laws import Laws
 
 TERMINAL = ("turn.completed", "turn.incomplete", "turn.failed", "turn.cancelled")
@@ -38,11 +38,13 @@ def breaches(store: MemoryTurnStore, turn_id: str, laws: Laws, *, gate_was_flush
     yield from _of_events(turn, events)
     yield from _of_waves(events, calls)
     yield from _of_messages(store.history(turn_id), calls)
+    yield from gate_breaches(turn, calls)
     for call in calls:
         yield from _of_outcome(call, laws, gate_was_flushed=gate_was_flushed)
     references = {c.outcome.artifact_id for c in calls if isinstance(c.outcome, ToolArtifactReference)}
-    if references != set(store.artifacts):
-        yield f"artifacts {sorted(store.artifacts)} for references {sorted(references)}"
+    kept = {artifact.id for artifact in store.artifacts.values() if artifact.turn_id == turn_id}
+    if references != kept:
+        yield f"artifacts {sorted(kept)} for references {sorted(references)}"
 
 
 def _of_events(turn: Turn, events: Sequence[Event]) -> Iterator[str]:
@@ -155,7 +157,7 @@ def _of_effort(call: Call, laws: Laws, *, bodies: int) -> Iterator[str]:
 def _kind(call: Call) -> str:
     outcome = call.outcome
     if isinstance(outcome, ToolDenied):
-        return f"denied {outcome.reason.value}" if outcome.reason is DenialReason.NOT_RUN else "denied"
+        return f"denied {outcome.reason.value}"
     doubt = "doubt" if is_doubt(call) else type(outcome).__name__
     lost = outcome is not None and content_of(outcome).startswith("worker_lost")
     return f"{'read' if call.is_read else 'write'} {'worker_lost' if lost else doubt}"

@@ -1,24 +1,26 @@
-"""One turn in a small fleet, with faults; the engine is the real one."""
+"""The turns of one session in a small fleet, with faults; the engine is the real one."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
+from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.timing import Timing
-from harness_worker.core.visits import Visit
-from harness_worker.core.writes import Go, Started
+from harness_worker.core.visits import Visit, frees_session
+from harness_worker.core.writes import Entered, Go, Started
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Admitted, RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.tool_body import ToolBody
@@ -27,53 +29,73 @@ from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.broker import Advance, Broker, Message
 from tests.unit.simulation.faults import FAULTS_END_S, Fault, Faults
 from tests.unit.simulation.fleet import HEARTBEAT_S, Fleet, Stop, Worker
+from tests.unit.simulation.hooks import SimulatedHooks
 from tests.unit.simulation.kernel import Kernel
-from tests.unit.simulation.laws import Laws
+from tests.unit.simulation.laws import Laws, Witness
 from tests.unit.simulation.outside import Outside
+from tests.unit.simulation.person import Person
 from tests.unit.simulation.script import LONG_OUTPUT_CHARS, TOOL_TIMEOUT_S, SimulatedModel, Tools
 from tests.unit.simulation.verdict import breaches
 
 TURN_ID = "turn"
 EPOCH_S = 1_000_000.0
-TIMING = Timing(visit_s=20.0)
+TIMING = Timing(visit_s=20.0, approval_s=25.0)
 BUDGET = BudgetLimits(max_steps=8, max_tool_calls=20, timeout_s=150.0)
 MODEL_TIMEOUT_S = 10.0
 LONGEST_S = 400.0
 AFTER_END_S = 45.0
+LOSING_LOCKS = (Fault.FLUSH, Fault.STOP_HOST, Fault.STOP_PROCESS, Fault.GATE_ERROR, Fault.STORE_ERROR)
 MOST_VISITS = 150
+HOOKED = 0.4
+"""How many of the agents have hooks."""
+
 MOST_STOPS = 30
 
 
 class WatchedStore(MemoryTurnStore):
     """Shows every commit to the laws."""
 
-    laws: Laws
+    laws: Mapping[str, Laws]
+    person: Person
 
     def commit(self, before: Snapshot, decision: Decision[T]) -> None:
         """Write, then look at what was written."""
         super().commit(before, decision)
-        self.laws.committed(before, decision, self.turns[before.turn.id])
-        if isinstance(decision.result, Started) and decision.result.go is Go.RUN:
-            self.laws.admitted()
+        laws = self.laws[before.turn.id]
+        laws.committed(before, decision, self.turns[before.turn.id])
+        entered = isinstance(decision.result, Entered)
+        if entered or (isinstance(decision.result, Started) and decision.result.go is Go.RUN):
+            laws.admitted()
+        self.person.asked(before.turn.id, decision.events)
+        if frees_session(before.turn, decision.turn):
+            for each in self.laws.values():
+                each.freed()
 
 
 class WatchedGate(MemoryGate):
     """Shows admissions and completions to the laws."""
 
-    laws: Laws
+    laws: Mapping[str, Laws]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
         """Ask, then note a yes."""
         admitted = super().admit(turn_id, call_id, attempt, cap_ms, runner)
         if admitted.answer is Admission.OK:
-            self.laws.admitted()
+            self.laws[turn_id].admitted()
         return admitted
+
+    def goes_on(self, run: RunningCall) -> bool:
+        """Ask again, then note a yes."""
+        allowed = super().goes_on(run)
+        if allowed:
+            self.laws[run.turn_id].admitted()
+        return allowed
 
     def complete(self, run: RunningCall, completion: str) -> bool:
         """Hand in, then note a yes."""
         accepted = super().complete(run, completion)
         if accepted:
-            self.laws.completed(run.call_id, run.attempt)
+            self.laws[run.turn_id].completed(run.call_id, run.attempt)
         return accepted
 
 
@@ -85,6 +107,9 @@ class _Blobs:
         return f"memory://{key}"
 
     def get(self, url: str) -> bytes:
+        raise NotImplementedError(url)
+
+    def delete(self, url: str) -> None:
         raise NotImplementedError(url)
 
 
@@ -107,16 +132,22 @@ class World:
     Args:
         seed: Decides everything.
         faults: What goes wrong.
-        cancels: How likely it is that a client cancels the turn.
+        turns: How many turns the session has.
+        cancels: How likely it is that a client cancels a turn.
+        asks: How likely it is that a call needs approval.
+        locks: How likely it is that a call takes the one lock there is.
         make_gate: Makes a gate, at the start and after each flush.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run may vary
         self,
         seed: int,
         faults: Faults,
         *,
+        turns: int = 1,
         cancels: float = 0.25,
+        asks: float = 0.0,
+        locks: float = 0.0,
         make_gate: Callable[..., WatchedGate] = WatchedGate,
         make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
@@ -126,22 +157,26 @@ class World:
         self._skew_s = kernel.random.choice([-3.0, -1.0, 1.0, 3.0]) if faults.has(Fault.SKEW) else 0.0
         self._make_gate = make_gate
         self.store = make_store(lambda: EPOCH_S + kernel.now)
-        self.laws = Laws(kernel=kernel, store=self.store, turn_id=TURN_ID, is_faultless=faults.are_harmless)
-        self.store.laws = self.laws
+        self.all_laws = {turn_id: self._laws_of(turn_id) for turn_id in (TURN_ID, "turn-2", "turn-3")[:turns]}
+        self.laws = self.all_laws[TURN_ID]
+        self.store.laws = self.all_laws
         self.gate = self._new_gate()
         self.flushes = 0
         self.fleet = Fleet(
             kernel=kernel,
             faults=faults,
             serve=self._serve,
-            on_death=self.laws.died,
+            on_death=self._died,
             ttl_s=TIMING.lease_ttl_s,
             advance_aside=lambda turn_id: self._advance(turn_id, was_told=True),
         )
+        self._asks, self._lock_odds = asks, locks
         self._wire(kernel)
-        self.store.insert_turn(a_turn(id=TURN_ID, budget=BUDGET, agent="agent"))
-        if kernel.random.random() < cancels:
-            kernel.at(kernel.random.uniform(0.5, 40), self._cancel)
+        self.person = Person(seed=seed, kernel=kernel, store=self.store, wake=self._wake)
+        self.store.person = self.person
+        self._post(TURN_ID, cancels)
+        for turn_id in tuple(self.all_laws)[1:]:
+            kernel.at(kernel.random.uniform(0, 30), lambda turn_id=turn_id: self._post(turn_id, cancels))
         if faults.has(Fault.FLUSH):
             for _ in range(int(kernel.random.choice([1, 2, 4]) * faults.strength[Fault.FLUSH]) + 1):
                 kernel.at(kernel.random.uniform(1, FAULTS_END_S), self._flush)
@@ -151,15 +186,22 @@ class World:
         random.seed(self._seed)  # the engine's own backoff draws from here
         self.broker.send(Advance(turn_id=TURN_ID))
         self.fleet.start(self.reconciler.look)
-        self.kernel.run(LONGEST_S, self._is_over)
+        self.kernel.run(LONGEST_S * len(self.all_laws), self._is_over)
         self.end()
-        journal = breaches(self.store, TURN_ID, self.laws, gate_was_flushed=self.flushes > 0)
-        return [*self.laws.broken, *journal, *self._storms()]
+        return [*(breach for turn_id in self.all_laws for breach in self._breaches(turn_id)), *self._storms()]
+
+    def _breaches(self, turn_id: str) -> Iterator[str]:
+        laws = self.all_laws[turn_id]
+        yield from laws.broken
+        yield from breaches(self.store, turn_id, laws, gate_was_flushed=self.flushes > 0)
+        _, calls = self.store.load(turn_id) or (None, ())
+        yield from self.person.breaches(turn_id, [e for e in self.store.events if e.turn_id == turn_id], calls)
+        yield from self.hooks.breaches(turn_id, calls, gate_was_flushed=self.flushes > 0)
+        if len(laws.claims) > MOST_VISITS:
+            yield f"a hot loop of {len(laws.claims)} visits"
 
     def _storms(self) -> Iterator[str]:
-        if len(self.laws.claims) > MOST_VISITS:
-            yield f"a hot loop of {len(self.laws.claims)} visits"
-        if self.broker.stops > MOST_STOPS:
+        if self.broker.stops > MOST_STOPS * len(self.all_laws):
             yield f"a storm of {self.broker.stops} stop commands"
 
     def end(self) -> None:
@@ -177,12 +219,25 @@ class World:
             broadcast=fleet.broadcast_stop,
             pause=self._pause,
         )
+        fleet.has_locks = self._lock_odds > 0
         fleet.time_limit_s = TOOL_TIMEOUT_S + TIMING.hard_s
         store = fleet.store = cast("Any", Outside(lambda: self.store, Fault.STORE_ERROR, kernel, faults, self._pause))
         gate = fleet.gate = cast("Any", Outside(lambda: self.gate, Fault.GATE_ERROR, kernel, faults, self._pause))
+        self.locks = self._new_locks()
+        locks = fleet.locks = cast("Any", Outside(lambda: self.locks, Fault.GATE_ERROR, kernel, faults, self._pause))
         clock, owners, artifacts = _Clock(kernel=kernel), itertools.count(1), itertools.count(1)
-        tools = Tools(kernel=kernel, watcher=self.laws, crash=self._crash, pause=fleet.strike, limits={})
-        agent = tools.agent()
+        tools = Tools(
+            kernel=kernel,
+            watcher=Witness(self.all_laws),
+            crash=self._crash,
+            pause=fleet.strike,
+            limits={},
+            asks=self._asks,
+            locks=self._lock_odds,
+        )
+        hooked = kernel.random.random() < HOOKED
+        self.hooks = SimulatedHooks(random=kernel.random, pause=self._pause)
+        agent = tools.agent((self.hooks,) if hooked else ())
         model = SimulatedModel(kernel=kernel, faults=faults, pause=self._pause)
         self.reconciler = Reconciler(store, self.broker, every_s=HEARTBEAT_S)
         self.coordinator = Coordinator(
@@ -206,9 +261,11 @@ class World:
                 new_artifact_id=lambda: f"art_{next(artifacts)}",
                 threshold_chars=LONG_OUTPUT_CHARS - 1,
             ),
+            keeper=LockKeeper(locks=locks, clock=clock),
             tools={tool.name: tool for tool in agent.tools},
             clock=clock,
             timing=TIMING,
+            agents={agent.name: agent},
         )
 
     def _pause(self) -> None:
@@ -260,21 +317,47 @@ class World:
     def _new_gate(self) -> WatchedGate:
         kernel, skew_s = self.kernel, self._skew_s
         gate = self._make_gate(lease_ttl_s=TIMING.lease_ttl_s, clock=lambda: EPOCH_S + kernel.now + skew_s)
-        gate.laws = self.laws
+        gate.laws = self.all_laws
         return gate
+
+    def _new_locks(self) -> MemoryLocks:
+        return MemoryLocks(lease_ttl_s=TIMING.lease_ttl_s, clock=lambda: EPOCH_S + self.kernel.now)
 
     def _flush(self) -> None:
         self.flushes += 1
+        self.locks = self._new_locks()
         self.gate = self._new_gate()
         self.broker.flush()
 
-    def _cancel(self) -> None:
-        if self.store.cancel(TURN_ID):
-            self.laws.cancelled()
-            self.broker.send(Advance(turn_id=TURN_ID))
+    def _laws_of(self, turn_id: str) -> Laws:
+        return Laws(
+            kernel=self.kernel,
+            store=self.store,
+            turn_id=turn_id,
+            is_faultless=self.faults.are_harmless,
+            locks_may_be_lost=any(map(self.faults.has, LOSING_LOCKS)),
+        )
+
+    def _post(self, turn_id: str, cancels: float) -> None:
+        """A client posts a turn, and perhaps cancels it later."""
+        self.store.insert_turn(a_turn(id=turn_id, budget=BUDGET, agent="agent"))
+        if self.kernel.random.random() < cancels:
+            self.kernel.at(self.kernel.now + self.kernel.random.uniform(0.5, 40), lambda: self._cancel(turn_id))
+
+    def _cancel(self, turn_id: str) -> None:
+        if self.store.cancel(turn_id):
+            self.all_laws[turn_id].cancelled()
+            self._wake(turn_id)
+
+    def _wake(self, turn_id: str) -> None:
+        self.broker.send(Advance(turn_id=turn_id))
+
+    def _died(self) -> None:
+        for laws in self.all_laws.values():
+            laws.died()
 
     def _is_over(self) -> bool:
-        finished_at = self.store.turns[TURN_ID].finished_at
-        if finished_at is None:
+        ends = [turn.finished_at for turn in self.store.turns.values()]
+        if len(ends) < len(self.all_laws) or None in ends:
             return False
-        return self.fleet.is_idle or EPOCH_S + self.kernel.now > finished_at + AFTER_END_S
+        return self.fleet.is_idle or EPOCH_S + self.kernel.now > max(end or 0.0 for end in ends) + AFTER_END_S

@@ -2,8 +2,13 @@
 local led = leads(fence)
 local whole = redis.call('HGET', key, 'whole') == '1'
 
+-- A read had its whole time only if its process was seen alive at the end of it; else it died before, and may run again.
+local function had_its_time(entry)
+  return now > entry.deadline and (not entry.beat or entry.beat >= entry.deadline)
+end
+
 local function state_of(read, entry)
-  if now > entry.deadline then return 'expired', true end
+  if had_its_time(entry) then return 'expired', true end
   if entry.closed then return 'closed', true end
   if not entry.beat then return 'unadmitted', close end
   if stale(entry, lease_ttl_ms) then return 'lost', true end

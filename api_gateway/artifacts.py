@@ -1,0 +1,98 @@
+"""Artifacts: their rows in SQL, their bytes in any file system fsspec knows, the same that the workers write to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.ranges import Span
+from harness_worker.errors import ConfigError
+from harness_worker.schema import artifacts, db_now
+from harness_worker.wire import artifact_key
+
+CHUNK_BYTES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArtifact:
+    """An artifact that has not expired.
+
+    Args:
+        id: Its id, ``art_<hex>``.
+        key: Where its bytes are, below the store's root.
+        size_bytes: How many they are.
+    """
+
+    id: str
+    key: str
+    size_bytes: int
+
+
+class Artifacts:
+    """Reads one tenant's artifacts.
+
+    Args:
+        engine: The database.
+        tenant: Whose.
+        url: The store's root; ``None`` if this gateway was not told.
+
+    Raises:
+        ConfigError: fsspec does not know the URL's protocol, or its package is not installed.
+    """
+
+    def __init__(self, engine: AsyncEngine, tenant: str, url: str | None) -> None:
+        self._engine = engine
+        self._tenant = tenant
+        self._files = None if url is None else _Files(url)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this gateway knows where the bytes are."""
+        return self._files is not None
+
+    async def one(self, artifact_id: str) -> StoredArtifact | None:
+        """The artifact of that id; ``None`` if there is none, or no more."""
+        mine = (artifacts.c.id == artifact_id, artifacts.c.tenant == self._tenant, artifacts.c.expires_at > db_now())
+        query = select(artifacts.c.id, artifacts.c.turn_id, artifacts.c.size_bytes).where(*mine)
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            return None
+        return StoredArtifact(id=row.id, key=artifact_key(row.turn_id, row.id), size_bytes=row.size_bytes)
+
+    async def chunks(self, artifact: StoredArtifact, span: Span) -> AsyncGenerator[bytes]:
+        """The bytes of ``span``, in order.
+
+        Raises:
+            FileNotFoundError: They are gone.
+            OSError: The file system does not answer.
+        """
+        for start in range(span.start, span.stop, CHUNK_BYTES):
+            stop = min(start + CHUNK_BYTES, span.stop)
+            yield await asyncio.to_thread(self._read, artifact.key, start, stop)
+
+    def _read(self, key: str, start: int, stop: int) -> bytes:
+        if self._files is None:
+            raise FileNotFoundError(key)
+        return self._files.read(key, start, stop)
+
+
+class _Files:
+    """A directory of any file system."""
+
+    def __init__(self, url: str) -> None:
+        untyped: Any = core
+        try:
+            self._fs, root = untyped.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"HARNESS_ARTIFACT_URL={url!r}: {error}") from None
+        self._root = str(root).rstrip("/")
+
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))

@@ -1,0 +1,51 @@
+"""What the gateway reads of sessions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import and_, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.listing import AnySelect, newest_first, next_of
+from api_gateway.models import Session, SessionPage
+from api_gateway.requests import SessionsQuery
+from api_gateway.rows import session_of
+from harness_worker.schema import sessions, turns
+
+_LAST_TURN: Final = and_(
+    turns.c.tenant == sessions.c.tenant,
+    turns.c.session_id == sessions.c.id,
+    turns.c.number == sessions.c.turns,
+)
+_ROWS: Final[AnySelect] = select(
+    sessions.c.id,
+    sessions.c.turns,
+    sessions.c.created_at,
+    turns.c.id.label("last_turn_id"),
+    turns.c.status,
+    turns.c.created_at.label("made_at"),
+    turns.c.started_at,
+    turns.c.finished_at,
+).join(turns, _LAST_TURN)
+
+
+class Conversations:
+    """Reads of one tenant's sessions. Every method is one transaction."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+        self._engine = engine
+        self._rows = _ROWS.where(sessions.c.tenant == tenant)
+
+    async def page(self, query: SessionsQuery) -> SessionPage:
+        """One page, newest first."""
+        page = newest_first(self._rows, sessions, query.cursor).limit(query.limit + 1)
+        async with self._engine.connect() as connection:
+            found = (await connection.execute(page)).all()
+        return SessionPage(data=[session_of(row) for row in found[: query.limit]], next=next_of(found, query.limit))
+
+    async def one(self, session_id: str) -> Session | None:
+        """The session of that id."""
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(self._rows.where(sessions.c.id == session_id))).one_or_none()
+        return None if row is None else session_of(row)

@@ -1,0 +1,90 @@
+"""Figures as Prometheus' metric families. No label names a tenant, a turn or anything that a user said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.exposition import choose_encoder
+
+from api_gateway.ended_turns import Key, Totals
+from api_gateway.figures import Figures
+from api_gateway.metering import Traffic
+
+_PROCESS: Final = ProcessCollector(registry=None)
+
+
+class _Families:
+    """What an encoder of ``prometheus_client`` asks for."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def exposed(figures: Figures, traffic: Traffic, accept: str) -> tuple[bytes, str]:
+    """The text of ``/metrics`` and its content type, as ``accept`` asks for: Prometheus' own format or OpenMetrics."""
+    encode, content_type = choose_encoder(accept)
+    families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), *_PROCESS.collect()]
+    return encode(_Families(families)), content_type
+
+
+def _fleet(figures: Figures) -> Iterator[Metric]:
+    answers = {"database": figures.open_turns, "broker": figures.queues, "redis": figures.late_results}
+    up = {(name,): float(answer is not None) for name, answer in answers.items()}
+    yield _gauge("harness_source_up", "Whether what the other figures come from answered.", ("source",), up)
+    now = figures.open_turns or ()
+    count = {(each.agent, each.status): float(each.number) for each in now}
+    overdue = {(each.agent, each.status): float(each.overdue) for each in now}
+    by = ("agent", "status")
+    yield _gauge("harness_turns", "Turns that have not ended.", by, count)
+    yield _gauge("harness_turns_overdue", "Turns that nobody has looked at for 10 s too long.", by, overdue)
+    waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
+    yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)
+    if figures.late_results is not None:
+        late = {(): float(figures.late_results)}
+        yield _counter("harness_late_results", "Results of tools that came too late and were dropped.", (), late)
+
+
+def _ended(totals: Totals) -> Iterator[Metric]:
+    by_turn = ("agent", "status", "stop_reason")
+    yield _counter("harness_turns_ended", "Turns that have ended.", by_turn, totals.turns)
+    number: dict[str, float] = {}
+    for (agent, *_), turns in totals.turns.items():
+        number[agent] = number.get(agent, 0.0) + turns
+    yield _summary("harness_turn_seconds", "From a turn's creation to its end.", number, totals.seconds)
+    yield _summary("harness_turn_queued_seconds", "From a turn's creation to its start.", number, totals.queued_s)
+    yield _counter("harness_tool_calls", "Tool calls of ended turns.", ("tool", "outcome"), totals.calls)
+    yield _counter("harness_model_tokens", "Tokens of ended turns.", ("agent", "kind"), totals.tokens)
+    yield _counter("harness_model_dollars", "US dollars that ended turns cost.", ("agent",), totals.dollars)
+
+
+def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    labels = ("method", "route", "status")
+    yield _counter("harness_http_requests", "Requests that were answered.", labels, traffic.answered)
+    yield _gauge("harness_sse_readers", "Streams of events that are open.", (), {(): float(traffic.readers)})
+
+
+def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    family = CounterMetricFamily(name, words, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _gauge(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    family = GaugeMetricFamily(name, words, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _summary(name: str, words: str, number: Mapping[str, float], sums: Mapping[Key, float]) -> Metric:
+    family = SummaryMetricFamily(name, words, labels=("agent",))
+    for agent, count in number.items():
+        family.add_metric((agent,), int(count), sums[agent,])
+    return family

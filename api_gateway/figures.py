@@ -1,0 +1,128 @@
+"""What ``/metrics`` tells of the fleet: read from journal, broker and Redis when somebody asks, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from redis.asyncio import Redis
+from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.ended_turns import EndedTurns, Totals
+from api_gateway.publisher import Publisher
+from harness_worker.schema import db_now, tool_calls, turns
+from harness_worker.wire import COUNTERS, DEFAULT_TOOL_QUEUE, LATE_RESULTS, Priority, turn_queue
+
+TIMEOUT_S: Final = 5.0
+OVERDUE_S: Final = 10.0
+"""A turn that somebody should have looked at so long ago, and nobody did, is overdue."""
+
+TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTurns:
+    """How many turns of an agent are in a status that is not final, and how many of them are overdue."""
+
+    agent: str
+    status: str
+    number: int
+    overdue: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The fleet at one moment; ``None`` stands for what did not answer.
+
+    Args:
+        ended: What has ended since this process began, as far as it is known.
+        open_turns: What has not ended.
+        queues: Messages that wait, by queue.
+        late_results: Results that came too late, in any worker, ever.
+    """
+
+    ended: Totals
+    open_turns: Sequence[OpenTurns] | None
+    queues: Mapping[str, int] | None
+    late_results: int | None
+
+
+class FleetFigures:
+    """Reads the figures, for one asker at a time.
+
+    Args:
+        engine: The journal.
+        publisher: The broker.
+        redis_url: Where workers count what no transaction can; ``None`` if there is none.
+    """
+
+    def __init__(self, engine: AsyncEngine, publisher: Publisher, redis_url: str | None) -> None:
+        self._engine = engine
+        self._publisher = publisher
+        self._redis_url = redis_url
+        self._ended = EndedTurns()
+        self._tool_queues = {DEFAULT_TOOL_QUEUE}
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> Figures:
+        """The figures now, within some seconds."""
+        async with self._reading:
+            open_turns = await _answer(self._journal(), "the database")
+            names = sorted(TURN_QUEUES | self._tool_queues)
+            queues, late = await asyncio.gather(
+                _answer(self._publisher.depths(names), "the broker"), _answer(self._late_results(), "Redis")
+            )
+        return Figures(ended=self._ended.totals, open_turns=open_turns, queues=queues, late_results=late)
+
+    async def _journal(self) -> Sequence[OpenTurns]:
+        async with self._engine.connect() as connection:
+            await self._ended.update(connection)
+            self._tool_queues |= set((await connection.execute(_WAITED_FOR)).scalars())
+            return await _open_turns(connection)
+
+    async def _late_results(self) -> int:
+        if self._redis_url is None:
+            return 0
+        client: Any = cast("Any", Redis).from_url(self._redis_url, socket_timeout=TIMEOUT_S, decode_responses=True)
+        try:
+            return int(await client.hget(COUNTERS, LATE_RESULTS) or 0)
+        finally:
+            await client.aclose()
+
+
+async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
+    try:
+        return await asyncio.wait_for(asked, TIMEOUT_S)
+    except Exception as error:  # noqa: BLE001 - never raises: figures that are missing say so, the others are told
+        _log.warning("metrics without %s: %s", whom, str(error).partition("\n")[0] or type(error).__name__)
+        return None
+
+
+_OPEN: Final = turns.c.wake_at.is_not(None)
+"""Never null before the end, always null after it; and there is an index on it."""
+
+_WAITED_FOR: Final = (
+    select(tool_calls.c.queue)
+    .distinct()
+    .join(turns, turns.c.id == tool_calls.c.turn_id)
+    .where(_OPEN, tool_calls.c.status == "pending")
+)
+
+
+async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:
+    unheld = or_(turns.c.owner.is_(None), turns.c.lease_until < db_now())
+    overdue = and_(turns.c.wake_at < db_now() - OVERDUE_S, unheld)
+    query = (
+        select(turns.c.agent, turns.c.status, func.count(), func.sum(case((overdue, 1), else_=0)))
+        .where(_OPEN)
+        .group_by(turns.c.agent, turns.c.status)
+    )
+    rows = await connection.execute(query)
+    return [OpenTurns(agent=row[0], status=row[1], number=row[2], overdue=row[3]) for row in rows]

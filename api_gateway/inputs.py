@@ -1,0 +1,119 @@
+"""What a person says to a turn that waits: the one transaction behind ``POST …/inputs``.
+
+It writes only what was said and asks for a look; the workers act on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from sqlalchemy import Row, case, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.arguments import argument_problems
+from api_gateway.database import WRITES
+from api_gateway.problems import Problem, invalid
+from api_gateway.requests import InputRequest
+from api_gateway.rows import question_of
+from harness_worker.schema import agents, db_now, tool_calls, turns
+from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
+
+Questions = Mapping[str, Approval]
+Decided = Literal["approve", "deny"]
+
+_CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """An open question: the call's row, and what is known of it."""
+
+    call: Row[Any]
+    question: Approval
+
+
+class Inputs:
+    """Takes the answers to one tenant's turns."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._tenant = tenant
+
+    async def add(self, turn_id: str, said: InputRequest) -> str | None:
+        """Write what was said about a turn's open questions, and have somebody look at once.
+
+        Returns:
+            The turn's priority; ``None`` if there is no such turn.
+
+        Raises:
+            Problem: 409 ``turn_finished``, 409 ``stale_input``, 422 ``invalid_request``; nothing is written then.
+        """
+        async with self._writer.begin() as connection:
+            turn = await self._locked(connection, turn_id)
+            if turn is None:
+                return None
+            if turn.status in FINAL_STATUSES:
+                raise Problem(409, "turn_finished", f"turn {turn_id} is {turn.status}; post a new turn instead")
+            open_ones = await _open_questions(connection, turn_id)
+            answers = _answers(turn_id, said, open_ones)
+            if said.arguments is not None:
+                await _check(connection, turn.agent, open_ones[str(said.call_id)].call.tool, said.arguments)
+            await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
+        return str(turn.priority)
+
+    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of three columns, or None
+        """The turn, locked like every transaction on it locks it: the turn first, then its calls."""
+        found = select(turns.c.status, turns.c.priority, turns.c.agent)
+        found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)
+        return (await connection.execute(found)).one_or_none()
+
+
+async def _open_questions(connection: AsyncConnection, turn_id: str) -> dict[str, _Open]:
+    asked = select(tool_calls, db_now().label("now"))
+    asked = asked.where(tool_calls.c.turn_id == turn_id, tool_calls.c.approval.is_not(None))
+    rows = (await connection.execute(asked.order_by(*_CALL_KEY))).all()
+    found = [(row, question) for row in rows if (question := question_of(row)) is not None]
+    return {
+        f"{row.step}.{row.position}": _Open(call=row, question=question)
+        for row, question in found
+        if question.expires_at is not None and row.now < question.expires_at
+    }
+
+
+def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -> Sequence[_Open]:
+    """The questions as answered: one by a decision, all of them by a message, which denies them."""
+    if not open_ones:
+        raise Problem(409, "stale_input", f"turn {turn_id} waits for no input")
+    if said.decision is None:
+        return [_answered(each, "deny", said.message, None) for each in open_ones.values()]
+    found = open_ones.get(str(said.call_id))
+    if found is None:
+        detail = f"call {said.call_id} of turn {turn_id} waits for no decision; open are: {', '.join(open_ones)}"
+        raise Problem(409, "stale_input", detail[:2_000])
+    return [_answered(found, said.decision, said.reason, said.arguments)]
+
+
+def _answered(one: _Open, decision: Decided, reason: str | None, arguments: Mapping[str, Any] | None) -> _Open:
+    return replace(one, question=replace(one.question, decision=decision, reason=reason, arguments=arguments))
+
+
+async def _check(connection: AsyncConnection, agent: str, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that do not fit the tool's published schema; what nobody publishes is checked by workers."""
+    found = (await connection.execute(select(agents.c.tools).where(agents.c.name == agent))).scalar_one_or_none()
+    schema = next((each["schema"] for each in found or () if each["name"] == tool), None)
+    problems = argument_problems(schema, arguments) if schema is not None else []
+    if problems:
+        raise invalid(problems)
+
+
+async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_Open], *, goes_on: bool) -> None:
+    for each in answers:
+        where = [column == getattr(each.call, column.name) for column in _CALL_KEY]
+        await connection.execute(update(tool_calls).where(*where).values(approval=asdict(each.question)))
+    # A turn that has all its answers no longer shows as waiting, though nobody has looked at it yet.
+    parked = turns.c.status == TurnStatus.REQUIRES_ACTION
+    status = case((parked, TurnStatus.RUNNING), else_=turns.c.status) if goes_on else turns.c.status
+    change = update(turns).where(turns.c.id == turn_id)
+    await connection.execute(change.values(status=status, wakes=turns.c.wakes + 1, wake_at=db_now()))

@@ -1,0 +1,47 @@
+"""Byte ranges of a request (RFC 9110, section 14)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_ONE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Bytes ``start`` up to, but without, ``stop``."""
+
+    start: int
+    stop: int
+
+
+class Unsatisfiable(ValueError):  # noqa: N818 - RFC 9110's word
+    """Nothing of what is there lies in the range."""
+
+
+def span_of(header: str | None, size: int) -> Span | None:
+    """What one ``Range`` header asks for of ``size`` bytes; ``None`` is all of it.
+
+    A header that cannot be read, is not about bytes or asks for several ranges is ignored, as the RFC allows.
+
+    Raises:
+        Unsatisfiable: The range begins behind the end, or is empty.
+    """
+    asked = _ONE.fullmatch(header or "")
+    if asked is None or asked[1] == asked[2] == "":
+        return None
+    if asked[1] == "":
+        return _within(size - int(asked[2]), size, size)
+    first, last = int(asked[1]), int(asked[2] or asked[1])
+    if last < first:
+        return None
+    return _within(first, last + 1 if asked[2] else size, size)
+
+
+def _within(start: int, stop: int, size: int) -> Span:
+    span = Span(start=max(0, start), stop=min(stop, size))
+    if span.start >= span.stop:
+        raise Unsatisfiable
+    return span

@@ -1,0 +1,91 @@
+"""Artifacts: outputs too long for a model's context, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from api_gateway.artifacts import StoredArtifact
+from api_gateway.openapi import problems
+from api_gateway.problems import Problem
+from api_gateway.ranges import Span, Unsatisfiable, span_of
+from api_gateway.requests import NoQuery
+from api_gateway.services import Services, ServicesDep
+
+MEDIA_TYPE: Final = "text/plain; charset=utf-8"
+LONGEST_ID: Final = 64
+_CONTENT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "all of it", **_CONTENT},
+    206: {"description": "the range asked for", **_CONTENT},
+}
+
+router = APIRouter(tags=["artifacts"])
+
+
+@router.get("/v1/artifacts/{artifact_id}", response_class=Response, responses={**problems(404, 416), **_ANSWERS})
+async def read_artifact(
+    artifact_id: str,
+    services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
+    range_: Annotated[str | None, Header(alias="Range")] = None,
+    if_range: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The output, exactly as the tool gave it; kept for an hour. ``Range`` asks for a part."""
+    artifact = await _existing(artifact_id, services)
+    etag = f'"{artifact.id}"'
+    asked = range_ if if_range in (None, etag) else None
+    span = _span(asked, artifact.size_bytes)
+    whole = Span(start=0, stop=artifact.size_bytes)
+    headers = {"Accept-Ranges": "bytes", "ETag": etag, "X-Content-Type-Options": "nosniff"}
+    if span is not None:
+        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{artifact.size_bytes}"
+    return await _streamed(artifact, span or whole, headers, 200 if span is None else 206, services)
+
+
+def _span(header: str | None, size: int) -> Span | None:
+    try:
+        return span_of(header, size)
+    except Unsatisfiable:
+        detail = f"there is nothing in that range: the artifact has {size} bytes"
+        raise Problem(416, "range_not_satisfiable", detail, headers={"Content-Range": f"bytes */{size}"}) from None
+
+
+async def _existing(artifact_id: str, services: Services) -> StoredArtifact:
+    is_storable = "\0" not in artifact_id and len(artifact_id) <= LONGEST_ID
+    artifact = await services.artifacts.one(artifact_id) if is_storable else None
+    if artifact is None:
+        raise _gone(artifact_id)
+    if not services.artifacts.is_readable:
+        raise Problem(503, "not_ready", "this gateway does not know the artifact store: set HARNESS_ARTIFACT_URL")
+    return artifact
+
+
+async def _streamed(
+    artifact: StoredArtifact, span: Span, headers: dict[str, str], status: int, services: Services
+) -> Response:
+    """The answer, once its first bytes are there: what is gone must not end as half an answer."""
+    chunks = services.artifacts.chunks(artifact, span)
+    try:
+        first = await anext(chunks, b"")
+    except FileNotFoundError:
+        raise _gone(artifact.id) from None
+    except OSError:
+        detail = "the artifact store does not answer; try again soon"
+        raise Problem(503, "not_ready", detail, headers={"Retry-After": "1"}) from None
+
+    async def body() -> AsyncGenerator[bytes]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+    length = {"Content-Length": str(span.stop - span.start)}
+    return StreamingResponse(body(), status, {**headers, **length}, media_type=MEDIA_TYPE)
+
+
+def _gone(artifact_id: str) -> Problem:
+    detail = f"there is no artifact {artifact_id[:LONGEST_ID]!r}; artifacts are kept for an hour"
+    return Problem(404, "not_found", detail)

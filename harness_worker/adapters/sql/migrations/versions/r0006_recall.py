@@ -1,0 +1,18 @@
+"""What a turn remembers of its calls, and what each call says of itself to the gates."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0006"
+down_revision: str | None = "0005"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Add the columns; a call planned before is neither idempotent nor hooked."""
+    op.add_column("turns", sa.Column("recall", sa.JSON(none_as_null=True)))
+    for name in ("idempotent", "hooked"):
+        op.add_column("tool_calls", sa.Column(name, sa.Boolean(), server_default=sa.false(), nullable=False))

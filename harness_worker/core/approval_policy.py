@@ -1,0 +1,36 @@
+"""Whether a call needs a person's word, as its tool's author says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness_worker.core.tools import Arguments
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredApproval:
+    """An author's rule; a call it cannot judge needs approval.
+
+    Args:
+        tool_name: For the log.
+        rule: The author's function of bound arguments.
+    """
+
+    tool_name: str
+    rule: Callable[[Arguments], object]
+
+    def __call__(self, values: Arguments) -> bool:
+        """Whether somebody has to agree; yes, and a line in the log, if the rule raises or says neither yes nor no."""
+        try:
+            verdict = self.rule(values)
+        except Exception as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
+            log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
+            return True
+        if not isinstance(verdict, bool):
+            log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
+            return True
+        return verdict

@@ -1,0 +1,94 @@
+"""The gates that a planned call passes when its turn to run has come (document 002, stage 4g).
+
+In order: replay, blocked, the hooks (``turn/gate_hooks.py``: they are the application's code), validation; then what
+the budget and the clock leave. The first that refuses gives the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness_worker.core.budget import DEFAULT_LIMITS
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of, key_for
+
+TOOL_FLOOR_S = 5.0
+"""A tool is not started with less than this left of its turn, unless its own time is shorter (design §6 rule 3)."""
+
+MODEL_FLOOR_S = 10.0
+"""A model is not asked again with less than this left."""
+
+FLOORS_OF_S = DEFAULT_LIMITS.timeout_s
+"""The floors are those of a turn with so much time; a shorter one has them in proportion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """What judges the next call.
+
+    Args:
+        recall: What came before it.
+        calls_left: How many more calls the budget allows.
+        max_tool_calls: How many it allowed.
+        remaining_s: What is left of the turn's time.
+        floor_s: What must be left for a tool to be started.
+    """
+
+    recall: Recall
+    calls_left: int
+    max_tool_calls: int
+    remaining_s: float
+    floor_s: float
+
+    @classmethod
+    def of(cls, turn: Turn, calls: Sequence[Call], *, now: float) -> Gates:
+        """The gates of a turn, whose open step has these calls."""
+        return cls(
+            recall=after_calls(turn.recall, (call for call in calls if not call.collected)),
+            calls_left=turn.budget.max_tool_calls - turn.used.tool_calls,
+            max_tool_calls=turn.budget.max_tool_calls,
+            remaining_s=turn.deadline_at - now,
+            floor_s=floor_of(turn, TOOL_FLOOR_S),
+        )
+
+    def refusal(self, call: Call) -> ToolOutcome | None:
+        """Why the call may not run; ``None`` if it may."""
+        if call.outcome is None and (earlier := duplicate_of(self.recall, call)) is not None:
+            said = f"equal to call {earlier}, which succeeded; nothing was changed since, so its result still stands"
+            return _denied(call, DenialReason.DUPLICATE, said)
+        if (failed := self.recall.blocked.get(call.tool)) is not None:
+            said = f"{call.tool} failed for good in call {failed}; it does not run again in this turn"
+            return _denied(call, DenialReason.BLOCKED, said)
+        if call.outcome is not None:
+            return call.outcome
+        return self._without_room(call)
+
+    def passed(self, call: Call) -> Gates:
+        """The gates for what comes after ``call``, which is dispatched."""
+        return replace(self, recall=after_dispatch(self.recall, call), calls_left=self.calls_left - 1)
+
+    def key_for(self, call: Call) -> str:
+        """The idempotency key to run the call with."""
+        return key_for(self.recall, call)
+
+    def _without_room(self, call: Call) -> ToolDenied | None:
+        if self.calls_left <= 0:
+            return _denied(call, DenialReason.BUDGET, f"all {self.max_tool_calls} tool calls of this turn are used")
+        floor_s = min(self.floor_s, call.timeout_s)
+        if self.remaining_s < floor_s:
+            left = f"{max(0.0, self.remaining_s):.1f} s are left of this turn"
+            said = f"{left}; {call.tool} is not started with less than {floor_s:g} s"
+            return _denied(call, DenialReason.DEADLINE, said)
+        return None
+
+
+def floor_of(turn: Turn, floor_s: float) -> float:
+    """A floor in proportion to the time the turn was given, in seconds."""
+    return floor_s * min(1.0, turn.budget.timeout_s / FLOORS_OF_S)
+
+
+def _denied(call: Call, reason: DenialReason, details: str) -> ToolDenied:
+    return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=reason, details=details)

@@ -1,0 +1,165 @@
+"""What a model is asked (document 002, stage 3; order by design §6, rule 4: what churns stands behind the history).
+
+Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
+words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from harness_worker.core.artifact_reading import tools_for
+from harness_worker.core.canonical import canonical
+from harness_worker.core.ending import NO_ANSWER_TEXT
+from harness_worker.core.records import Message, Turn, TurnPreparation
+from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.wire import TurnStatus
+
+WORDLESS: Final = "(no text)"
+CLOSINGS: Final[Mapping[TurnStatus, str]] = {
+    TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
+    TurnStatus.FAILED: "(This request failed before it was answered.)",
+}
+"""What stands in the place of an answer that never came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTurn:
+    """A turn of the session that has ended.
+
+    Args:
+        status: How it ended.
+        output_text: What its user was told.
+        preparation: With what it was sent; ``None`` if no model ever answered.
+        messages: Its own history.
+    """
+
+    status: TurnStatus
+    output_text: str
+    preparation: TurnPreparation | None
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One model call, assembled.
+
+    Args:
+        system: The system text.
+        tools: The tools offered.
+        messages: All that follows, Anthropic-shaped.
+        preparation: What is kept with the turn, so that each later call sends the same again.
+        render_hash: SHA-256 of all of it.
+        is_cache_break: Whether tools or system text differ from what the session sent before.
+    """
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    messages: tuple[Message, ...]
+    preparation: TurnPreparation
+    render_hash: str
+    is_cache_break: bool
+
+
+def prepare(
+    turn: Turn,
+    agent: AgentSpec,
+    *,
+    past: Sequence[PastTurn],
+    own: Sequence[Message],
+    artifact_reader: ToolSpec | None = None,
+) -> Prompt:
+    """The prompt of a turn's next model call.
+
+    Args:
+        turn: The turn; one that was sent before is sent with the same context again.
+        agent: Whose system text (the turn's ``system_prompt_override`` wins) and tools it has.
+        past: The session's earlier turns, in order.
+        own: The turn's own history.
+        artifact_reader: The tool that is offered once the session has an artifact.
+    """
+    system = turn.system_prompt_override or agent.system
+    context = _context(turn, agent)
+    messages = (*earlier(past), *with_context(own, context))
+    tools = tools_for(agent, messages, artifact_reader)
+    prefix_hash = _sha256({"system": system, "tools": [_shown(tool) for tool in tools]})
+    before = turn.preparation or _last_preparation(past)
+    return Prompt(
+        system=system,
+        tools=tools,
+        messages=messages,
+        preparation=TurnPreparation(context=context, prefix_hash=prefix_hash),
+        render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
+        is_cache_break=before is not None and before.prefix_hash != prefix_hash,
+    )
+
+
+def _context(turn: Turn, agent: AgentSpec) -> tuple[str, ...]:
+    if turn.preparation is not None:
+        return turn.preparation.context
+    # One that spoke before there were preparations goes on as it began.
+    return () if turn.step > 0 else contexts_of(turn, model=agent.model)
+
+
+def contexts_of(turn: Turn, *, model: str) -> tuple[str, ...]:
+    """What stands before the user's words, in order: runtime metadata, then the request's ``skill_context``."""
+    date = datetime.fromtimestamp(turn.started_at or turn.created_at, UTC).date().isoformat()
+    provider, separator, _ = model.partition(":")
+    facts = {
+        "session_id": turn.session_id,
+        "provider": provider if separator else "anthropic",
+        "model": model,
+        "date": date,
+    }
+    metadata = _block("runtime_metadata", "\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return (metadata, _block("skill_context", turn.skill_context)) if turn.skill_context else (metadata,)
+
+
+def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
+    """A turn's messages as they are sent: the user's words with their context before them."""
+    if not messages:
+        return ()
+    first, *rest = messages
+    words = first.content if isinstance(first.content, str) and first.content.strip() else ""
+    blocks = [{"type": "text", "text": text} for text in (*context, words) if text]
+    return (replace(first, content=blocks if context else words or WORDLESS), *rest)
+
+
+def earlier(past: Iterable[PastTurn]) -> tuple[Message, ...]:
+    """The session's earlier turns as later ones read them."""
+    return tuple(message for turn in past for message in _as_read(turn))
+
+
+def _as_read(past: PastTurn) -> tuple[Message, ...]:
+    """A turn's messages, closed: after it comes another user's message, so the last word must be the assistant's.
+
+    A turn that failed before any model answered is left out: what no provider took once would fail for ever.
+    """
+    spoken = tuple(message for message in past.messages if message.content or message.role == "user")
+    if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
+        return ()
+    sent = with_context(spoken, past.preparation.context if past.preparation is not None else ())
+    if sent and sent[-1].role == "assistant":
+        return sent
+    closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
+    return (*sent, Message(role="assistant", content=[{"type": "text", "text": closing}]))
+
+
+def _last_preparation(past: Sequence[PastTurn]) -> TurnPreparation | None:
+    return next((turn.preparation for turn in reversed(past) if turn.preparation is not None), None)
+
+
+def _block(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _shown(tool: ToolSpec) -> list[Any]:
+    return [tool.name, tool.description, tool.schema]
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,101 @@
+"""ReplayControl: what earlier calls of a turn mean for later ones (document 000, ReplayControl; design §6 rule 1).
+
+A snapshot holds the calls of one step only. What earlier steps leave behind is folded into the turn's
+:class:`~harness_worker.core.recall.Recall` in the commit that ends each step: it is the journal's word, so it survives
+whatever the journal survives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from harness_worker.core.canonical import canonical
+from harness_worker.core.doubt import is_doubt
+from harness_worker.core.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    content_of,
+)
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, CallStatus
+
+FINGERPRINT_CHARS = 32
+
+
+def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The same for calls that ask the same thing: one tool, equal canonical arguments."""
+    return _digest(tool, canonical(arguments))
+
+
+def repeats(call: Call, other: Call) -> bool:
+    """Whether two calls ask the same thing."""
+    return call.tool == other.tool and canonical(call.arguments) == canonical(other.arguments)
+
+
+def after_calls(recall: Recall, calls: Iterable[Call]) -> Recall:
+    """With these calls in mind, each in what became of it so far."""
+    for call in _in_order(calls):
+        if call.status is not CallStatus.PLANNED and not isinstance(call.outcome, ToolDenied):
+            recall = _after_end(after_dispatch(recall, call), call)
+    return recall
+
+
+def after_dispatch(recall: Recall, call: Call) -> Recall:
+    """A write makes every other call a new one; a repeat of a doubtful call has taken its key with it."""
+    mine = fingerprint(call.tool, call.arguments)
+    done = recall.done if call.is_read else {key: by for key, by in recall.done.items() if key == mine}
+    doubtful = {key: used for key, used in recall.doubtful.items() if key != mine}
+    return replace(recall, done=done, doubtful=doubtful)
+
+
+def after_step(recall: Recall, calls: Iterable[Call]) -> Recall:
+    """A step has ended with these calls; one without any says nothing about progress."""
+    ordered = _in_order(calls)
+    if not ordered:
+        return recall
+    digest = _digest(*(part for call in ordered for part in (call.tool, canonical(call.arguments), _got(call))))
+    running = recall.repeats + 1 if digest == recall.last_step else 1
+    return replace(after_calls(recall, ordered), last_step=digest, repeats=running)
+
+
+def duplicate_of(recall: Recall, call: Call) -> str | None:
+    """The earlier call whose success makes this one needless, if its tool says so of itself."""
+    return recall.done.get(fingerprint(call.tool, call.arguments)) if call.idempotent else None
+
+
+def key_for(recall: Recall, call: Call) -> str:
+    """The idempotency key to run it with: that of the call in doubt which it repeats, else its own."""
+    return recall.doubtful.get(fingerprint(call.tool, call.arguments), call.idempotency_key)
+
+
+def _after_end(recall: Recall, call: Call) -> Recall:
+    outcome = call.outcome
+    if call.idempotent and isinstance(outcome, ToolExecutionResult | ToolArtifactReference):
+        return replace(recall, done={**recall.done, fingerprint(call.tool, call.arguments): call.call_id})
+    if isinstance(outcome, ToolFailure) and not outcome.retryable:
+        return replace(recall, blocked={call.tool: call.call_id, **recall.blocked})
+    if is_doubt(call):
+        key = fingerprint(call.tool, call.arguments)
+        return replace(recall, doubtful={**recall.doubtful, key: call.idempotency_key})
+    return recall
+
+
+def _in_order(calls: Iterable[Call]) -> list[Call]:
+    return sorted(calls, key=lambda call: (call.step, call.position))
+
+
+def _got(call: Call) -> str:
+    """What the model learned from a call, without what is new each time."""
+    outcome = call.outcome
+    if isinstance(outcome, ToolArtifactReference):
+        return f"{outcome.size_bytes} {outcome.summary}"
+    return content_of(outcome) if outcome is not None else ""
+
+
+def _digest(*parts: str) -> str:
+    return sha256(canonical(parts).encode(errors="surrogatepass")).hexdigest()[:FINGERPRINT_CHARS]

@@ -1,0 +1,82 @@
+"""Which calls of a plan come next: one wave of reads, or a run of sequential calls (design §2, "Segment")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from harness_worker.core.approvals import is_undecided
+from harness_worker.core.gates import Gates
+from harness_worker.core.lifecycle import end_call
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.replay import repeats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What comes next of a plan.
+
+    Args:
+        denied: Calls that end denied, now that their wave has come.
+        sent: Calls to send, with the keys to run them with.
+        asked: Calls that would be sent, but hooks must be asked first; then nothing is sent.
+    """
+
+    denied: tuple[Call, ...] = ()
+    sent: tuple[Call, ...] = ()
+    asked: tuple[Call, ...] = ()
+
+
+def next_segment(turn: Turn, calls: Sequence[Call], *, now: float) -> Segment:
+    """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
+
+    A denied call ends when its wave comes: beside the reads of its wave, or after the calls before it have ended. A
+    wave that waits for a person's word is sent as a whole once all of it is decided, and nothing behind it before;
+    nobody is bothered about a call that will not run anyway.
+    """
+    gates = Gates.of(turn, calls, now=now)
+    held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}
+    denied: list[Call] = []
+    chosen: list[Call] = []
+    for call in sorted((c for c in calls if c.status is CallStatus.PLANNED), key=lambda c: (c.step, c.position)):
+        if _starts_another(call, chosen) or (call.step, call.wave) in held:
+            break
+        refusal = _refusal(gates, call)
+        if refusal is None and not _must_wait(call, chosen):
+            chosen.append(call if call.hooked else replace(call, idempotency_key=gates.key_for(call)))
+            gates = gates.passed(call)
+        elif refusal is not None and _ends_now(call, chosen):
+            denied.append(end_call(call, refusal, now=now))
+        else:
+            break
+    return _segment(tuple(denied), chosen)
+
+
+def _starts_another(call: Call, chosen: Sequence[Call]) -> bool:
+    """A wave of reads goes by itself, and ends a run of sequential calls."""
+    return bool(chosen) and call.wave != chosen[-1].wave and (call.is_read or chosen[-1].is_read)
+
+
+def _refusal(gates: Gates, call: Call) -> ToolOutcome | None:
+    """Why it will not run. A person's word stands; wrong arguments are no reason yet while a hook may mend them."""
+    if call.outcome is not None and call.approval is not None and call.approval.is_resolved:
+        return call.outcome
+    refusal = gates.refusal(call)
+    return None if call.hooked and refusal is call.outcome else refusal
+
+
+def _must_wait(call: Call, chosen: Sequence[Call]) -> bool:
+    """Whether it is judged only when a call that it repeats has ended."""
+    return call.idempotent and any(repeats(call, earlier) for earlier in chosen)
+
+
+def _ends_now(call: Call, chosen: Sequence[Call]) -> bool:
+    """Whether nothing that is still to happen can come before it, or change the reason."""
+    return not chosen or (call.wave == chosen[-1].wave and not chosen[-1].hooked)
+
+
+def _segment(denied: tuple[Call, ...], chosen: Sequence[Call]) -> Segment:
+    sent = tuple(takewhile(lambda call: not call.hooked, chosen))
+    return Segment(denied=denied, sent=sent, asked=() if sent else tuple(call for call in chosen if call.hooked))

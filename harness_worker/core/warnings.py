@@ -1,0 +1,29 @@
+"""Telling that a budget is nearly used up, once a limit, in the commit that uses it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from harness_worker.core.budget import TurnBudget
+from harness_worker.core.decisions import Decision, T
+from harness_worker.core.records import EventDraft, Turn
+
+
+def budget_of(turn: Turn, *, now: float) -> TurnBudget:
+    """What a turn has used of its limits; its time is that of its deadline, so waiting for others is not in it."""
+    elapsed_s = max(0.0, turn.budget.timeout_s - (turn.deadline_at - now))
+    return TurnBudget(limits=turn.budget, used=turn.used, elapsed_s=elapsed_s)
+
+
+def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:
+    """The decision with a ``budget.warning`` for each limit that is newly strained; a turn that ends needs none."""
+    turn = decision.turn
+    if turn is None or turn.status.is_final:
+        return decision
+    spent = budget_of(turn, now=now).snapshot()
+    strained = [name for name, each in spent.items() if each.is_strained and name not in turn.recall.warned]
+    if not strained:
+        return decision
+    recall = replace(turn.recall, warned=(*turn.recall.warned, *strained))
+    events = tuple(EventDraft(type="budget.warning", data={"name": name, **asdict(spent[name])}) for name in strained)
+    return replace(decision, turn=replace(turn, recall=recall), events=(*decision.events, *events))

@@ -1,0 +1,59 @@
+"""``harness turns approve`` and ``deny``: a person's word from the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.deciding import arguments_from, decide
+from harness_worker.entrypoints.turn_ids import whole_id
+
+Call: TypeAlias = Annotated[
+    str | None, typer.Argument(help="Which call, such as 0.1; each that waits if left out.", show_default=False)
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the turn as it then is.")]
+
+
+def approve(
+    turn: Turn,
+    call: Call = None,
+    *,
+    arguments: Annotated[str | None, typer.Option(help="Run it with these instead: a JSON object.")] = None,
+    url: Url = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let calls run that wait for somebody to agree.
+
+    Exits with 1 if nobody waits for it any more.
+    """
+    given = arguments_from(arguments)
+    with running_at(url, home) as client:
+        _tell(decide(client, whole_id(client, turn), call, "approve", arguments=given), "approve", as_json=as_json)
+
+
+def deny(
+    turn: Turn,
+    call: Call = None,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why; the model reads it.")] = None,
+    url: Url = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep calls from running that wait for somebody to agree; the turn goes on without them.
+
+    Exits with 1 if nobody waits for it any more.
+    """
+    with running_at(url, home) as client:
+        _tell(decide(client, whole_id(client, turn), call, "deny", reason=reason), "deny", as_json=as_json)
+
+
+def _tell(turn: dict[str, object], decision: Literal["approve", "deny"], *, as_json: bool) -> None:
+    if as_json:
+        write_json(turn)
+    else:
+        write(f"{turn['id']}  {'approved' if decision == 'approve' else 'denied'}")

@@ -1,0 +1,64 @@
+"""``harness drain``: ask workers to finish what they do and leave."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.client import StackUnreachable
+from harness_worker.entrypoints.doctor import find_places
+from harness_worker.entrypoints.draining import Drained, drain_workers
+
+_SLACK_S: Final = 5.0
+_LEFT: Final = 1
+
+
+def drain(
+    *,
+    workers: Annotated[
+        list[str] | None, typer.Argument(help="Their names, ROLE@HOST, as Flower shows them. [default: all]")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Asks those of the stack that runs there. [env: HARNESS_HOME]")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait until they are gone. [default: the grace time and 5]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
+) -> None:
+    """Ask workers to take no more work, finish what they do, and leave.
+
+    What does not finish within HARNESS_GRACE_S of the worker is handed back, and goes on elsewhere. Workers of
+    `harness up` are started anew, so that a drain of all of them is a rolling restart.
+
+    Exits with 0 when all are gone, 1 if some still answer.
+    """
+    settings = load_settings(home=home)
+    places = find_places(settings)
+    if not (places.redis_url or places.broker_url):
+        raise StackUnreachable(
+            f"no workers to ask: no stack runs in {places.home}, and HARNESS_REDIS_URL is not set. "
+            "Name the home of a running stack with --home."
+        )
+    wait_s = settings.grace_s + _SLACK_S if wait is None else wait
+    drained = drain_workers(places, SystemClock(), workers or (), wait_s)
+    _print(drained, as_json=as_json)
+    raise typer.Exit(_LEFT if drained.left else 0)
+
+
+def _print(drained: Drained, *, as_json: bool) -> None:
+    if as_json:
+        write_json(asdict(drained))
+        return
+    for name in drained.gone:
+        write(f"{name} is gone")
+    for name in drained.left:
+        write(f"{name} still answers")
+    if not drained.gone and not drained.left:
+        write("no worker answers")

@@ -1,0 +1,43 @@
+"""Asking whoever sits at the terminal about a turn's calls, or telling them how to answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import typer
+from rich.console import Console
+
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.deciding import decide, questions
+
+OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
+"""Told of a turn that waits for a person."""
+
+
+def prompting(console: Console, *, ask: bool) -> OnWaiting:
+    """Ask on a terminal, if allowed; else say on the console how to answer, and go on waiting."""
+    return _asker(console) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
+
+
+def _asker(console: Console) -> OnWaiting:
+    def ask(client: GatewayClient, turn: JsonObject) -> None:
+        for action, question in zip(turn["required_actions"], questions(turn), strict=True):
+            console.print(f"  {question}", markup=False, soft_wrap=True)
+            agreed = typer.confirm("  Run it?", err=True)
+            try:
+                decide(client, turn["id"], action["call_id"], "approve" if agreed else "deny")
+            except RequestRefused as refused:  # somebody else was faster, or it has expired
+                console.print(f"  {refused.detail}", style="yellow", markup=False)
+
+    return ask
+
+
+def _teller(console: Console) -> OnWaiting:
+    def tell(_client: GatewayClient, turn: JsonObject) -> None:
+        for question in questions(turn):
+            console.print(f"  waiting for approval: {question}", markup=False, soft_wrap=True)
+        console.print(f"  harness turns approve {turn['id']}, or deny", style="dim", markup=False, soft_wrap=True)
+
+    return tell

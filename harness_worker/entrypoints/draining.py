@@ -1,0 +1,87 @@
+"""Asking workers to finish what they do and leave, and seeing them gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kombu.exceptions import KombuError
+
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.entrypoints.doctor import Places
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import Clock
+from harness_worker.wire import DRAIN_COMMAND
+
+ANSWER_S: Final = 1.0
+LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What became of the workers that were asked: those that are gone, and those that still answer."""
+
+    gone: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def drain_workers(places: Places, clock: Clock, names: Sequence[str], wait_s: float) -> Drained:
+    """Ask workers to drain, all that answer or those of these names, and wait until they are gone.
+
+    Args:
+        places: Where the broker is.
+        clock: For the wait.
+        names: ``ROLE@HOST`` each; none is everybody.
+        wait_s: How long to wait, in seconds.
+
+    Raises:
+        TransientError: The broker does not answer.
+        ConfigError: No worker of such a name answers; none is asked then.
+    """
+    with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
+        workers = _Workers(app.control)
+        try:
+            asked = _chosen(workers.draining(), names)
+            workers.draining(asked, begin=True)
+            return _await_gone(workers, clock, asked, wait_s)
+        except (KombuError, OSError) as silent:
+            raise TransientError(f"the broker does not answer: {silent}") from silent
+
+
+class _Workers:
+    def __init__(self, control: Any) -> None:  # noqa: ANN401 - Celery has no types
+        self._control = control
+
+    def draining(self, names: Sequence[str] | None = None, *, begin: bool = False) -> dict[str, bool]:
+        """Those of ``names``, or of all, that answer, and whether each drains; with ``begin`` they shall."""
+        answers: list[dict[str, dict[str, bool]]] = self._control.broadcast(
+            DRAIN_COMMAND,
+            arguments={"begin": begin},
+            destination=names,
+            reply=True,
+            timeout=ANSWER_S,
+            limit=None if names is None else len(names),
+        )
+        return {name: bool(said.get("draining")) for answer in answers for name, said in answer.items()}
+
+
+def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
+    unknown = [name for name in names if name not in living]
+    if unknown:
+        raise ConfigError(
+            f"no worker {', '.join(unknown)} answers; those that do: {', '.join(sorted(living)) or 'none'}"
+        )
+    return list(names) or sorted(living)
+
+
+def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
+    """Wait; one that answers by that name and does not drain is another, started since."""
+    give_up_at = clock.monotonic() + wait_s
+    left = asked
+    while left and clock.monotonic() < give_up_at:
+        clock.wait(LOOK_S)
+        answered = workers.draining(left)
+        left = [name for name in left if answered.get(name)]
+    return Drained(gone=tuple(name for name in asked if name not in left), left=tuple(left))

@@ -1,0 +1,87 @@
+"""The SQL of a session's order, for whoever adds turns (the gateway, the engine alone) and for the store.
+
+Adding a turn locks first its session's row, then the turns before it that have not ended, in order; the end of a turn
+locks that turn, then the one after it. So places are given one at a time, and nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import bindparam, exists, literal_column, select, true, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+from harness_worker.schema import db_now, messages, sessions, turns
+
+_UNFINISHED: Final = (
+    turns.c.tenant == bindparam("of_tenant"),
+    turns.c.session_id == bindparam("of_session"),
+    turns.c.finished_at.is_(None),
+)
+_NEXT: Final = (
+    select(turns.c.id, turns.c.priority)
+    .where(*_UNFINISHED, turns.c.number > bindparam("after_number"))
+    .order_by(turns.c.number)
+    .limit(literal_column("1"))
+)
+
+UNFINISHED: Final = (
+    select(turns.c.id, turns.c.priority).where(*_UNFINISHED).order_by(turns.c.number).with_for_update(key_share=True)
+)
+"""The session's turns that have not ended, as (id, priority), in order, locked."""
+
+FOLLOW: Final = update(turns).where(turns.c.id.in_(bindparam("ahead", expanding=True))).values(followed=true())
+"""Have these turns wake the next one when they end."""
+
+INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
+"""The same, and ask them to stop."""
+
+IS_BEHIND: Final = select(exists().where(*_UNFINISHED, turns.c.number < bindparam("before_number")))
+"""Whether an earlier turn has not ended."""
+
+_EARLIER: Final = (
+    turns.c.tenant == bindparam("of_tenant"),
+    turns.c.session_id == bindparam("of_session"),
+    turns.c.number < bindparam("before_number"),
+    turns.c.finished_at.is_not(None),
+)
+
+PAST_TURNS: Final = (
+    select(turns.c.id, turns.c.status, turns.c.output_text, turns.c.preparation)
+    .where(*_EARLIER)
+    .order_by(turns.c.number)
+)
+"""The earlier turns that have ended, in order."""
+
+PAST_MESSAGES: Final = (
+    select(messages.c.turn_id, messages.c.position, messages.c.role, messages.c.content)
+    .join(turns, turns.c.id == messages.c.turn_id)
+    .where(*_EARLIER)
+    .order_by(turns.c.number, messages.c.position)
+)
+"""Their messages, in order."""
+
+NEXT: Final = _NEXT
+"""The next turn that has not ended, as (id, priority)."""
+
+WAKE_NEXT: Final = (
+    update(turns)
+    .where(turns.c.id.in_(_NEXT.with_only_columns(turns.c.id).with_for_update(key_share=True)))
+    .values(wakes=turns.c.wakes + 1, wake_at=db_now())
+)
+"""Have somebody look at it. Its row is locked where it is looked for: one that ends meanwhile is passed over."""
+
+
+def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
+    """Adds a turn to a session, which is made with its first; returns (the turn's number, now).
+
+    Args:
+        dialect: ``sqlite`` or ``postgresql``.
+    """
+    insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    first = insert(sessions).values(
+        tenant=bindparam("of_tenant"), id=bindparam("of_session"), turns=1, created_at=db_now()
+    )
+    later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_={"turns": sessions.c.turns + 1})
+    return later.returning(sessions.c.turns, db_now())

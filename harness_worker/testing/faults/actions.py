@@ -1,0 +1,68 @@
+"""Doing what a fault asks for, to this process or its worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+import psutil
+
+from harness_worker.errors import TransientError
+from harness_worker.testing.faults.plan import Action, Fault
+
+_UNTIL_DEAD_S: Final = 10.0
+_WAKE: Final = 'sleep "$0"; kill -CONT "$@"'
+
+
+class InjectedFault(TransientError):  # noqa: N818 - reads as what it says
+    """Raised where a test wants the outside not to answer."""
+
+
+def act(fault: Fault, *, worker_pid: int) -> None:
+    """Do it.
+
+    Args:
+        fault: What.
+        worker_pid: The parent of the pool that this process belongs to, or this process itself.
+
+    Raises:
+        InjectedFault: The action is ``RAISE``.
+    """
+    match fault.action:
+        case Action.RAISE:
+            raise InjectedFault(f"fault injected at {fault.point}")
+        case Action.HANG:
+            threading.Event().wait(fault.seconds)
+        case Action.KILL_CHILD:
+            _kill(os.getpid())
+        case Action.KILL_WORKER:
+            _kill(worker_pid)
+        case Action.STOP_CHILD:
+            _stop([os.getpid()], fault.seconds)
+        case Action.STOP_WORKER:
+            _stop([*_children(worker_pid), worker_pid], fault.seconds)
+        case _:
+            assert_never(fault.action)
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    threading.Event().wait(_UNTIL_DEAD_S)  # a pool process dies a moment after its worker
+
+
+def _stop(pids: Sequence[int], seconds: float) -> None:
+    """Stop these, this process last; somebody outside of all of them lets them go on."""
+    mine = os.getpid()
+    names = [str(seconds), *map(str, pids)]
+    # A session of its own, so that it outlives whoever ends this process's group meanwhile.
+    subprocess.Popen(["/bin/sh", "-c", _WAKE, *names], start_new_session=True, env={})  # noqa: S603
+    for pid in sorted(pids, key=lambda pid: pid == mine):
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _children(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children()]

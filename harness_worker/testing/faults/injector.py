@@ -1,0 +1,40 @@
+"""Strikes at the boundaries that a plan names."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from harness_worker.testing.faults.actions import act
+from harness_worker.testing.faults.ledger import Ledger
+from harness_worker.testing.faults.plan import PLAN_FILE, Fault, parse_plan
+from harness_worker.testing.faults.points import Point
+
+
+class Faults:
+    """What every boundary asks; make it in the worker's parent process.
+
+    Args:
+        directory: Where the plan is read, again at each boundary, and where strikes are written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._plan = directory / PLAN_FILE
+        self._ledger = Ledger(directory)
+        self._worker_pid = os.getpid()
+        self._chance = random.SystemRandom()  # pool processes must not inherit one sequence
+
+    def strike(self, point: Point) -> None:
+        """Let happen what the plan has for this boundary.
+
+        Raises:
+            InjectedFault: The plan says that what is there shall not answer.
+        """
+        for fault in self._planned(point):
+            if self._chance.random() < fault.chance and self._ledger.claim(fault):
+                act(fault, worker_pid=self._worker_pid)
+
+    def _planned(self, point: Point) -> list[Fault]:
+        text = self._plan.read_text() if self._plan.exists() else ""
+        return [fault for fault in parse_plan(text) if fault.point is point]

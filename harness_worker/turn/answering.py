@@ -1,0 +1,48 @@
+"""A person's word within the calling process: a function asked about each call that waits for approval."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from harness_worker.core.approvals import Answer, answer, waiting
+from harness_worker.core.records import Call
+from harness_worker.ports import TurnStore
+from harness_worker.turn.results import RequiredAction, required_action
+
+log = logging.getLogger(__name__)
+
+Approver: TypeAlias = Callable[[RequiredAction], bool | str | Mapping[str, Any]]
+"""Given ``{call_id, tool, arguments, expires_at}``: ``True`` runs the call, a mapping runs it with those arguments
+instead; ``False`` denies it, and so does a text, which is the reason that the model reads."""
+
+NOBODY = "nobody is there to approve"
+
+
+def nobody(_action: RequiredAction) -> str:
+    """Denies every call."""
+    return NOBODY
+
+
+def answer_all(store: TurnStore, turn_id: str, approve: Approver) -> bool:
+    """Ask about every call of the turn that waits; whether there were any."""
+    loaded = store.load(turn_id)
+    asked = waiting(loaded[1]) if loaded is not None else ()
+    for call in asked:
+        store.transact(turn_id, partial(answer, call_id=call.call_id, said=_said(approve, call)))
+    return bool(asked)
+
+
+def _said(approve: Approver, call: Call) -> Answer:
+    try:
+        verdict = approve(required_action(call))
+    except Exception as error:  # noqa: BLE001 - never raises: the function is the caller's, and the turn must go on
+        log.warning("approve failed, call %s of %s is denied: %r", call.call_id, call.tool, error)
+        verdict = f"approving failed: {type(error).__name__}"
+    if isinstance(verdict, Mapping):
+        return Answer(decision="approve", arguments=dict(verdict))
+    if isinstance(verdict, str):
+        return Answer(decision="deny", reason=verdict)
+    return Answer(decision="approve" if verdict is True else "deny")

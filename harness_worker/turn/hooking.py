@@ -1,0 +1,91 @@
+"""Calling an application's hooks: each guarded, in the order in which they are declared. Nothing here raises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from harness_worker.core.hooks import HookEvent, Hooks, PostToolUse, TurnEnd, TurnStart, UsageReport, overrides
+from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.records import Turn
+from harness_worker.turn.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+
+class HookCaller:
+    """Calls hooks; what they raise is logged, counted and swallowed.
+
+    Attributes:
+        failures: How often each point's hooks failed in this process.
+    """
+
+    def __init__(self) -> None:
+        self.failures: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def tell(self, hooks: Iterable[Hooks], point: str, event: HookEvent) -> None:
+        """Call every hook at a point that asks for no answer."""
+        for hook in hooks:
+            if overrides(hook, point):
+                self.ask(hook, point, event)
+
+    def ask(self, hook: Hooks, point: str, event: HookEvent) -> Any:  # noqa: ANN401 - whatever the author's code says
+        """What one hook says; ``None`` if it raises."""
+        try:
+            return getattr(hook, point)(event)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - never raises: a hook is the application's code
+            self.failed(hook, point, event, repr(error))
+            return None
+
+    def failed(self, hook: Hooks, point: str, event: HookEvent, what: str) -> None:
+        """Log and count a hook that did not do its part."""
+        with self._lock:
+            self.failures[point] += 1
+        name = f"{type(hook).__name__}.{point}"
+        log.warning("hook %s failed in turn %s and is ignored: %s", name, event.turn_id, what)
+
+
+def whose(turn: Turn) -> dict[str, str]:
+    """The fields of every event of a turn."""
+    return {"turn_id": turn.id, "session_id": turn.session_id, "tenant": turn.tenant, "agent": turn.agent}
+
+
+def tell_start(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
+    """Say that a turn begins."""
+    caller.tell(hooks, "on_turn_start", TurnStart(**whose(turn), input=turn.input, metadata=turn.metadata))
+
+
+def tell_used(
+    caller: HookCaller, hooks: Iterable[Hooks], ticket: Ticket, outcome: ToolOutcome, *, attempt: int
+) -> None:
+    """Say what became of a call that ran."""
+    used = PostToolUse(
+        turn_id=ticket.turn_id,
+        session_id=ticket.session_id,
+        tenant=ticket.tenant,
+        agent=ticket.agent,
+        call_id=ticket.call_id,
+        tool=ticket.tool,
+        arguments=ticket.arguments,
+        attempt=attempt,
+        outcome=outcome,
+    )
+    caller.tell(hooks, "on_post_tool_use", used)
+
+
+def tell_end(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
+    """Say what an ended turn used, and then that it is over."""
+    hooks = tuple(hooks)
+    caller.tell(hooks, "on_usage", UsageReport(**whose(turn), used=turn.used, budget=turn.budget))
+    over = TurnEnd(
+        **whose(turn),
+        status=turn.status,
+        stop_reason=turn.stop_reason,
+        output_text=turn.output_text,
+        error=turn.error,
+    )
+    caller.tell(hooks, "on_turn_end", over)

@@ -1,0 +1,103 @@
+"""Gate 3: the hooks' word on calls whose wave has come (document 002, stage 4g)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from harness_worker.core.content import to_json
+from harness_worker.core.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
+from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.text import clean_text
+from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
+from harness_worker.core.waves import Want, plan_waves
+from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
+from harness_worker.turn.hooking import HookCaller, whose
+from harness_worker.turn.planner import resource_keys
+from harness_worker.wire import Approval
+
+POINT = "on_pre_tool_use"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreHooks:
+    """Asks an agent's hooks about calls of a turn."""
+
+    caller: HookCaller
+    turn: Turn
+    agent: AgentSpec
+
+    def answered(self, calls: Sequence[Call]) -> tuple[Call, ...]:
+        """The calls as the hooks leave them: denied, with other arguments, or as they were; none is asked about twice.
+
+        A rewritten read may touch what another of its wave touches. Then those from it on are left for later, as
+        they were.
+        """
+        judged = tuple(replace(self._judged(call), hooked=False) for call in calls)
+        if not all(call.is_read for call in judged):
+            return judged
+        waves = plan_waves([self._want(call) for call in judged], parallel=True)
+        return tuple(call for call, wave in zip(judged, waves, strict=True) if wave == 0)
+
+    def _judged(self, call: Call) -> Call:
+        spec = self.agent.tool(call.tool)
+        if spec is None:  # deployed away since: the tool worker will say so
+            return call
+        for hook in self.agent.hooks:
+            if overrides(hook, POINT):
+                call = self._after(hook, call, spec)
+                if isinstance(call.outcome, ToolDenied) and call.outcome.reason is DenialReason.PRE_HOOK:
+                    return call
+        return call
+
+    def _after(self, hook: Hooks, call: Call, spec: ToolSpec) -> Call:
+        """The call after one hook had its word."""
+        arguments = copy.deepcopy(dict(call.arguments))
+        event = PreToolUse(**whose(self.turn), call_id=call.call_id, tool=call.tool, arguments=arguments)
+        match self.caller.ask(hook, POINT, event):
+            case None:
+                return call
+            case Deny(reason=str(reason)):
+                return _denied(call, DenialReason.PRE_HOOK, clean_text(reason))
+            case Rewrite(arguments=Mapping() as wanted):
+                arguments = self._plain(hook, event, wanted)
+                return call if arguments is None else rebound(call, spec, arguments)
+            case answer:
+                self.caller.failed(hook, POINT, event, f"it may return Deny, Rewrite or None, not {answer!r}")
+                return call
+
+    def _plain(self, hook: Hooks, event: PreToolUse, wanted: Mapping[str, object]) -> Arguments | None:
+        try:
+            plain = to_json(dict(wanted))
+        except UnserialisableResult as error:
+            self.caller.failed(hook, POINT, event, f"arguments that JSON cannot hold: {error}")
+            return None
+        return cast("Arguments", plain)
+
+    def _want(self, call: Call) -> Want:
+        """How a read may share its wave; one that will not run takes no room."""
+        spec = self.agent.tool(call.tool)
+        if call.outcome is not None or spec is None:
+            return Want(keys=frozenset())
+        return Want(keys=resource_keys(spec, dict(call.arguments)))
+
+
+def rebound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
+    """The call with other arguments, if they fit its tool; else denied with what is wrong with them.
+
+    Whether a person has to agree is asked again; hooks are asked before persons.
+    """
+    try:
+        bound = spec.bind(arguments)
+    except ArgumentsInvalid as invalid:
+        return _denied(replace(call, arguments=arguments), DenialReason.VALIDATION, str(invalid))
+    approval = Approval() if spec.needs_approval(bound.values) else None
+    return replace(call, arguments=bound.values, was_coerced=bound.was_coerced, approval=approval, outcome=None)
+
+
+def _denied(call: Call, reason: DenialReason, details: str) -> Call:
+    denied = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=reason, details=details)
+    return replace(call, outcome=denied)

@@ -1,0 +1,156 @@
+"""Whether the promise held: every turn ended, each call has one result, each effect happened as often as it is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+from tests.chaos.outside import CallKey, Outside
+from tests.e2e.soundness import check_sound
+
+Json: TypeAlias = dict[str, Any]
+
+DOUBTS: Final = ("outcome_unknown: ", "worker_lost: ")
+_LATE: Final = re.compile(r"late result of ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A turn that is over, as a client saw it then: with its messages, and all its events."""
+
+    turn: Json
+    events: list[Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a storm did and what became of the turns in it.
+
+    Args:
+        turns: How many were posted.
+        ended: How many ended.
+        stuck: How many did not, long after the storm.
+        kills: Processes killed.
+        redeliveries: Visits and calls that somebody else took over.
+        faults: Everything else that went wrong on purpose.
+        effects: Effects that the service outside counted.
+        effects_lost: Calls told as done whose effect never happened.
+        effects_doubled: Calls whose effect happened more than once.
+        effects_forbidden: Calls told as not run, or as cut before they began, that had an effect.
+        effects_doubtful: Calls told as in doubt.
+        effects_confirmed: Of those, how many had had their effect.
+        late_commits: Turns that changed after their end.
+        late_rejected: Results that came too late and were dropped.
+        unsound: What else was wrong with a turn, its calls or its events.
+        left_behind: Processes, connections and keys that stayed.
+        recovery_s_max: The longest silence of a turn under way, in seconds.
+    """
+
+    turns: int
+    ended: int
+    stuck: int
+    kills: int
+    redeliveries: int
+    faults: int
+    effects: int
+    effects_lost: int
+    effects_doubled: int
+    effects_forbidden: int
+    effects_doubtful: int
+    effects_confirmed: int
+    late_commits: int
+    late_rejected: int
+    unsound: tuple[str, ...]
+    left_behind: tuple[str, ...]
+    recovery_s_max: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promise held, in a storm that deserves the name."""
+        wrong = (self.stuck, self.effects_lost, self.effects_doubled, self.effects_forbidden, self.late_commits)
+        was_rough = min(self.kills, self.redeliveries, self.faults) > 0
+        return was_rough and not any(wrong) and not self.unsound and not self.left_behind
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({"promise_held": self.is_kept, **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roughness:
+    """What was done to the fleet.
+
+    Args:
+        posted: Turns posted.
+        kills: Processes killed.
+        faults: Everything else.
+        log: What the fleet said meanwhile.
+        left_behind: What stayed after it all.
+    """
+
+    posted: int
+    kills: int
+    faults: int
+    log: str
+    left_behind: Sequence[str]
+
+
+def judge(ended: Sequence[Ended], later: Sequence[Ended], outside: Outside, rough: Roughness) -> Verdict:
+    """The verdict over turns as they were at their end and again much later."""
+    calls = {(each.turn["id"], call["call_id"]): call for each in ended for call in each.turn["calls"]}
+    writes = {key: call for key, call in calls.items() if call["tool"] != "peek"}
+    doubtful = {key for key, call in writes.items() if call["content"].startswith(DOUBTS)}
+    done = {key for key, call in writes.items() if call["outcome"] == "ToolExecutionResult"}
+    never = {key for key, call in writes.items() if call["outcome"] == "ToolDenied"}
+    known = outside.effects
+    return Verdict(
+        turns=rough.posted,
+        ended=len(ended),
+        stuck=rough.posted - len(ended),
+        kills=rough.kills,
+        redeliveries=_redeliveries(ended, calls.values()),
+        faults=rough.faults,
+        effects=known.total(),
+        effects_lost=sum(known[key] == 0 for key in done),
+        effects_doubled=_doubled(known, {each.turn["id"] for each in ended}),
+        effects_forbidden=sum(known[key] > 0 for key in never),
+        effects_doubtful=len(doubtful),
+        effects_confirmed=sum(known[key] > 0 for key in doubtful),
+        late_commits=sum(before != after for before, after in zip(ended, later, strict=True)),
+        late_rejected=len(_LATE.findall(rough.log)),
+        unsound=tuple(complaint for each in ended for complaint in _complaints(each)),
+        left_behind=tuple(rough.left_behind),
+        recovery_s_max=round(max((_silence_s(each.events) for each in ended), default=0.0), 3),
+    )
+
+
+def _doubled(effects: Counter[CallKey], turns: set[str]) -> int:
+    return sum(times > 1 for (turn, _), times in effects.items() if turn in turns)
+
+
+def _redeliveries(ended: Iterable[Ended], calls: Iterable[Json]) -> int:
+    visits = sum(event["type"] == "turn.redelivered" for each in ended for event in each.events)
+    return visits + sum(call["attempt"] - 1 for call in calls)
+
+
+def _complaints(each: Ended) -> list[str]:
+    complaints: list[str] = []
+    try:
+        check_sound(each.turn, each.events, [])
+    except AssertionError as wrong:
+        complaints.append(f"{each.turn['id']}: {str(wrong)[:500]}")
+    if each.turn["status"] != "completed":
+        complaints.append(f"{each.turn['id']} is {each.turn['status']}: {each.turn['stop_reason']}")
+    return complaints
+
+
+def _silence_s(events: Sequence[Json]) -> float:
+    """The longest time between two events of a turn that somebody had begun to drive."""
+    times = [datetime.fromisoformat(event["at"]) for event in events[1:]]
+    return max(((after - before).total_seconds() for before, after in pairwise(times)), default=0.0)

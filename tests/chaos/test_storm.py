@@ -1,0 +1,35 @@
+"""Turns in a storm (``tests/chaos/storm.py``): a short one for every run, long ones for the acceptance tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.storm import Options, storm
+
+KILLS = ("kill", "faults")
+
+
+@pytest.mark.timeout(110)
+def test_promise_holds_in_a_short_storm() -> None:
+    """A process is killed every two seconds and faults strike at random: every turn ends, each effect as it is told."""
+    verdict = storm(Options(minutes=0.2, seed=7, database="sqlite", beside=(), weather=KILLS), print)
+    assert verdict.is_kept, verdict.to_json()
+    assert verdict.ended > 3
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3_600)
+def test_promise_holds_for_a_thousand_turns_under_kills() -> None:
+    """A thousand turns of three waves, a random tool process, coordinator or whole worker killed every two seconds."""
+    verdict = storm(Options(minutes=55, turns=1_000, weather=KILLS), print)
+    assert verdict.is_kept, verdict.to_json()
+    assert verdict.ended == 1_000
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["stop", "flush", "restart_redis", "forget_redis", "stop_postgres"])
+def test_promise_holds_in_one_kind_of_weather(kind: str) -> None:
+    """Workers stopped for twice the lease; Redis flushed, killed, or back empty; Postgres stopped and cut off."""
+    verdict = storm(Options(minutes=2, seed=3, weather=("kill", kind)), print)
+    assert verdict.is_kept, verdict.to_json()

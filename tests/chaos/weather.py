@@ -1,0 +1,208 @@
+"""What happens to a fleet in a storm: each kind of weather is one function that strikes once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+import psycopg
+from redis import Redis
+from redis.exceptions import RedisError
+
+from harness_worker.testing.faults import Action, Fault, Ledger, Point, write_plan
+from tests.chaos.fleet import Fleet
+
+LEASE_S: Final = 6.0
+CHANCE: Final = 0.02
+FOR_SURE: Final = (
+    Fault(point=Point.AFTER_CLAIM, action=Action.KILL_CHILD, times=1),
+    Fault(point=Point.INSIDE_TOOL, action=Action.KILL_CHILD, times=1),
+)
+"""So that in the shortest of storms somebody has to take over."""
+ACTIONS: Final = {
+    Action.RAISE: 0.0,
+    Action.HANG: 3.0,
+    Action.KILL_CHILD: 0.0,
+    Action.KILL_WORKER: 0.0,
+    Action.STOP_CHILD: 2 * LEASE_S,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Storm:
+    """A fleet in bad weather.
+
+    Args:
+        fleet: Whom it strikes.
+        faults: The directory of the fleet's fault plan.
+        seed: Decides when what strikes whom.
+        struck: How often each kind struck.
+    """
+
+    fleet: Fleet
+    faults: Path
+    seed: int
+    struck: Counter[str] = field(default_factory=Counter[str])
+    chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - which process dies is no secret
+
+    # --- kinds of weather
+
+    def kill(self) -> None:
+        """SIGKILL for a process that runs tools, a coordinator or a whole tool worker."""
+        kinds = (self.fleet.children, self.fleet.children, self._coordinators, self._tool_workers)
+        victims = self.chance.choice(kinds)()
+        if victims:
+            self.chance.choice(victims).kill()
+            self.struck["kill"] += 1
+
+    def stop(self) -> None:
+        """SIGSTOP for a worker with all its children, for twice the lease."""
+        victims = self._coordinators() + self._tool_workers()
+        if victims:
+            worker = self.chance.choice(victims)
+            family = [*worker.children(), worker]
+            for process in family:
+                process.suspend()
+            threading.Timer(2 * LEASE_S, _resume, [family]).start()
+            self.struck["stop"] += 1
+
+    def flush(self) -> None:
+        """Everything in Redis is gone."""
+        with Redis.from_url(self.fleet.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
+            redis.flushall()  # pyright: ignore[reportUnknownMemberType]
+        self.struck["flush"] += 1
+
+    def restart_redis(self) -> None:
+        """SIGKILL for Redis; it comes back with its append-only file."""
+        for redis in self.fleet.redis():
+            redis.kill()
+            self.struck["restart_redis"] += 1
+
+    def forget_redis(self) -> None:
+        """SIGKILL for Redis; it comes back without what it had."""
+        for redis in self.fleet.redis():
+            redis.kill()
+            # All of it, before it is started again: a manifest without its files keeps the server from starting.
+            shutil.rmtree(self.fleet.stack.home / "valkey" / "appendonlydir", ignore_errors=True)
+            self.struck["forget_redis"] += 1
+
+    def stop_postgres(self) -> None:
+        """Postgres stands still for up to two seconds, then has lost all its connections."""
+        if not self.fleet.stack.database_url.startswith("postgresql"):
+            return
+        family = _postgres()
+        for process in family:
+            process.suspend()
+        threading.Event().wait(self.chance.uniform(0, 2))
+        _resume(family)
+        _cut_connections(self.fleet.stack.database_url)
+        self.struck["stop_postgres"] += 1
+
+    def injure(self) -> None:
+        """Another choice of fault points, each a little likely."""
+        points = self.chance.sample(list(Point), 8)
+        plan = [self._fault(point) for point in points]
+        write_plan(self.faults, [*FOR_SURE, *plan])
+
+    # --- shared
+
+    @property
+    def fired(self) -> int:
+        """How many faults struck at a point of the protocol."""
+        return len(Ledger(self.faults).fired())
+
+    def clear(self) -> None:
+        """Let every fault point be quiet."""
+        write_plan(self.faults, [])
+
+    def _fault(self, point: Point) -> Fault:
+        action = self.chance.choice(list(ACTIONS))
+        return Fault(point=point, action=action, seconds=ACTIONS[action], chance=CHANCE)
+
+    def _coordinators(self) -> list[psutil.Process]:
+        return self.fleet.at_work("coordinator")
+
+    def _tool_workers(self) -> list[psutil.Process]:
+        return self.fleet.at_work("tools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of weather: what it does, and after how many seconds it does so again."""
+
+    strike: Callable[[Storm], None]
+    every_s: tuple[float, float]
+
+
+KINDS: Final = {
+    "kill": Kind(strike=Storm.kill, every_s=(2, 2)),
+    "faults": Kind(strike=Storm.injure, every_s=(1, 8)),
+    "stop": Kind(strike=Storm.stop, every_s=(20, 40)),
+    "flush": Kind(strike=Storm.flush, every_s=(30, 60)),
+    "restart_redis": Kind(strike=Storm.restart_redis, every_s=(20, 40)),
+    "forget_redis": Kind(strike=Storm.forget_redis, every_s=(40, 80)),
+    "stop_postgres": Kind(strike=Storm.stop_postgres, every_s=(5, 40)),
+}
+
+
+class Weather:
+    """Strikes a fleet from one thread a kind, for as long as a context lasts.
+
+    Args:
+        storm: The fleet.
+        kinds: Which of :data:`KINDS`.
+    """
+
+    def __init__(self, storm: Storm, kinds: Sequence[str]) -> None:
+        self._storm = storm
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._blow, args=(KINDS[kind],), daemon=True) for kind in kinds]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._storm.clear()
+
+    def _blow(self, kind: Kind) -> None:
+        pause_s = min(kind.every_s)
+        while not self._over.wait(pause_s):
+            pause_s = self._storm.chance.uniform(*kind.every_s)
+            # The victim of one kind may be dead, or away, because of another.
+            with suppress(psutil.NoSuchProcess, RedisError, psycopg.OperationalError):
+                kind.strike(self._storm)
+
+
+def _resume(family: Sequence[psutil.Process]) -> None:
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def _postgres() -> list[psutil.Process]:
+    mine = psutil.Process().children(recursive=True)
+    return [process for process in mine if process.name() == "postgres"]
+
+
+def _cut_connections(url: str) -> None:
+    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )

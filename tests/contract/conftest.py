@@ -1,0 +1,23 @@
+"""The store on a database of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.store_world import World, world_of
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    """A store on a fresh database, once of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str) -> Iterator[World]:
+    """A store on Postgres, for what only row locks can show."""
+    with world_of(postgres_url) as world:
+        yield world

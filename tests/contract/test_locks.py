@@ -1,0 +1,140 @@
+"""The contract of ``Locks``, in memory and on Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, repeat
+from typing import TypeAlias
+
+import pytest
+
+from harness_worker.adapters.memory.locks import MemoryLocks
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.locks import RedisLocks
+from harness_worker.ports import LockName, Locks, RunningCall
+from harness_worker.testing.keys import keys_without_ttl
+from harness_worker.testing.waiting import wait_until
+from tests.contract.gate_kit import a_run, new_turn_id
+
+LONG_TTL_S = 60.0
+SHORT_TTL_S = 0.3
+KEEP_S = 10.0
+
+LocksFactory: TypeAlias = Callable[[float], Locks]
+numbers = count()
+
+
+@pytest.fixture(params=["memory", "valkey"])
+def make_locks(request: pytest.FixtureRequest) -> Iterator[LocksFactory]:
+    """Makes locks with a given lease TTL in seconds; no key may be left without a lifetime."""
+    if request.param == "memory":
+        yield lambda ttl_s: MemoryLocks(lease_ttl_s=ttl_s)
+        return
+    client = RedisClient(request.getfixturevalue("valkey_url"))
+    yield lambda ttl_s: RedisLocks(client, lease_ttl_s=ttl_s)
+    assert keys_without_ttl(client, pattern="harness:{locks}*") == []
+    client.disconnect()
+
+
+@pytest.fixture
+def locks(make_locks: LocksFactory) -> Locks:
+    """Locks whose holders stay alive without beats."""
+    return make_locks(LONG_TTL_S)
+
+
+def a_lock(tenant: str = "t") -> LockName:
+    """A lock nobody has used."""
+    return LockName(tenant=tenant, name=f"order:{new_turn_id()} ö{next(numbers)}")
+
+
+def somebody() -> RunningCall:
+    """A call of a turn of its own, in a process of its own."""
+    return a_run(new_turn_id(), runner=f"host/{next(numbers)}")
+
+
+def test_take_lets_one_hold_it(locks: Locks) -> None:
+    """Another call waits until it is given back."""
+    lock, first, second = a_lock(), somebody(), somebody()
+    assert locks.take(lock, first, KEEP_S) is not None
+    assert locks.take(lock, second, KEEP_S) is None
+    assert locks.free(lock, first)
+    assert locks.take(lock, second, KEEP_S) is not None
+
+
+def test_take_by_one_of_many_at_once(locks: Locks) -> None:
+    """However many ask together."""
+    lock, callers = a_lock(), [somebody() for _ in range(8)]
+    with ThreadPoolExecutor(len(callers)) as pool:
+        fences = list(pool.map(locks.take, repeat(lock), callers, repeat(KEEP_S)))
+    assert sum(fence is not None for fence in fences) == 1
+
+
+def test_fences_rise_with_every_holder(locks: Locks) -> None:
+    """Whoever comes later has the higher number; its holder sees the same again."""
+    lock = a_lock()
+    fences: list[int] = []
+    for run in (somebody(), somebody(), somebody()):
+        fences += [locks.take(lock, run, KEEP_S) or 0, locks.take(lock, run, KEEP_S) or 0]
+        locks.free(lock, run)
+    assert fences[::2] == fences[1::2] == sorted(set(fences))
+    assert fences[0] > 0
+
+
+def test_locks_of_other_names_and_tenants_are_others(locks: Locks) -> None:
+    """A tenant never waits for another's call, however names are chosen."""
+    name = a_lock().name
+    free = [LockName(tenant=tenant, name=called) for tenant, called in (("a", f"b:{name}"), ("a:b", name), ("a", name))]
+    assert all(locks.take(lock, somebody(), KEEP_S) for lock in free)
+
+
+def test_free_by_another_changes_nothing(locks: Locks) -> None:
+    """Nobody gives back what he does not hold."""
+    lock, holder, other = a_lock(), somebody(), somebody()
+    locks.take(lock, holder, KEEP_S)
+    assert not locks.free(lock, other)
+    assert locks.take(lock, other, KEEP_S) is None
+    assert not locks.free(a_lock(), other)
+
+
+def test_holder_known_to_be_dead_holds_nothing(locks: Locks) -> None:
+    """Its lock is free at once, with a higher number; what it gives back is no longer its own."""
+    lock, dead, heir = a_lock(), somebody(), somebody()
+    first = locks.take(lock, dead, KEEP_S) or 0
+    locks.lose(dead)
+    assert (locks.take(lock, heir, KEEP_S) or 0) > first
+    assert not locks.free(lock, dead)
+    assert locks.free(lock, heir)
+
+
+def test_holder_that_does_not_beat_loses_it(make_locks: LocksFactory) -> None:
+    """After its lease another may take it, and a late beat does not bring it back."""
+    locks = make_locks(SHORT_TTL_S)
+    lock, silent, heir = a_lock(), somebody(), somebody()
+    locks.take(lock, silent, KEEP_S)
+    assert wait_until(lambda: locks.take(lock, heir, KEEP_S), "the lease to end", 5)
+    locks.beat([silent])
+    assert not locks.free(lock, silent)
+
+
+def test_beats_keep_it(make_locks: LocksFactory) -> None:
+    """As long as its worker says that it is alive, nobody else gets it."""
+    locks = make_locks(SHORT_TTL_S)
+    lock, holder, other, beats = a_lock(), somebody(), somebody(), count()
+    locks.take(lock, holder, KEEP_S)
+
+    def beaten_long() -> bool:
+        locks.beat([holder])
+        assert locks.take(lock, other, KEEP_S) is None
+        return next(beats) > 10
+
+    wait_until(beaten_long, "a few leases to pass", 10, interval_s=SHORT_TTL_S / 4)
+    locks.beat([])
+
+
+def test_attempts_of_one_process_are_one_holder(locks: Locks) -> None:
+    """A message may name a lower attempt than the one that runs."""
+    lock, turn_id = a_lock(), new_turn_id()
+    locks.take(lock, a_run(turn_id, attempt=2), KEEP_S)
+    locks.lose(a_run(turn_id, attempt=1))
+    assert not locks.free(lock, a_run(turn_id, attempt=2))

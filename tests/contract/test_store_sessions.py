@@ -1,0 +1,156 @@
+"""Sessions in the store, their turns' order and their artifacts: one suite, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.ending import end_turn
+from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import StopReason, TurnStatus
+from tests.contract.store_world import World, in_threads, waiters
+
+
+def ends(snapshot: Snapshot) -> Decision[None]:
+    """The turn is over."""
+    ended = end_turn(snapshot.turn, TurnStatus.COMPLETED, StopReason.END_TURN, now=snapshot.now)
+    return Decision(result=None, turn=ended)
+
+
+def is_behind(world: World, turn_id: str) -> bool | None:
+    """Whether the store says that an earlier turn has not ended."""
+    return world.store.transact(turn_id, lambda snapshot: Decision(result=snapshot.is_behind))
+
+
+def test_insert_turn_gives_places_in_order(world: World) -> None:
+    """Turns of a session are numbered as they come; one that finds an unfinished one waits, and that one knows."""
+    first, second, third = (world.turn(world.queued(session_id="s")) for _ in range(3))
+    assert [(turn.number, turn.waits) for turn in (first, second, third)] == [(1, False), (2, True), (3, True)]
+    assert [world.turn(turn.id).followed for turn in (first, second, third)] == [True, True, False]
+    elsewhere = [world.turn(world.queued(session_id=s, tenant=t)) for s, t in (("t", "default"), ("s", "other"))]
+    assert [(turn.number, turn.waits) for turn in elsewhere] == [(1, False), (1, False)]
+
+
+def test_insert_turn_at_once_gives_each_a_place(world: World) -> None:
+    """However many come together, no place is given twice and only the first does not wait."""
+    ids = in_threads(8, lambda _: world.queued(session_id="s"))
+    placed = sorted((world.turn(turn_id) for turn_id in ids), key=lambda turn: turn.number)
+    assert [turn.number for turn in placed] == list(range(1, 9))
+    assert [turn.waits for turn in placed] == [False, *[True] * 7]
+    assert [turn.created_at for turn in placed] == sorted(turn.created_at for turn in placed)
+
+
+def test_snapshot_tells_a_waiting_turn_whether_it_is_behind(world: World) -> None:
+    """Behind is who has any unfinished turn before it, not only the last."""
+    first, second, third = (world.queued(session_id="s") for _ in range(3))
+    assert [is_behind(world, turn_id) for turn_id in (first, second, third)] == [False, True, True]
+    world.store.transact(second, ends)
+    assert is_behind(world, third) is True
+    world.store.transact(first, ends)
+    assert is_behind(world, third) is False
+
+
+def test_end_wakes_the_next_unfinished_turn(world: World) -> None:
+    """In the same commit the next one that has not ended is to be looked at; no other is."""
+    ids = [world.queued(session_id="s") for _ in range(4)]
+    world.store.transact(ids[1], ends)
+    before = {turn_id: world.turn(turn_id) for turn_id in ids}
+    for turn_id in ids[2:]:
+        world.change(turn_id, wake_at=before[turn_id].created_at + 500)
+    world.store.transact(ids[0], ends)
+    woken, other = world.turn(ids[2]), world.turn(ids[3])
+    assert (woken.wakes, other.wakes) == (before[ids[2]].wakes + 1, before[ids[3]].wakes)
+    assert woken.wake_at is not None
+    assert woken.wake_at <= world.now() < (other.wake_at or 0.0)
+    assert world.turn(ids[1]).wake_at is None
+    assert world.store.next_of_session(world.turn(ids[0])) == (ids[2], "interactive")
+    assert world.store.next_of_session(world.turn(ids[3])) is None
+
+
+def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
+    """Earlier turns in order, each with its messages and with what it was sent; none of another session or tenant."""
+    preparation = TurnPreparation(context=("today", "é"), prefix_hash="abc")
+    words = Message(role="assistant", content=[{"type": "text", "text": "yes"}])
+    world.store.transact(world.queued(session_id="s", tenant="other"), ends)
+    first = world.queued(session_id="s", input="one")
+    world.store.transact(first, lambda s: replace(ends(s), messages=(words,)))
+    second = world.queued(session_id="s", input="two")
+    world.change(second, preparation=preparation, output_text="done")
+    world.store.transact(second, ends)
+    running, last = (world.turn(world.queued(session_id="s")) for _ in range(2))
+    assert [(past.preparation, past.output_text) for past in world.store.past(running)] == [
+        (None, ""),
+        (preparation, "done"),
+    ]
+    said = [[(m.position, m.role, m.content) for m in past.messages] for past in world.store.past(last)]
+    assert said == [[(0, "user", "one"), (1, "assistant", words.content)], [(0, "user", "two")]]
+    assert world.store.past(world.turn(first)) == ()
+
+
+def test_end_that_nobody_waits_for_wakes_nobody(world: World) -> None:
+    """A turn made after the end is not touched by what is written to the ended one later."""
+    first = world.queued(session_id="s")
+    world.store.transact(first, ends)
+    second = world.turn(world.queued(session_id="s"))
+    world.store.transact(first, lambda s: Decision(result=None, turn=replace(s.turn, output_text="late")))
+    assert (second.number, second.waits, world.turn(second.id)) == (2, False, second)
+
+
+def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World) -> None:
+    """The next one is looked for under its lock: if it was ending, the one after it is woken."""
+    world = postgres_world
+    first, second, third = (world.queued(session_id="s") for _ in range(3))
+    with ThreadPoolExecutor(1) as pool:
+        beside: list[Future[None]] = []
+
+        def end_second(snapshot: Snapshot) -> Decision[None]:
+            if not beside:
+                beside.append(pool.submit(world.store.transact, first, ends))
+                wait_until(lambda: waiters(world) == 1, "the end of the first to meet the lock of the second")
+            return ends(snapshot)
+
+        locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
+        locking.transact(second, end_second)
+        beside[0].result(10)
+    assert world.turn(second).wake_at is None
+    assert world.turn(third).wakes == 2
+
+
+def an_artifact(artifact_id: str, ttl_s: float | None, **changes: str) -> Artifact:
+    """An artifact of session s."""
+    names = {"tenant": "default", "session_id": "s", "turn_id": "t", "call_id": "0.0", "summary": "…", **changes}
+    return Artifact(id=artifact_id, url=f"file:///{artifact_id}", size_bytes=1, ttl_s=ttl_s, **names)
+
+
+def test_artifacts_are_found_by_their_session_until_they_expire(world: World) -> None:
+    """Neither another session nor another tenant finds one, nor anybody after its time."""
+    made = (an_artifact("art_1", 60), an_artifact("art_2", 60, session_id="t"), an_artifact("art_3", -1))
+    world.store.transact(world.queued(), lambda _: Decision(result=None, artifacts=made))
+    found = [world.store.artifact_url(a.id, tenant="default", session_id="s") for a in made]
+    assert found == ["file:///art_1", None, None]
+    assert world.store.artifact_url("art_1", tenant="other", session_id="s") is None
+
+
+def test_artifact_is_kept_as_long_as_the_store_is_set_to(world: World) -> None:
+    """Unless it says otherwise itself."""
+    stores = {
+        name: SqlTurnStore(world.engine, world.sink, artifact_ttl_s=ttl_s) for name, ttl_s in (("a", 60), ("b", -1))
+    }
+    for name, store in stores.items():
+        made = an_artifact(name, None)
+        store.transact(world.queued(), lambda _, made=made: Decision(result=None, artifacts=(made,)))
+    assert [world.store.artifact_url(name, tenant="default", session_id="s") for name in stores] == ["file:///a", None]
+
+
+def test_expired_artifacts_are_told_oldest_first_until_they_are_forgotten(world: World) -> None:
+    """As many as asked for, none that is still good."""
+    made = (an_artifact("art_1", 60), an_artifact("art_2", -5), an_artifact("art_3", -9))
+    world.store.transact(world.queued(), lambda _: Decision(result=None, artifacts=made))
+    assert world.store.expired_artifacts(1) == [("art_3", "file:///art_3")]
+    assert [artifact_id for artifact_id, _ in world.store.expired_artifacts(9)] == ["art_3", "art_2"]
+    world.store.forget_artifacts(["art_3", "art_2"])
+    assert world.store.expired_artifacts(9) == []
+    assert world.store.artifact_url("art_1", tenant="default", session_id="s") == "file:///art_1"

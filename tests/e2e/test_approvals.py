@@ -1,0 +1,168 @@
+"""Calls that wait for a person: asked, answered, edited, cancelled, expired, and through the death of everything."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
+from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.times import contents
+from tests.stacks import Up, harness_up, run_harness
+
+APP = "tests.apps.e2e.app:registry"
+LONG_S = 30
+
+
+@contextmanager
+def outsider_of(up: Up, directory: Path) -> Generator[Outsider]:
+    """Somebody who talks to a stack of the test's own."""
+    outsider = Outsider(up.info(), directory)
+    with outsider.http:
+        yield outsider
+
+
+def parked(outsider: Outsider, *steps: Step) -> Json:
+    """A turn that waits for a person."""
+    return await_parked(outsider, outsider.post(*steps))
+
+
+def await_parked(outsider: Outsider, turn_id: str) -> Json:
+    """The turn once it waits for a person."""
+
+    def waiting() -> Json | None:
+        turn = outsider.turn(turn_id)
+        return turn if turn["status"] == "requires_action" else None
+
+    return wait_until(waiting, f"turn {turn_id} to wait for a person", LONG_S)
+
+
+def say(outsider: Outsider, turn: Json, call_id: str, decision: str, status: int = 202, **more: object) -> Json:
+    """Decide about a call."""
+    body = {"call_id": call_id, "decision": decision, **more}
+    answer = outsider.http.post(f"/v1/turns/{turn['id']}/inputs", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def kinds(outsider: Outsider, turn: Json) -> list[str]:
+    """The types of the turn's events that tell of people."""
+    types = [event["type"] for event in outsider.events(turn["id"])]
+    return [kind for kind in types if kind.startswith("approval.") or kind == "turn.requires_action"]
+
+
+def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
+    """The plan keeps its order, all that waits is asked at once, and the model reads the reason of a denial."""
+    turn = parked(outsider, [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("look", n=4)], "done")
+    assert [each["outcome"] for each in turn["calls"]] == ["ToolExecutionResult", None, None, None]
+    assert [(a["call_id"], a["tool"], a["arguments"]) for a in turn["required_actions"]] == [
+        ("0.1", "ask_put", {"n": 2}),
+        ("0.2", "ask_put", {"n": 3}),
+    ]
+    say(outsider, turn, "0.2", "deny", reason="too many")
+    assert [action["call_id"] for action in outsider.turn(turn["id"])["required_actions"]] == ["0.1"]
+    say(outsider, turn, "0.1", "approve")
+    assert say(outsider, turn, "0.1", "deny", status=409)["code"] == "stale_input"
+    ended = outsider.end(turn["id"])
+    assert contents(ended) == ["put 1", "put 2", "denied: approval: too many", '{"n":4}']
+    told = kinds(outsider, turn)
+    assert (told.count("approval.requested"), told.count("approval.resolved")) == (2, 2)
+    assert say(outsider, turn, "0.1", "approve", status=409)["code"] == "turn_finished"
+
+
+def test_edited_arguments_run_once_they_fit(outsider: Outsider) -> None:
+    """A wave of reads waits as a whole; arguments that do not fit leave it waiting."""
+    turn = parked(outsider, [call("ask_look", n=1), call("ask_look", n=10)], "done")
+    assert [action["call_id"] for action in turn["required_actions"]] == ["0.1"]
+    assert say(outsider, turn, "0.1", "approve", status=422, arguments={"n": "x"})["code"] == "invalid_request"
+    say(outsider, turn, "0.1", "approve", arguments={"n": 20})
+    ended = outsider.end(turn["id"])
+    assert contents(ended) == ['{"n":1}', '{"n":20}']
+    assert [(each["arguments"], each["wave"]) for each in ended["calls"]] == [({"n": 1}, 0), ({"n": 20}, 0)]
+
+
+def test_cancel_while_waiting_for_a_person_ends_the_turn(outsider: Outsider) -> None:
+    """Nothing of the plan has run."""
+    turn = parked(outsider, [call("ask_put", n=1), call("put", n=2)], "done")
+    assert outsider.http.post(f"/v1/turns/{turn['id']}/cancel").status_code == 202
+    ended = outsider.end(turn["id"])
+    assert (ended["status"], ended["required_actions"]) == ("cancelled", [])
+    assert contents(ended) == ["denied: not_run: the turn was cancelled"] * 2
+
+
+def test_operator_answers_from_the_command_line(outsider: Outsider) -> None:
+    """By the end of the turn's id: one call approved, the rest denied with a reason."""
+    turn = parked(outsider, [call("ask_put", n=1), call("ask_put", n=2)], "done")
+    url = ("--url", outsider.stack.gateway_url)
+    approved = run_harness("turns", "approve", turn["id"][-12:], "0.0", *url)
+    assert (approved.returncode, approved.stdout) == (0, f"{turn['id']}  approved\n"), approved.stderr
+    assert run_harness("turns", "deny", turn["id"], "--reason", "not today", *url).returncode == 0
+    assert contents(outsider.end(turn["id"])) == ["put 1", "denied: approval: not today"]
+    late = run_harness("turns", "approve", turn["id"], *url)
+    assert late.returncode == 2
+    assert "none of its calls waits" in late.stderr
+
+
+def test_waiting_turns_survive_the_death_of_everything(
+    new_database: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    """All processes killed while a turn waits: the next stack still asks, takes the answer, and lets others expire."""
+    scripts_file(tmp_path).touch()
+    env = {**new_database(), DIRECTORY_VARIABLE: str(tmp_path)}
+    with harness_up(tmp_path / "home", "--app", APP, env=env) as up, outsider_of(up, tmp_path) as outsider:
+        turn = parked(outsider, [call("ask_put", n=1)], "done")
+        for process in [*up.children(), up.process]:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        up.process.wait()
+    hasty = {**env, "HARNESS_APPROVAL_TIMEOUT_S": "1"}
+    with harness_up(tmp_path / "home", "--app", APP, env=hasty) as up, outsider_of(up, tmp_path) as outsider:
+        assert outsider.turn(turn["id"])["required_actions"] == turn["required_actions"]
+        expiring = outsider.post([call("ask_put", n=2)], "done")
+        say(outsider, turn, "0.0", "approve")
+        assert contents(outsider.end(turn["id"])) == ["put 1"]
+        assert contents(outsider.end(expiring)) == ["denied: approval: expired"]
+        assert kinds(outsider, turn) == ["approval.requested", "turn.requires_action", "approval.resolved"]
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def spans(outsider: Outsider, ids: list[str]) -> list[tuple[float, float, int]]:
+    """When each turn's call ran, and the number of its lock, in order of time."""
+    found: list[tuple[float, float, int]] = []
+    for turn_id in ids:
+        entered, left = outsider.journal(turn_id)
+        found.append((entered["at"], left["at"], entered["fence"]))
+    return sorted(found)
+
+
+def test_turns_take_turns_with_what_they_lock(outsider: Outsider) -> None:
+    """Calls of several turns that want one order run one after the other, with rising numbers; all of them run."""
+    ids = [outsider.post([call("reserve", order="7", s=0.2)], "done") for _ in range(3)]
+    assert [contents(outsider.end(turn_id)) for turn_id in ids] == [["held"]] * 3
+    found = spans(outsider, ids)
+    for (_, left, fence), (entered, _, next_fence) in itertools.pairwise(found):
+        assert left <= entered
+        assert fence < next_fence
+
+
+@pytest.mark.timeout(60)
+def test_lock_of_a_killed_process_is_free_at_once(outsider: Outsider) -> None:
+    """Its worker knows that it is dead; whoever waits goes on, long before the call's time would be over."""
+    first = outsider.post([call("reserve", order="8", s=19)], "done")
+    entry = outsider.await_entry(first, "0.0")
+    second = outsider.post([call("reserve", order="8")], "done")
+    os.kill(entry["pid"], signal.SIGKILL)
+    assert contents(outsider.end(second)) == ["held"]
+    assert contents(outsider.end(first))[0].startswith("outcome_unknown: ")
+    (heir,) = outsider.entries(second)
+    assert heir["fence"] > entry["fence"]
+    assert heir["at"] - entry["at"] < 15

@@ -1,0 +1,127 @@
+"""The README's commands, run as they are written: only the port differs, so that stacks can run side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.entrypoints.stack import running_stack
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import ROOT
+
+BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+README: Final = (ROOT / "README.md").read_text()
+UP: Final = ".venv/bin/harness up --app notes:registry\n"
+PORT: Final = "8700"
+pytestmark = pytest.mark.xdist_group("readme")
+
+
+def block_with(text: str) -> str:
+    """The one block of commands that holds ``text``."""
+    (found,) = [body for kind, body in BLOCK.findall(README) if kind == "sh" and text in body]
+    return found
+
+
+class Terminal:
+    """A shell in a directory with the README's files and an installed harness.
+
+    Args:
+        directory: Where.
+        port: Stands for the README's.
+    """
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self._port = str(port)
+        files = {"python": "notes.py", "jsonl": "notes.jsonl"}
+        for kind, body in BLOCK.findall(README):
+            if kind in files:
+                (directory / files[kind]).write_text(body)
+        harness = directory / ".venv" / "bin" / "harness"
+        harness.parent.mkdir(parents=True)
+        harness.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness_worker.entrypoints.cli "$@"\n')
+        harness.chmod(0o755)
+
+    def start(self, commands: str, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - Popen's own
+        """Start commands in a shell that ends at the first that fails."""
+        text = commands.replace(PORT, self._port)
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
+        return subprocess.Popen(["bash", "-euc", text], cwd=self.directory, env=env, text=True, **options)
+
+    def run(self, commands: str) -> str:
+        """What commands print, which must end well."""
+        with self.start(commands, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
+            out, err = shell.communicate(timeout=60)
+        assert shell.returncode == 0, out + err
+        return out
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
+    """A terminal beside the one in which the stack runs."""
+    port = free_port()
+    terminal = Terminal(tmp_path_factory.mktemp("readme"), port)
+    assert block_with("harness up ") == UP
+    log = terminal.directory / "up.log"
+    with log.open("w") as sink:
+        up = terminal.start(f"exec {UP.strip()} --port {port}", stdout=sink, stderr=sink)
+    try:
+        home = terminal.directory / ".harness"
+        wait_until(lambda: up.poll() is not None or running_stack(home), "the stack to be ready", 60)
+        assert up.poll() is None, log.read_text()
+        yield terminal
+    finally:
+        up.terminate()
+        assert up.wait(40) == 0, log.read_text()
+
+
+@pytest.fixture(scope="module")
+def turn(terminal: Terminal) -> dict[str, Any]:
+    """The turn that the README posts and waits for."""
+    return json.loads(terminal.run(block_with("Prefer: wait=20")))
+
+
+def seqs(stream: str) -> list[int]:
+    """The ids in a stream."""
+    return [int(found) for found in re.findall(r"^id: (\d+)$", stream, re.MULTILINE)]
+
+
+def test_readme_post_waits_for_its_turn_and_may_be_repeated(terminal: Terminal, turn: dict[str, Any]) -> None:
+    """The answer is the whole turn; the same key again gives the same."""
+    assert (turn["status"], turn["output_text"]) == ("completed", "Noted: you like Assam.")
+    assert [(call["tool"], call["wave"], call["outcome"]) for call in turn["calls"]] == [
+        ("find_notes", 0, "ToolExecutionResult"),
+        ("find_notes", 0, "ToolExecutionResult"),
+        ("add_note", 1, "ToolExecutionResult"),
+    ]
+    assert json.loads(terminal.run(block_with("Prefer: wait=20"))) == turn
+
+
+def test_readme_follows_resumes_and_cancels(terminal: Terminal, turn: dict[str, Any]) -> None:
+    """The newest turn's events from the first, then from where the example resumes, then the turn itself."""
+    told = terminal.run(block_with("Last-Event-ID: 9"))
+    streams, newline, answer = told.rpartition("\n\n")
+    whole, again = newline.join([streams, ""]).split(": open\n\n")[1:]
+    ids = seqs(whole)
+    assert ids == list(range(1, len(ids) + 1))
+    assert "event: turn.completed" in whole
+    assert seqs(again) == ids[9:]
+    assert json.loads(answer) == turn
+
+
+def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, Any]) -> None:
+    """List, tail, cancel and doctor end well, in the same terminal as the lines before them."""
+    name_it = block_with("Last-Event-ID: 9").splitlines()[0]
+    told = terminal.run(f"{name_it}\n{block_with('harness doctor')}")
+    assert f"{turn['id']}  completed already" in told
+    assert "completed in" in told
+    assert "✗" not in told

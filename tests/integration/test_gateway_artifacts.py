@@ -1,0 +1,128 @@
+"""Artifacts over HTTP: whole, in parts, and not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import insert, update
+
+from api_gateway.ranges import Span, Unsatisfiable, span_of
+from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.schema import artifacts, db_now
+from harness_worker.wire import artifact_key
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+
+DATA = "0123456789ä" * 200_000
+ID = "art_1"
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Gateway]:
+    """A gateway on each kind of database, with a file store in which a worker has put one artifact."""
+    url = f"file://{tmp_path}/blobs"
+    FsspecBlobs(url).put(artifact_key("turn", ID), DATA.encode())
+    with gateway_on(database_url, NOWHERE, own_db(valkey_url), artifact_url=url) as running:
+        keep(running, ID)
+        yield running
+
+
+def keep(gateway: Gateway, artifact_id: str, tenant: str = "default") -> None:
+    """Add an artifact's row, as a commit does."""
+    row = {
+        "id": artifact_id,
+        "tenant": tenant,
+        "session_id": "s",
+        "turn_id": "turn",
+        "call_id": "0.0",
+        "url": "somewhere",
+        "size_bytes": len(DATA.encode()),
+        "summary": "0123",
+        "created_at": db_now(),
+        "expires_at": db_now() + 3_600,
+    }
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(insert(artifacts).values(row))
+
+
+def got(gateway: Gateway, **headers: str) -> httpx.Response:
+    """The artifact, or what is said instead."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return gateway.http.get(f"/v1/artifacts/{ID}", headers=named)
+
+
+def test_artifact_is_given_as_the_tool_gave_it(gateway: Gateway) -> None:
+    """All bytes, as UTF-8 text that no browser takes for anything else; HEAD tells the size."""
+    whole = got(gateway)
+    assert (whole.status_code, whole.text == DATA) == (200, True)
+    told = ("content-type", "accept-ranges", "x-content-type-options", "content-length")
+    size = str(len(DATA.encode()))
+    assert [whole.headers[name] for name in told] == ["text/plain; charset=utf-8", "bytes", "nosniff", size]
+    assert gateway.http.head(f"/v1/artifacts/{ID}").headers["content-length"] == size
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"), [("bytes=0-9", 0, 10), ("bytes=2000000-", 2_000_000, None), ("bytes=-5", -5, None)]
+)
+def test_artifact_is_given_in_parts(gateway: Gateway, asked: str, start: int, stop: int | None) -> None:
+    """206 with exactly the bytes asked for."""
+    part, data = got(gateway, Range=asked), DATA.encode()
+    assert (part.status_code, part.content == data[start:stop]) == (206, True)
+    first = start if start >= 0 else len(data) + start
+    assert part.headers["content-range"] == f"bytes {first}-{first + len(part.content) - 1}/{len(data)}"
+
+
+def test_artifact_ranges_that_cannot_be_are_told(gateway: Gateway) -> None:
+    """Behind the end is 416 with the size; what is no range, or one of another version, is ignored."""
+    refused = got(gateway, Range="bytes=99999999-")
+    problem_of(refused, 416, "range_not_satisfiable")
+    assert refused.headers["content-range"] == f"bytes */{len(DATA.encode())}"
+    assert got(gateway, Range="lines=1-2").status_code == 200
+    etag = got(gateway).headers["etag"]
+    assert got(gateway, Range="bytes=0-1", If_Range=etag).status_code == 206
+    assert got(gateway, Range="bytes=0-1", If_Range='"other"').status_code == 200
+
+
+def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
+    """One nobody stored, another tenant's, one whose bytes are gone, and one that has expired."""
+    keep(gateway, "art_theirs", tenant="other")
+    keep(gateway, "art_lost")
+    for artifact_id in ("art_none", "art_theirs", "art_lost", "%00", "a" * 5_000, "..%2f..%2fetc%2fpasswd"):
+        problem_of(gateway.http.get(f"/v1/artifacts/{artifact_id}"), 404, "not_found")
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(update(artifacts).where(artifacts.c.id == ID).values(expires_at=db_now() - 1))
+    problem_of(got(gateway), 404, "not_found")
+
+
+def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, valkey_url: str) -> None:
+    """A gateway that was not told where the bytes are does not pretend that there are none."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        keep(gateway, ID)
+        assert "HARNESS_ARTIFACT_URL" in problem_of(got(gateway), 503, "not_ready")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "span"),
+    [
+        (None, 9, None),
+        ("bytes=-", 9, None),
+        ("bytes=5-4", 9, None),
+        ("bytes=0-1,3-4", 9, None),
+        ("bytes=" + "9" * 99 + "-", 9, None),
+        ("Bytes = 8 - 99", 9, (8, 9)),
+        ("bytes=-99", 9, (0, 9)),
+        ("bytes=0-0", 9, (0, 1)),
+    ],
+)
+def test_span_of_reads_one_range(header: str | None, size: int, span: tuple[int, int] | None) -> None:
+    """What cannot be read is ignored; what reaches over the end is cut."""
+    assert span_of(header, size) == (span and Span(start=span[0], stop=span[1]))
+
+
+@pytest.mark.parametrize(("header", "size"), [("bytes=9-", 9), ("bytes=-0", 9), ("bytes=0-", 0), ("bytes=-3", 0)])
+def test_span_of_nothing_is_unsatisfiable(header: str, size: int) -> None:
+    """There is nothing to give."""
+    with pytest.raises(Unsatisfiable):
+        span_of(header, size)

@@ -1,0 +1,196 @@
+"""Answers to a turn that waits for a person, on both kinds of database; workers are a hand that writes their rows."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from harness_worker.core.outcomes import ToolExecutionResult, to_record
+from harness_worker.schema import tool_calls
+from harness_worker.wire import Approval
+from tests.integration.gateway_kit import Gateway, gateway_on, own_db, problem_of
+
+FAR = 4_000_000_000.0
+ASKED = asdict(Approval(expires_at=FAR))
+SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+TOOL = {"name": "get_order", "description": "", "effect": None, "schema": SCHEMA}
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway on each kind of database, with an agent that has a tool."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        running.worker.publish_agent("clerk", tools=[TOOL])
+        yield running
+
+
+def parked(gateway: Gateway, *approvals: dict[str, Any] | None, **columns: Any) -> str:
+    """A turn that waits for a person, with a call for each approval."""
+    turn_id = gateway.posted(agent="clerk")["id"]
+    for position, approval in enumerate(approvals):
+        gateway.worker.call(turn_id, 0, position, approval=approval, **columns)
+    gateway.worker.change(turn_id, status="requires_action", wake_at=FAR)
+    return turn_id
+
+
+def say(gateway: Gateway, turn_id: str, call_id: str = "0.0", decision: str = "approve", **more: Any) -> httpx.Response:
+    """Decide about a call."""
+    body = {"call_id": call_id, "decision": decision, **more}
+    return gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body)
+
+
+def approval_of(gateway: Gateway, turn_id: str, position: int = 0) -> Any:
+    """What the call's row knows of its approval."""
+    wanted = select(tool_calls.c.approval).where(tool_calls.c.turn_id == turn_id, tool_calls.c.position == position)
+    with gateway.worker.engine.connect() as connection:
+        return connection.execute(wanted).scalar_one()
+
+
+def test_turn_shows_what_it_waits_for(gateway: Gateway) -> None:
+    """A turn and the list of turns tell each open question, with its arguments and its end."""
+    turn_id = parked(gateway, ASKED, None, {**ASKED, "decision": "deny"}, asdict(Approval()))
+    wanted = [
+        {
+            "call_id": "0.0",
+            "tool": "get_order",
+            "arguments": {"order_id": "ö1"},
+            "expires_at": "2096-10-02T07:06:40.000000Z",
+        }
+    ]
+    assert gateway.turn(turn_id)["required_actions"] == wanted
+    listed = gateway.http.get("/v1/turns", params={"status": "requires_action"}).json()["data"]
+    assert [(turn["id"], turn["required_actions"]) for turn in listed] == [(turn_id, wanted)]
+    gateway.worker.finish(turn_id, "cancelled")
+    assert gateway.turn(turn_id)["required_actions"] == []
+
+
+def test_decision_is_kept_and_the_workers_are_woken(gateway: Gateway) -> None:
+    """One transaction writes what was said and asks for a look; then a wake-up is sent; the turn waits no more."""
+    turn_id = parked(gateway, ASKED)
+    before = gateway.worker.row(turn_id)
+    answer = say(gateway, turn_id, reason="fine")
+    assert answer.status_code == 202
+    assert (answer.json()["status"], answer.json()["required_actions"]) == ("running", [])
+    assert approval_of(gateway, turn_id) == {**ASKED, "decision": "approve", "reason": "fine"}
+    after = gateway.worker.row(turn_id)
+    assert (after.wakes, after.version, after.fence) == (before.wakes + 1, before.version, before.fence)
+    assert after.wake_at < FAR
+    assert len(gateway.worker.wake_ups(turn_id)) == 2
+
+
+def test_decision_on_one_of_two_leaves_the_other_open(gateway: Gateway) -> None:
+    """The turn still waits, for the other."""
+    turn_id = parked(gateway, ASKED, ASKED)
+    answer = say(gateway, turn_id, "0.1", "deny").json()
+    assert answer["status"] == "requires_action"
+    assert [action["call_id"] for action in answer["required_actions"]] == ["0.0"]
+    assert say(gateway, turn_id, "0.0").json()["status"] == "running"
+
+
+def test_decision_on_a_running_turns_open_question_counts(gateway: Gateway) -> None:
+    """What was asked may be answered while something else of the turn runs; its status is left alone."""
+    turn_id = parked(gateway, ASKED)
+    gateway.worker.change(turn_id, status="running", owner="visit", lease_until=FAR)
+    assert say(gateway, turn_id).status_code == 202
+    assert (gateway.worker.row(turn_id).status, gateway.worker.row(turn_id).owner) == ("running", "visit")
+
+
+def test_message_denies_all_that_waits(gateway: Gateway) -> None:
+    """The model reads it as the reason."""
+    turn_id = parked(gateway, ASKED, None, ASKED)
+    body = {"message": "Ask me tomorrow."}
+    assert gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body).status_code == 202
+    denied = {**ASKED, "decision": "deny", "reason": "Ask me tomorrow."}
+    assert [approval_of(gateway, turn_id, position) for position in range(3)] == [denied, None, denied]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"approval": None},
+        {"approval": asdict(Approval())},
+        {"approval": {**ASKED, "decision": "approve"}},
+        {"approval": {**ASKED, "is_resolved": True}},
+        {"approval": asdict(Approval(expires_at=1.0))},
+        {"approval": ASKED, "status": "pending"},
+        {
+            "approval": ASKED,
+            "outcome": to_record(ToolExecutionResult(call_id="0.0", tool_name="t", output="", elapsed_ms=1.0)),
+        },
+    ],
+)
+def test_input_nobody_waits_for_is_stale(gateway: Gateway, columns: dict[str, Any]) -> None:
+    """Never asked, answered, expired, sent or ended: nothing is written, nobody is woken."""
+    turn_id = parked(gateway)
+    gateway.worker.call(turn_id, 0, 0, **columns)
+    before = gateway.worker.row(turn_id)
+    problem_of(say(gateway, turn_id), 409, "stale_input")
+    problem_of(gateway.http.post(f"/v1/turns/{turn_id}/inputs", json={"message": "hi"}), 409, "stale_input")
+    assert gateway.worker.row(turn_id) == before
+    assert len(gateway.worker.wake_ups(turn_id)) == 1
+
+
+def test_unknown_call_of_a_parked_turn_is_stale(gateway: Gateway) -> None:
+    """The detail names the calls that do wait."""
+    turn_id = parked(gateway, ASKED)
+    problem = problem_of(say(gateway, turn_id, "0.7"), 409, "stale_input")
+    assert "open are: 0.0" in problem["detail"]
+
+
+def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
+    """One is accepted, every other is stale."""
+    turn_id = parked(gateway, ASKED)
+    ready, codes = threading.Barrier(4), list[int]()
+
+    def decide(decision: str) -> None:
+        ready.wait()
+        codes.append(say(gateway, turn_id, decision=decision).status_code)
+
+    threads = [threading.Thread(target=decide, args=(word,)) for word in ("approve", "deny", "approve", "deny")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [202, 409, 409, 409]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loc"),
+    [
+        ({"order_id": 7}, ["body", "arguments", "order_id"]),
+        ({}, ["body", "arguments"]),
+        ({"order_id": "1", "more": 1}, ["body", "arguments"]),
+        ({"order_id": "\x00"}, ["body", "arguments"]),
+    ],
+)
+def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str, Any], loc: list[str]) -> None:
+    """They are held against the published schema; the turn waits as before."""
+    turn_id = parked(gateway, ASKED)
+    problem = problem_of(say(gateway, turn_id, arguments=arguments), 422, "invalid_request")
+    assert [error["loc"] for error in problem["errors"]] == [loc]
+    assert approval_of(gateway, turn_id) == ASKED
+    assert gateway.turn(turn_id)["status"] == "requires_action"
+
+
+def test_arguments_that_fit_are_kept_for_the_workers(gateway: Gateway) -> None:
+    """Also those of an agent that nobody publishes any more: workers check everything."""
+    turn_id = parked(gateway, ASKED, ASKED)
+    assert say(gateway, turn_id, "0.0", arguments={"order_id": "2"}).status_code == 202
+    assert approval_of(gateway, turn_id)["arguments"] == {"order_id": "2"}
+    gateway.worker.change(turn_id, agent="withdrawn")
+    assert say(gateway, turn_id, "0.1", arguments={"anything": 1}).status_code == 202
+
+
+def test_turn_of_another_tenant_is_not_there(gateway: Gateway) -> None:
+    """Not found, whatever it waits for."""
+    turn_id = parked(gateway, ASKED)
+    gateway.worker.change(turn_id, tenant="other")
+    problem_of(say(gateway, turn_id), 404, "not_found")
+    assert approval_of(gateway, turn_id) == ASKED

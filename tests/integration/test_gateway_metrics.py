@@ -1,0 +1,155 @@
+"""``/metrics`` as Prometheus reads it: true to the journal, cheap, and without anything that a user said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics  # pyright: ignore[reportUnknownVariableType]
+from prometheus_client.parser import text_string_to_metric_families
+
+from api_gateway.config import Settings
+from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.counters import count
+from harness_worker.testing.keys import keys_without_ttl
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import COUNTERS, LATE_RESULTS, turn_queue
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, serving
+
+USED = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache_write_tokens": 4, "dollars": 0.25}
+TOOL: dict[str, Any] = {"name": "get_order", "description": "", "effect": None, "schema": {}}
+DONE = {"agent": "support", "status": "completed", "stop_reason": "end_turn"}
+CANCELLED = {"agent": "other", "status": "cancelled", "stop_reason": "cancelled"}
+Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway with live events, on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def scraped(gateway: Gateway) -> Samples:
+    """Every sample, by its name and labels."""
+    answer = gateway.http.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(answer.text)
+    samples = [sample for family in families for sample in family.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    """One of our samples' value."""
+    return samples.get((f"harness_{name}", frozenset(labels.items())))
+
+
+def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: float) -> None:
+    """End a turn now, three seconds after it was made, two of them in the queue."""
+    now = time.time()
+    times = {"created_at": now - 3, "started_at": now - 1, "finished_at": now, "wake_at": None}
+    gateway.worker.change(turn_id, status=status, stop_reason=reason, used={**USED, **used}, **times)
+
+
+def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
+    """Turns by how they ended, calls by outcome, tokens, dollars, times: each end is counted once."""
+    scraped(gateway)
+    gateway.worker.publish_agent(
+        "other", tools=[{"name": "get_order", "description": "", "effect": None, "schema": {}}]
+    )
+    done, cancelled = gateway.posted()["id"], gateway.posted(agent="other")["id"]
+    for position, (tool, kind) in enumerate([("get_order", "ToolTimeout"), ("invented by a model", "ToolDenied")]):
+        gateway.worker.call(done, 0, position, tool=tool, outcome={"kind": kind})
+    finish(gateway, done, "completed", "end_turn")
+    finish(gateway, cancelled, "cancelled", "cancelled", dollars=0)
+
+    def counted() -> Samples | None:
+        told = scraped(gateway)
+        ended = (value(told, "turns_ended_total", **by) for by in (DONE, CANCELLED))
+        return told if all(ended) else None
+
+    told = wait_until(counted, "both ends to be counted")
+    again = scraped(gateway)
+    for samples in (told, again):
+        assert value(samples, "turns_ended_total", **CANCELLED) == 1
+        assert value(samples, "tool_calls_total", tool="get_order", outcome="ToolTimeout") == 1
+        assert value(samples, "tool_calls_total", tool="", outcome="ToolDenied") == 1
+        assert value(samples, "model_tokens_total", agent="support", kind="cache_read") == 3
+        assert value(samples, "model_tokens_total", agent="other", kind="input") == 100
+        assert value(samples, "model_dollars_total", agent="support") == 0.25
+        assert value(samples, "turn_seconds_count", agent="support") == 1
+        assert value(samples, "turn_seconds_sum", agent="support") == pytest.approx(3, abs=0.01)
+        assert value(samples, "turn_queued_seconds_sum", agent="support") == pytest.approx(2, abs=0.01)
+    text = gateway.http.get("/metrics").text
+    assert "invented" not in text
+    assert done not in text
+
+
+def test_metrics_tell_what_waits(gateway: Gateway) -> None:
+    """Open turns by status, those that nobody looks at, messages in queues, and results that came too late."""
+    before = scraped(gateway)
+    waiting, stuck = gateway.posted()["id"], gateway.posted()["id"]
+    gateway.worker.change(stuck, status="running", wake_at=time.time() - 60)
+    gateway.worker.call(waiting, 0, 0, queue="gpu", status="pending")
+    gateway.worker.redis.rpush("gpu", "message")
+    client = RedisClient(gateway.settings.redis_url or "")
+    count(client, LATE_RESULTS)
+    told = scraped(gateway)
+    assert value(told, "turns", agent="support", status="queued") == 1
+    assert value(told, "turns_overdue", agent="support", status="queued") == 0
+    assert value(told, "turns_overdue", agent="support", status="running") == 1
+    queue = turn_queue("interactive")
+    depths = [value(samples, "queue_messages", queue=queue) or 0.0 for samples in (before, told)]
+    assert depths[1] == depths[0] + 2
+    assert value(told, "queue_messages", queue="gpu") == gateway.worker.redis.llen("gpu")
+    assert (value(told, "late_results_total") or 0) == (value(before, "late_results_total") or 0) + 1
+    assert keys_without_ttl(client, pattern=COUNTERS) == []
+    client.disconnect()
+
+
+def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:
+    """Requests by route and status, with placeholders for ids and one word for what only the client knows."""
+    turn_id = gateway.posted()["id"]
+    gateway.http.get(f"/v1/turns/{turn_id}")
+    gateway.http.head(f"/v1/turns/{turn_id}")
+    gateway.http.get("/v1/turns/nope")
+    gateway.http.get("/wp-admin.php")
+    gateway.http.request("BREW", "/v1/turns")
+    with gateway.http.stream("GET", f"/v1/turns/{turn_id}/events", headers={"Accept": "text/event-stream"}):
+        told = wait_until(lambda: _with_a_reader(gateway), "the reader to be counted")
+    wait_until(lambda: value(scraped(gateway), "sse_readers") == 0, "the reader to be gone")
+    route = "/v1/turns/{turn_id}"
+    assert value(told, "http_requests_total", method="GET", route=route, status="200") == 2
+    assert value(told, "http_requests_total", method="GET", route=route, status="404") == 1
+    assert value(told, "http_requests_total", method="POST", route="/v1/turns", status="202") == 1
+    assert value(told, "http_requests_total", method="GET", route="other", status="404") == 1
+    assert value(told, "http_requests_total", method="other", route="/v1/turns", status="405") == 1
+    assert not any(turn_id in str(key) for key in told)
+
+
+def _with_a_reader(gateway: Gateway) -> Samples | None:
+    told = scraped(gateway)
+    return told if value(told, "sse_readers") == 1 else None
+
+
+def test_metrics_speak_openmetrics_to_those_who_ask(gateway: Gateway) -> None:
+    """The newer format, by content negotiation."""
+    answer = gateway.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert {"harness_turns", "harness_http_requests"} <= {family.name for family in openmetrics(answer.text)}
+
+
+def test_metrics_survive_whatever_is_away(tmp_path: Path) -> None:
+    """Without database and broker the process still tells of itself, and which of them does not answer."""
+    nothing = Settings(database_url=f"sqlite:////{tmp_path}/no/where.db", redis_url=NOWHERE, dev_keyless=True)
+    with serving(nothing) as url:
+        answer = httpx.get(f"{url}/metrics", timeout=20)
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    up = {sample.labels["source"]: sample.value for sample in families["harness_source_up"].samples}
+    assert up == {"database": 0, "broker": 0, "redis": 0}
+    assert "harness_http_requests" in families

@@ -1,0 +1,196 @@
+"""Many readers of live turns at once on a gateway's own process: all get everything, and none costs much."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.entrypoints.cli.listening import STALLED_MS, cut_stalled, listen
+from harness_worker.testing.processes import running_server
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.stacks import HARNESS
+
+READERS: Final = 200
+TURNS: Final = 10
+EVENTS: Final = 30
+COST_MB: Final = 0.25
+"""What a reader may cost: a task, a queue and buffers."""
+
+STALLED: Final = 8
+LARGE: Final = "x" * 20_000
+STALLED_COST_MB: Final = 6.0
+"""What a reader who does not read may cost: a page of events."""
+
+OPEN: Final = b": open\n\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A gateway that runs as operators start it, and one whose hand writes what workers would."""
+
+    port: int
+    pid: int
+    hand: Gateway
+    redis_port: int
+
+    @property
+    def memory_mb(self) -> float:
+        """Its resident memory."""
+        return psutil.Process(self.pid).memory_info().rss / 2**20
+
+    @property
+    def redis_connections(self) -> int:
+        """How many connections it has to Redis."""
+        ends = psutil.Process(self.pid).net_connections("tcp")
+        return sum(bool(end.raddr) and end.raddr.port == self.redis_port for end in ends)
+
+    @property
+    def readers(self) -> int:
+        """How many streams are open, as it tells Prometheus."""
+        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=20).text
+        (told,) = re.findall(r"^harness_sse_readers (\S+)$", text, re.MULTILINE)
+        return int(float(told))
+
+    def request(self, turn_id: str, after: int = 0) -> bytes:
+        """What asks for a stream; HTTP/1.0, so that the answer's bytes are the stream's."""
+        wanted = f"GET /v1/turns/{turn_id}/events?after={after} HTTP/1.0\r\nAccept: text/event-stream\r\n\r\n"
+        return wanted.encode()
+
+
+@pytest.fixture
+def gateway(sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Process]:
+    """A gateway's own process."""
+    redis_url, port = own_db(valkey_url), free_port()
+    settings = {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"HARNESS_{name}", value)
+    command = [*HARNESS, "gateway", "--port", str(port)]
+    with (
+        gateway_on(sqlite_url, redis_url, redis_url) as hand,
+        running_server(
+            command, log=tmp_path / "gateway.log", is_ready=lambda: _is_healthy(port), stop=signal.SIGTERM
+        ) as process,
+    ):
+        yield Process(port=port, pid=process.pid, hand=hand, redis_port=urlsplit(redis_url).port or 0)
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def seqs(stream: bytes) -> list[int]:
+    """The ids in a stream."""
+    return [int(found) for found in re.findall(rb"^id: (\d+)$", stream, re.MULTILINE)]
+
+
+async def _read_all(gateway: Process, turns: Sequence[str]) -> tuple[list[bytes], dict[str, float]]:
+    """Let every reader wait for its turn, have the turns run and end; what each reader got, and memory on the way."""
+    begun = gateway.memory_mb
+    readers = [asyncio.create_task(_read(gateway, turns[number % len(turns)])) for number in range(READERS)]
+    await asyncio.to_thread(wait_until, lambda: gateway.readers == READERS, "all to read", 60)
+    opened = gateway.memory_mb
+    for step in range(EVENTS):
+        for turn_id in turns:
+            await asyncio.to_thread(gateway.hand.worker.event, turn_id, "step.completed", step=step, text="x" * 500)
+    ran, connections = gateway.memory_mb, gateway.redis_connections
+    for turn_id in turns:
+        await asyncio.to_thread(gateway.hand.worker.finish, turn_id)
+    told = await asyncio.wait_for(asyncio.gather(*readers), 60)
+    return told, {"begun": begun, "opened": opened, "ran": ran, "connections": connections}
+
+
+async def _read(gateway: Process, turn_id: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(gateway.request(turn_id))
+    try:
+        return await reader.read(-1)
+    finally:
+        writer.close()
+
+
+@pytest.mark.acceptance
+def test_readers_at_once_get_everything_for_little_memory(gateway: Process) -> None:
+    """Two hundred readers of ten live turns: every event each, one connection to Redis, a quarter of a MB a reader."""
+    turns = [gateway.hand.posted()["id"] for _ in range(TURNS)]
+    told, seen = asyncio.run(_read_all(gateway, turns))
+    cost = (seen["ran"] - seen["begun"]) / READERS
+    memory = f"{seen['begun']:.0f} MB before, {seen['opened']:.0f} MB open, {seen['ran']:.0f} MB after {EVENTS} events"
+    print(f"{READERS} readers: {memory}: {cost:.3f} MB a reader; Redis connections: {seen['connections']}")  # noqa: T201
+    assert [seqs(stream) for stream in told] == [list(range(1, EVENTS + 3))] * READERS
+    assert seen["connections"] == 1
+    assert cost < COST_MB
+
+
+def test_gateway_has_the_kernel_cut_stalled_clients() -> None:
+    """What is accepted inherits the limit."""
+    with listen("127.0.0.1", 0) as listener:
+        cut_stalled(listener)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == STALLED_MS
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(180)
+def test_readers_that_do_not_read_are_cut_and_can_resume(gateway: Process) -> None:
+    """They cost a page of events each, are gone within a minute, and lose nothing: the rest comes when they resume."""
+    turn_id = gateway.hand.posted()["id"]
+    begun = gateway.memory_mb
+    stalled = [_stall(gateway, turn_id) for _ in range(STALLED)]
+    wait_until(lambda: gateway.readers == STALLED, "all to be connected", 20)
+    for step in range(500):
+        gateway.hand.worker.event(turn_id, "step.completed", step=step, text=LARGE)
+    cost = (gateway.memory_mb - begun) / STALLED
+    print(f"{STALLED} stalled readers of 10 MB: {begun:.0f} MB before, {cost:.2f} MB a reader")  # noqa: T201
+    wait_until(lambda: gateway.readers == 0, "them to be cut", STALLED_MS / 1_000 * 3)
+    assert cost < STALLED_COST_MB
+    gateway.hand.worker.finish(turn_id)
+    for each in stalled:
+        had = seqs(_drained(each).rpartition(b"\n\n")[0])
+        rest = asyncio.run(_resume(gateway, turn_id, had[-1] if had else 0))
+        assert had + seqs(rest) == list(range(1, 503))
+
+
+def _stall(gateway: Process, turn_id: str) -> socket.socket:
+    """A connection that asks for a stream and then takes nothing."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.connect(("127.0.0.1", gateway.port))
+    client.sendall(gateway.request(turn_id))
+    return client
+
+
+def _drained(client: socket.socket) -> bytes:
+    """What the kernel still has of a connection that was cut."""
+    taken = b""
+    with client:
+        client.settimeout(5)
+        try:
+            while piece := client.recv(65_536):
+                taken += piece
+        except OSError:
+            pass  # the reset behind the last byte
+    return taken
+
+
+async def _resume(gateway: Process, turn_id: str, after: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(gateway.request(turn_id, after))
+    stream = await reader.read(-1)
+    writer.close()
+    return stream

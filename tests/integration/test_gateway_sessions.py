@@ -1,0 +1,155 @@
+"""Sessions over HTTP: the order of their turns, ``multitask``, and lists."""
+
+# ruff: noqa: ANN401 - columns and answers are any JSON
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import insert, select
+
+from harness_worker.schema import sessions, turns
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway on each kind of database."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def places(gateway: Gateway, session_id: str = "s") -> list[tuple[str, bool, bool]]:
+    """The session's turns in order: (id, waits, followed)."""
+    wanted = select(turns.c.id, turns.c.waits, turns.c.followed).where(turns.c.session_id == session_id)
+    with gateway.worker.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(wanted.order_by(turns.c.number))]
+
+
+def at_once(gateway: Gateway, times: int, **body: Any) -> list[httpx.Response]:
+    """Post the same turn several times at the same moment."""
+    with ThreadPoolExecutor(times) as threads:
+        return [pending.result() for pending in [threads.submit(gateway.post, **body) for _ in range(times)]]
+
+
+def test_post_waits_its_turn(gateway: Gateway) -> None:
+    """A second turn of a session is accepted, is not woken, and the first knows that one waits for it."""
+    first, second = (gateway.posted(session_id="s")["id"] for _ in range(2))
+    assert places(gateway) == [(first, False, True), (second, True, False)]
+    assert gateway.worker.wake_ups(first)
+    assert gateway.worker.wake_ups(second) == []
+    assert gateway.worker.row(second).wake_at > gateway.worker.row(second).created_at
+
+
+def test_post_after_the_end_of_the_turn_before_does_not_wait(gateway: Gateway) -> None:
+    """A conversation that nobody works on goes on at once."""
+    first = gateway.posted(session_id="s")["id"]
+    gateway.worker.finish(first)
+    second = gateway.posted(session_id="s")["id"]
+    assert places(gateway) == [(first, False, False), (second, False, False)]
+    assert gateway.worker.wake_ups(second)
+
+
+def test_posts_to_one_session_at_once_have_an_order(gateway: Gateway) -> None:
+    """Each waits for those before it: one is first, and the times of creation are in that order."""
+    answers = at_once(gateway, 8, session_id="s")
+    assert {answer.status_code for answer in answers} == {202}
+    found = places(gateway)
+    assert {answer.json()["id"] for answer in answers} == {turn_id for turn_id, _, _ in found}
+    assert [(waits, followed) for _, waits, followed in found] == [(False, True), *[(True, True)] * 6, (True, False)]
+    made = [gateway.worker.row(turn_id).created_at for turn_id, _, _ in found]
+    assert made == sorted(made)
+
+
+def test_multitask_reject_of_a_busy_session_is_409(gateway: Gateway) -> None:
+    """A session with an unfinished turn refuses another, changes nothing, and does not use up the key."""
+    first = gateway.posted(session_id="s", multitask="reject")["id"]
+    problem = problem_of(gateway.post(session_id="s", multitask="reject", key="k"), 409, "session_busy")
+    assert problem["turns"] == [first]
+    assert places(gateway) == [(first, False, False)]
+    gateway.worker.finish(first)
+    assert gateway.post(session_id="s", multitask="reject", key="k").status_code == 202
+
+
+def test_multitask_reject_lets_one_of_many_in(gateway: Gateway) -> None:
+    """Of posts at the same moment exactly one is accepted."""
+    answers = at_once(gateway, 6, session_id="s", multitask="reject")
+    refused = [answer for answer in answers if answer.status_code != 202]
+    assert len(refused) == 5
+    for answer in refused:
+        problem_of(answer, 409, "session_busy")
+
+
+def test_multitask_interrupt_cancels_those_before_it(gateway: Gateway) -> None:
+    """Every unfinished turn of the session is asked to stop and looked at; the new one waits for that."""
+    done = gateway.posted(session_id="s")["id"]
+    gateway.worker.finish(done)
+    running, queued, other = (gateway.posted(session_id=name)["id"] for name in ("s", "s", "t"))
+    gateway.worker.redis.delete("turns.interactive")
+    last = gateway.posted(session_id="s", multitask="interrupt")["id"]
+    asked = {turn_id: gateway.worker.row(turn_id).cancel_requested for turn_id in (done, running, queued, other, last)}
+    assert asked == {done: False, running: True, queued: True, other: False, last: False}
+    assert [len(gateway.worker.wake_ups(turn_id)) for turn_id in (running, queued, other, last)] == [1, 1, 0, 0]
+    assert gateway.worker.row(running).wakes == 1
+
+
+def test_interrupts_at_once_leave_one_to_run(gateway: Gateway) -> None:
+    """Of many, all but the last in order are asked to stop."""
+    at_once(gateway, 6, session_id="s", multitask="interrupt")
+    asked = [gateway.worker.row(turn_id).cancel_requested for turn_id, _, _ in places(gateway)]
+    assert asked == [*[True] * 5, False]
+
+
+def test_sessions_of_another_tenant_are_not_seen(sqlite_url: str, valkey_url: str) -> None:
+    """Two tenants may use the same session id: neither waits for the other, neither sees the other's."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        ours = gateway.posted(session_id="s")["id"]
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(insert(sessions).values(tenant="other", id="s", turns=9, created_at=0.0))
+            connection.execute(insert(sessions).values(tenant="other", id="theirs", turns=1, created_at=0.0))
+        gateway.worker.change(ours, tenant="other", number=9)
+        assert gateway.posted(session_id="t")["id"]
+        assert [session["id"] for session in gateway.http.get("/v1/sessions").json()["data"]] == ["t"]
+        problem_of(gateway.http.get("/v1/sessions/theirs"), 404, "not_found")
+
+
+def test_session_tells_its_turns(gateway: Gateway) -> None:
+    """How many, the last one and how it stands, when it began and when something last happened."""
+    first = gateway.posted(session_id="a/b c")
+    gateway.worker.finish(first["id"])
+    second = gateway.posted(session_id="a/b c")
+    session = gateway.http.get("/v1/sessions/a%2Fb%20c").json()
+    assert session.pop("created_at") <= first["created_at"]
+    assert session == {
+        "id": "a/b c",
+        "turns": 2,
+        "last_turn_id": second["id"],
+        "last_status": "queued",
+        "updated_at": second["created_at"],
+    }
+    listed = gateway.http.get("/v1/turns", params={"session_id": "a/b c"}).json()["data"]
+    assert [turn["id"] for turn in listed] == [second["id"], first["id"]]
+
+
+@pytest.mark.parametrize("session_id", ["nope", "%00", "a" * 5_000, "%F0%9F%98%80"])
+def test_session_that_does_not_exist_is_404(gateway: Gateway, session_id: str) -> None:
+    """Whatever its name."""
+    problem_of(gateway.http.get(f"/v1/sessions/{session_id}"), 404, "not_found")
+
+
+def test_sessions_are_listed_newest_first_in_pages(gateway: Gateway) -> None:
+    """Pages hold each session once, also while new ones are made."""
+    for name in ("a", "b", "c", "d", "e"):
+        gateway.posted(session_id=name)
+    page = gateway.http.get("/v1/sessions", params={"limit": 2}).json()
+    found = [session["id"] for session in page["data"]]
+    gateway.posted(session_id="new")
+    while page["next"] is not None:
+        page = gateway.http.get("/v1/sessions", params={"limit": 2, "after": page["next"]}).json()
+        found += [session["id"] for session in page["data"]]
+    assert found == ["e", "d", "c", "b", "a"]
+    problem_of(gateway.http.get("/v1/sessions?limit=0"), 422, "invalid_request")
+    problem_of(gateway.http.get("/v1/sessions?after=x"), 422, "invalid_request")

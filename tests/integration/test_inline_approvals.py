@@ -1,0 +1,100 @@
+"""Approvals within one process: ``AgentHarness.run_turn`` asks a function; the how-to's example runs as written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_worker import AgentHarness, Effect, Registry, Settings, TurnResult
+from harness_worker.turn.answering import Approver, nobody
+from harness_worker.turn.results import RequiredAction
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "approve-calls.md"
+
+
+def script(directory: Path, *calls: dict[str, Any]) -> Path:
+    """A model that asks for refunds once, and is done."""
+    uses = [{"type": "tool_use", "id": f"u{i}", "name": "refund", "input": given} for i, given in enumerate(calls)]
+    lines = [{"step": 0, "content": uses}, {"step": 1, "content": [{"type": "text", "text": "done"}]}]
+    file = directory / "refunds.jsonl"
+    file.write_text("".join(json.dumps({"script": "default", **line}) + "\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Generator[AgentHarness]:
+    """An agent whose one tool always needs approval, asked for two refunds."""
+    registry = Registry()
+
+    @registry.tool(effect=Effect.NETWORK, approval="always", lock="{order}")
+    def refund(order: str, cents: int) -> str:
+        """Pay back."""
+        return f"{order}: {cents}"
+
+    file = script(tmp_path, {"order": "a", "cents": 1}, {"order": "b", "cents": 2})
+    registry.agent("clerk", model=f"scripted:{file}", tools=[refund])
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    yield harness
+    harness.close()
+
+
+def contents(turn: TurnResult) -> list[str]:
+    """What the model read."""
+    assert turn.status == "completed"
+    assert turn.required_actions == ()
+    return [call.content for call in turn.calls]
+
+
+def _only_a(action: RequiredAction) -> bool:
+    return action["arguments"]["order"] == "a"
+
+
+def _seven(action: RequiredAction) -> dict[str, Any]:
+    return {**action["arguments"], "cents": 7}
+
+
+def _reason(action: RequiredAction) -> str:
+    return f"not {action['tool']} {action['call_id']}"
+
+
+def _broken(_action: RequiredAction) -> bool:
+    raise ValueError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("approve", "read"),
+    [
+        (_only_a, ["a: 1", "denied: approval: not approved"]),
+        (_seven, ["a: 7", "b: 7"]),
+        (_reason, ["denied: approval: not refund 0.0", "denied: approval: not refund 0.1"]),
+        (_broken, ["denied: approval: approving failed: ValueError"] * 2),
+        (nobody, ["denied: approval: nobody is there to approve"] * 2),
+    ],
+)
+def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read: list[str]) -> None:
+    """True and other arguments run the call; False, a text and a failure deny it."""
+    assert contents(harness.run_turn(None, "Refund both.", approve=approve)) == read
+
+
+def test_run_turn_denies_when_nobody_is_there(harness: AgentHarness) -> None:
+    """The default."""
+    assert contents(harness.run_turn(None, "Refund both.")) == ["denied: approval: nobody is there to approve"] * 2
+
+
+def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's code is what it says."""
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path, *({"order_id": "1042", "amount_cents": cents} for cents in (5_000, 20_000, 60_000)))
+    names: dict[str, Any] = {"__name__": "refunds"}
+    for source in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(source, "refunds.py", "exec"), names)  # noqa: S102 - our own page
+    assert contents(names["turn"]) == [
+        "refunded 5000 cents of order 1042",
+        "refunded 10000 cents of order 1042",
+        "denied: approval: more than 500 needs a manager",
+    ]

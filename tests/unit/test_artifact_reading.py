@@ -1,0 +1,151 @@
+"""Reading artifacts back, and removing those whose time is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness_worker.core.artifact_reading import HEADING_CHARS, MOST_CHARS, NAME, part_of, reader, tools_for
+from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.decisions import Artifact
+from harness_worker.core.effects import Effect
+from harness_worker.core.records import Message
+from harness_worker.core.run_context import RunContext
+from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.errors import ToolError, ToolTransientError, TransientError
+from harness_worker.turn.artifact_fetch import ArtifactFetch
+from harness_worker.turn.artifact_sweep import EVERY_S, ArtifactSweep
+from tests.unit.builders import NOW
+from tests.unit.engine_kit import KeptBlobs, SetClock
+from tests.unit.memory_store import MemoryTurnStore
+
+TEXT = "0123456789"
+CONTEXT = RunContext(
+    turn_id="turn",
+    call_id="0.0",
+    session_id="session",
+    tenant="tenant",
+    attempt=1,
+    idempotency_key="k",
+    deadline=DeadlineToken(at_s=NOW, clock=lambda: 0.0),
+)
+
+
+def a_reader(text: str | None = TEXT, threshold_chars: int = 12_000) -> ToolSpec:
+    """The tool, of a session that has this text or none."""
+    return reader(lambda artifact_id, _: text if artifact_id == "art_1" else None, threshold_chars=threshold_chars)
+
+
+def reads(tool: ToolSpec, **arguments: Any) -> object:  # noqa: ANN401 - any argument
+    """What a call gives."""
+    return tool.invoke(tool.bind(arguments).values, CONTEXT)
+
+
+def an_agent(*tools: ToolSpec) -> AgentSpec:
+    """An agent with these tools."""
+    return AgentSpec(name="agent", model="told", system="", tools=tools)
+
+
+def result(content: Any, kind: str = "tool_result") -> Message:  # noqa: ANN401 - any content
+    """A message with one block."""
+    return Message(role="user", content=[{"type": kind, "tool_use_id": "u", "content": content}])
+
+
+def kept(*sessions: str) -> tuple[MemoryTurnStore, KeptBlobs]:
+    """A journal and a store that hold one artifact a session."""
+    store, blobs = MemoryTurnStore(lambda: NOW), KeptBlobs()
+    for number, session in enumerate(sessions, 1):
+        url = blobs.put(f"turn/art_{number}", TEXT.encode())
+        store.artifacts[f"art_{number}"] = Artifact(
+            id=f"art_{number}",
+            tenant="tenant",
+            session_id=session,
+            turn_id="turn",
+            call_id="0.0",
+            url=url,
+            size_bytes=len(TEXT),
+            summary=TEXT,
+            ttl_s=1.0,
+        )
+    return store, blobs
+
+
+def test_part_says_where_it_stands() -> None:
+    """A heading, then the characters asked for; behind the end there is nothing."""
+    assert part_of(TEXT, 2, 3) == "[characters 2 to 5 of 10]\n234"
+    assert part_of(TEXT, 8, 99) == "[characters 8 to 10 of 10]\n89"
+    assert part_of(TEXT, 10, 1) == "[nothing: the artifact has 10 characters]"
+
+
+def test_reader_is_a_read_that_may_be_repeated() -> None:
+    """It changes nothing; a part is short enough to stay inline, whatever is asked for."""
+    tool = a_reader("x" * 50_000)
+    assert (tool.name, tool.effect, tool.retry_safe) == (NAME, Effect.READ_ONLY, True)
+    assert reads(tool, id="art_1", limit=99_999) == f"[characters 0 to {MOST_CHARS} of 50000]\n" + "x" * MOST_CHARS
+    small = str(reads(a_reader("x" * 500, threshold_chars=300), id="art_1"))
+    assert small.endswith("\n" + "x" * (300 - HEADING_CHARS))
+    assert len(small) <= 300
+
+
+def test_reader_refuses_what_the_session_does_not_have() -> None:
+    """The model reads why."""
+    with pytest.raises(ToolError, match="this session has no artifact art_2"):
+        reads(a_reader(), id="art_2")
+
+
+def test_reader_is_offered_last_once_there_is_an_artifact() -> None:
+    """Only to an agent with tools, never twice, and for the rest of the session."""
+    look, tool = replace(a_reader(), name="look"), a_reader()
+    before, after = result("done"), result("art_0f: the first characters")
+    assert tools_for(an_agent(look), [before], tool) == (look,)
+    assert tools_for(an_agent(look), [before, after, before], tool) == (look, tool)
+    assert tools_for(an_agent(look), [after], None) == (look,)
+    assert tools_for(an_agent(tool), [after], tool) == (tool,)
+    assert tools_for(an_agent(), [after], tool) == ()
+    talk = [Message(role="user", content="art_0f: x"), Message(role="assistant", content=after.content)]
+    assert tools_for(an_agent(look), [*talk, result("art_0f: x", kind="text")], tool) == (look,)
+
+
+def test_fetch_gives_a_session_its_own_artifacts_alone() -> None:
+    """Another session's, another tenant's and one whose bytes are gone are not there."""
+    store, blobs = kept("session", "other", "session")
+    del blobs.kept["memory://turn/art_3"]
+    fetch = ArtifactFetch(store=store, blobs=blobs)
+    assert [fetch(f"art_{number}", CONTEXT) for number in (1, 2, 3, 4)] == [TEXT, None, None, None]
+    assert fetch("art_1", replace(CONTEXT, tenant="other")) is None
+
+
+def test_fetch_from_a_silent_store_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passing fault is not told as a missing artifact."""
+    store, blobs = kept("session")
+
+    def silent(_self: KeptBlobs, _url: str) -> bytes:
+        raise TransientError("silent")
+
+    monkeypatch.setattr(KeptBlobs, "get", silent)
+    with pytest.raises(ToolTransientError):
+        ArtifactFetch(store=store, blobs=blobs)("art_1", CONTEXT)
+
+
+def test_sweep_removes_bytes_and_rows_once_a_minute() -> None:
+    """Nothing before its time; then what has expired; a second sweep has nothing to do."""
+    store, blobs = kept("session", "other")
+    clock = SetClock()
+    sweep = ArtifactSweep(store, blobs, clock)
+    sweep()
+    assert len(store.artifacts) == 2
+    clock.wait(EVERY_S)
+    sweep()
+    assert (store.artifacts, blobs.kept) == ({}, {})
+    assert sweep.sweep() == 0
+
+
+def test_sweep_keeps_the_row_of_what_it_could_not_remove() -> None:
+    """The next sweep tries again."""
+    store, blobs = kept("session")
+    blobs.broken = True
+    sweep = ArtifactSweep(store, blobs, SetClock())
+    assert sweep.sweep() == 0
+    assert list(store.artifacts) == ["art_1"]

@@ -1,0 +1,85 @@
+"""Answering turns from the command line: what is sent, and what is said of what cannot be."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from harness_worker.entrypoints.cli.prompting import prompting
+from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.deciding import arguments_from, decide, questions
+from harness_worker.errors import ConfigError
+
+ASKED: list[dict[str, Any]] = [
+    {"call_id": "0.0", "tool": "refund", "arguments": {"order": "ö1"}, "expires_at": "…"},
+    {"call_id": "0.2", "tool": "look", "arguments": {}, "expires_at": "…"},
+]
+
+
+class Gateway:
+    """A gateway that keeps what it was sent."""
+
+    def __init__(self, actions: list[dict[str, Any]]) -> None:
+        self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions}
+        self.sent: list[dict[str, Any]] = []
+        self.client = GatewayClient("http://gateway", transport=httpx.MockTransport(self._answer))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            assert request.url.path == "/v1/turns/t/inputs"
+            self.sent.append(json.loads(request.content))
+        return httpx.Response(200, json=self.turn)
+
+
+def test_decision_without_a_call_is_one_for_each_that_waits() -> None:
+    """What is not said is not sent."""
+    gateway = Gateway(ASKED)
+    decide(gateway.client, "t", None, "deny", reason="no", arguments=None)
+    assert gateway.sent == [{"call_id": call_id, "decision": "deny", "reason": "no"} for call_id in ("0.0", "0.2")]
+
+
+def test_decision_on_a_call_is_sent_as_it_is() -> None:
+    """Whether it waits is for the gateway to say."""
+    gateway = Gateway([])
+    decide(gateway.client, "t", "0.7", "approve", arguments={"n": 1})
+    assert gateway.sent == [{"call_id": "0.7", "decision": "approve", "arguments": {"n": 1}}]
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"), [([], "none of its calls waits"), (ASKED, r"2 calls wait \(0.0, 0.2\)")]
+)
+def test_decision_that_means_nothing_is_refused(actions: list[dict[str, Any]], message: str) -> None:
+    """Nothing waits, or one set of arguments is for several calls."""
+    gateway = Gateway(actions)
+    with pytest.raises(ConfigError, match=message):
+        decide(gateway.client, "t", None, "approve", arguments={"n": 1})
+    assert gateway.sent == []
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7"])
+def test_arguments_that_are_no_object_are_refused(text: str) -> None:
+    """With an example of one."""
+    with pytest.raises(ConfigError, match="write a JSON object"):
+        arguments_from(text)
+    assert arguments_from('{"a": 1}') == {"a": 1}
+    assert arguments_from(None) is None
+
+
+def test_questions_are_a_line_a_call() -> None:
+    """As people read them."""
+    assert questions({"required_actions": ASKED}) == ['0.0 refund {"order": "ö1"}', "0.2 look {}"]
+
+
+@pytest.mark.parametrize("ask", [True, False])
+def test_pipe_is_told_how_to_answer(ask: bool) -> None:
+    """Nobody is asked where nobody sits; whoever reads the log can answer from elsewhere."""
+    out, gateway = io.StringIO(), Gateway(ASKED)
+    prompting(Console(file=out, width=200), ask=ask)(gateway.client, gateway.turn)
+    assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
+    assert "harness turns approve t, or deny" in out.getvalue()
+    assert gateway.sent == []

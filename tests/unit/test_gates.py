@@ -1,0 +1,86 @@
+"""The gates of a planned call, in their order, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.gates import Gates
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.replay import fingerprint
+from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, ended
+
+DONE = Recall(done={fingerprint("tool0", {}): "0.0"})
+BLOCKED = Recall(blocked={"tool0": "0.1"})
+INVALID = ToolDenied(call_id="1.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="n: missing")
+CALL = a_call(0, step=1, idempotent=True)
+
+
+def refused(turn: Turn, call: Call = CALL, *, now: float = NOW) -> str | None:
+    """What the model reads of the refusal."""
+    refusal = Gates.of(turn, (), now=now).refusal(call)
+    return None if refusal is None else content_of(refusal)
+
+
+def a_turn(*, recall: Recall = Recall(), tool_calls: int = 0, timeout_s: float = 60.0) -> Turn:  # noqa: B008 - frozen
+    """A turn with two calls allowed."""
+    budget = BudgetLimits(max_tool_calls=2, timeout_s=timeout_s)
+    return a_held_turn(step=2, budget=budget, used=Usage(tool_calls=tool_calls), recall=recall)
+
+
+def test_call_that_nothing_speaks_against_passes() -> None:
+    """The ordinary case."""
+    assert refused(a_turn()) is None
+
+
+def test_each_gate_alone_gives_its_reason() -> None:
+    """Duplicate, blocked, validation, budget."""
+    assert refused(a_turn(recall=DONE)) == (
+        "denied: duplicate: equal to call 0.0, which succeeded; nothing was changed since, so its result still stands"
+    )
+    assert refused(a_turn(recall=BLOCKED)) == (
+        "denied: blocked: tool0 failed for good in call 0.1; it does not run again in this turn"
+    )
+    assert refused(a_turn(), replace(CALL, outcome=INVALID)) == "denied: validation: n: missing"
+    assert refused(a_turn(tool_calls=2)) == "denied: budget: all 2 tool calls of this turn are used"
+
+
+def test_first_gate_that_refuses_gives_the_reason() -> None:
+    """Replay, blocked, validation, budget: in this order."""
+    both = replace(BLOCKED, done=DONE.done)
+    assert (refused(a_turn(recall=both)) or "").startswith("denied: duplicate")
+    assert (refused(a_turn(recall=BLOCKED), replace(CALL, outcome=INVALID)) or "").startswith("denied: blocked")
+    assert (refused(a_turn(tool_calls=2), replace(CALL, outcome=INVALID)) or "").startswith("denied: validation")
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "timeout_s", "cap_s", "runs"),
+    [
+        (5.0, 60.0, 10.0, True),
+        (4.9, 60.0, 10.0, False),
+        (1.1, 60.0, 1.0, True),
+        (0.9, 60.0, 1.0, False),
+        (5.0, 90.0, 10.0, True),
+        (1.1, 12.0, 10.0, True),
+        (0.9, 12.0, 10.0, False),
+    ],
+)
+def test_tool_is_not_started_with_too_little_time(
+    remaining_s: float, timeout_s: float, cap_s: float, runs: bool
+) -> None:
+    """Five seconds, or its own cap if that is less; a turn of less than a minute has less to lose."""
+    said = refused(a_turn(timeout_s=timeout_s), replace(CALL, timeout_s=cap_s), now=DEADLINE - remaining_s)
+    assert runs is (said is None)
+    assert runs or (said or "").startswith(f"denied: deadline: {remaining_s:.1f} s are left of this turn; tool0 is not")
+
+
+def test_gates_know_the_calls_of_the_open_step() -> None:
+    """Those that are not folded into the turn yet; collected ones are."""
+    first = a_call(0, step=1, tool="tool0", idempotent=True)
+    again = replace(CALL, position=1)
+    assert Gates.of(a_turn(), [ended(first)], now=NOW).refusal(again) is not None
+    assert Gates.of(a_turn(), [ended(first, collected=True)], now=NOW).refusal(again) is None

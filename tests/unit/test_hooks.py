@@ -1,0 +1,363 @@
+"""Hooks on the engine: where each is called, what it may do, and that none can break a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from harness_worker.core.approvals import is_undecided
+from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import (
+    Deny,
+    HookEvent,
+    Hooks,
+    PostToolUse,
+    PreToolAnswer,
+    PreToolUse,
+    Rewrite,
+    StreamChunk,
+    TurnEnd,
+    TurnStart,
+    UsageReport,
+)
+from harness_worker.core.registry import Registry
+from harness_worker.errors import ConfigError, ToolError
+from harness_worker.ports import ModelReply
+from harness_worker.turn.call_runner import Handed
+from harness_worker.turn.hooking import HookCaller
+from harness_worker.turn.planner import plan_calls
+from harness_worker.turn.pre_hooks import PreHooks
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import a_turn
+from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
+
+POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
+
+
+@dataclass(slots=True)
+class Recorder(Hooks):
+    """Notes every call of every hook; answers what it was told to about a tool."""
+
+    told: list[HookEvent] = field(default_factory=list[HookEvent])
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def on_turn_start(self, event: TurnStart) -> None:
+        """Note it."""
+        self.told.append(event)
+
+    def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
+        """Note it, and answer."""
+        self.told.append(event)
+        return self.answers.get(event.tool)
+
+    def on_post_tool_use(self, event: PostToolUse) -> None:
+        """Note it."""
+        self.told.append(event)
+
+    def on_stream_chunk(self, event: StreamChunk) -> None:
+        """Note it."""
+        self.told.append(event)
+
+    def on_usage(self, event: UsageReport) -> None:
+        """Note it."""
+        self.told.append(event)
+
+    def on_turn_end(self, event: TurnEnd) -> None:
+        """Note it."""
+        self.told.append(event)
+
+    @property
+    def seen(self) -> list[str]:
+        """What it was told, in short."""
+        return [f"{type(e).__name__} {getattr(e, 'call_id', '')}".strip() for e in self.told]
+
+
+class Raising(Hooks):
+    """Raises at every point."""
+
+    def on_turn_start(self, event: TurnStart) -> None:
+        """Raise."""
+        raise ValueError(event)
+
+    def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
+        """Raise."""
+        raise SystemExit(event.tool)
+
+    def on_post_tool_use(self, event: PostToolUse) -> None:
+        """Raise."""
+        raise ValueError(event)
+
+    def on_stream_chunk(self, event: StreamChunk) -> None:
+        """Raise."""
+        raise ValueError(event)
+
+    def on_usage(self, event: UsageReport) -> None:
+        """Raise."""
+        raise ValueError(event)
+
+    def on_turn_end(self, event: TurnEnd) -> None:
+        """Raise."""
+        raise ValueError(event)
+
+
+def streamed(engine: Engine, text: str) -> None:
+    """Have the model say ``text`` piece by piece, and nothing else."""
+
+    def say() -> ModelReply:
+        for piece in text:
+            engine.model.requests[-1].on_text(piece)
+        return answers(text)
+
+    engine.says(say)
+
+
+def test_hooks_are_called_in_the_order_of_the_turn() -> None:
+    """Start, then each call before and after it runs, then what is streamed, what was used, and the end."""
+    recorder = Recorder()
+    engine = Engine(recorder)
+    engine.dispatched("look", "write")
+    engine.run("0.0")
+    engine.advance()
+    engine.run("0.1")
+    streamed(engine, "ok")
+    engine.advance()
+    assert recorder.seen == [
+        "TurnStart",
+        *("PreToolUse 0.0", "PostToolUse 0.0", "PreToolUse 0.1", "PostToolUse 0.1"),
+        *("StreamChunk", "StreamChunk", "UsageReport", "TurnEnd"),
+    ]
+    start, *_, usage, end = recorder.told
+    assert isinstance(start, TurnStart)
+    assert (start.turn_id, start.session_id, start.tenant, start.agent) == (TURN_ID, "session", "tenant", "agent")
+    assert isinstance(usage, UsageReport)
+    assert (usage.used.steps, usage.used.tool_calls, usage.budget.max_steps) == (2, 2, 6)
+    assert isinstance(end, TurnEnd)
+    assert (end.status, end.output_text, end.error) == (TurnStatus.COMPLETED, "ok", None)
+
+
+def test_hooks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is logged and counted; a raising pre hook denies nothing, and the next hook is still called."""
+    recorder = Recorder()
+    engine = Engine(Raising(), recorder)
+    engine.dispatched("write")
+    assert engine.run() is Handed.ON
+    streamed(engine, "x")
+    engine.advance()
+    assert (engine.turn.status, engine.contents) == (TurnStatus.COMPLETED, ["write done"])
+    assert len(recorder.seen) == len(POINTS)
+    counted = engine.coordinator.hooks.failures + engine.runner.hooks.failures
+    assert counted + engine.coordinator.model_step.hooks.failures == dict.fromkeys(POINTS, 1)
+    assert "hook Raising.on_turn_end failed in turn turn and is ignored" in caplog.text
+
+
+def test_pre_hook_may_deny_a_call() -> None:
+    """The model reads the reason; the other calls run; what was denied is no tool call."""
+    engine = Engine(Recorder(answers={"write": Deny("not on sundays")}))
+    engine.dispatched("look", "write")
+    engine.run("0.0")
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.contents == ["look done", "denied: pre_hook: not on sundays"]
+    assert engine.turn.used.tool_calls == 1
+    assert "write" not in engine.ran
+
+
+def test_message_whose_calls_are_all_denied_goes_on() -> None:
+    """The model is asked again, in the next visit."""
+    engine = Engine(Recorder(answers={"write": Deny("no")}))
+    engine.dispatched("write")
+    assert (engine.sent.chains, engine.sent.advances, engine.turn.owner) == ([], 1, None)
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.turn.output_text == "ok"
+
+
+def test_pre_hook_may_rewrite_arguments() -> None:
+    """The call runs with them, and the turn tells them; a later hook sees them."""
+    late = Recorder()
+    engine = Engine(Recorder(answers={"write": Rewrite({"n": 2})}), late)
+    engine.dispatched("write")
+    assert engine.calls[0].arguments == {"n": 2}
+    (asked,) = (event for event in late.told if isinstance(event, PreToolUse))
+    assert asked.arguments == {"n": 2}
+
+
+def test_hook_is_not_asked_about_a_duplicate_or_a_blocked_tool() -> None:
+    """Replay and blocked come first."""
+    recorder = Recorder()
+    engine = Engine(recorder, same=Effect.READ_ONLY, write=Effect.LOCAL_WRITE, tell=Effect.READ_ONLY)
+
+    def fatal() -> object:
+        raise ToolError("never again", retryable=False)
+
+    engine.bodies["write"] = fatal
+    engine.dispatched("write", "same")
+    engine.run("0.0")
+    engine.advance()
+    engine.run("0.1")
+    engine.says(asks("same", "write"))
+    engine.advance()
+    assert [seen for seen in recorder.seen if seen.startswith("Pre")] == ["PreToolUse 0.0", "PreToolUse 0.1"]
+    assert [content.split(":")[1].strip() for content in engine.contents[2:]] == ["duplicate", "blocked"]
+
+
+def test_late_outcome_is_not_told_to_hooks() -> None:
+    """What came too late has no effect at all."""
+    recorder = Recorder()
+    engine = Engine(recorder)
+    engine.dispatched("look")
+    engine.bodies["look"] = lambda: engine.gate.close(TURN_ID, engine.turn.fence)
+    engine.run()
+    assert "PostToolUse 0.0" not in recorder.seen
+
+
+def test_hooks_are_asked_again_after_a_redelivery() -> None:
+    """A coordinator that died while it asked leaves the calls as they were."""
+    recorder = Recorder()
+    engine = Engine(recorder)
+
+    class Died(BaseException):
+        """The process is gone."""
+
+    def die() -> None:
+        raise Died
+
+    engine.seen_store.before["transact"] += [lambda: None, lambda: None, die]
+    with pytest.raises(Died):
+        engine.dispatched("write")
+    engine.clock.wait(30.0)
+    engine.advance()
+    assert [seen for seen in recorder.seen if seen.startswith("Pre")] == ["PreToolUse 0.0"] * 2
+    assert engine.sent.chains == [["0.0"]]
+
+
+def test_agent_gone_from_a_worker_is_left_to_others() -> None:
+    """Its hooks cannot be asked here."""
+    recorder = Recorder()
+    engine = Engine(recorder)
+    engine.dispatched("look", "write")
+    engine.run("0.0")
+    object.__setattr__(engine.coordinator, "agents", {})
+    engine.advance()
+    assert (engine.turn.status, engine.turn.owner, engine.sent.chains[1:]) == (TurnStatus.RUNNING, None, [])
+
+
+# --- the pre hooks by themselves
+
+
+def get(order_id: str) -> str:
+    """Read an order."""
+    return order_id
+
+
+def cancel(order_id: str) -> str:
+    """Cancel an order."""
+    return order_id
+
+
+@dataclass(slots=True)
+class Ruled(Hooks):
+    """Answers by order."""
+
+    rules: Mapping[str, Any]
+
+    def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
+        """Look it up."""
+        order = event.arguments.get("order_id", "")
+        return self.rules.get(order if isinstance(order, str) else f"_{order}")
+
+
+def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[Any], HookCaller]:
+    """Arguments or denial of each call after its hooks, and who called them."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY)(get)
+    registry.tool(effect=Effect.LOCAL_WRITE)(cancel)
+    agent = registry.agent("a", model="m", tools=["get", "cancel"], hooks=[Ruled(rules)])
+    uses = [{"type": "tool_use", "id": "u", "name": tool, "input": {"order_id": order}} for order in orders]
+    calls = plan_calls(uses, a_turn(), agent)
+    assert all(call.hooked for call in calls)
+    caller = HookCaller()
+    after = PreHooks(caller=caller, turn=a_turn(), agent=agent).answered(calls)
+    assert not any(call.hooked for call in after)
+    return [getattr(call.outcome, "details", None) or call.arguments for call in after], caller
+
+
+def test_rewritten_arguments_are_validated() -> None:
+    """Converted where they can be, else denied by name."""
+    said, _ = answered("A", "B", tool="cancel", A=Rewrite({"order_id": "C"}), B=Rewrite({"id": 1}))
+    assert said[0] == {"order_id": "C"}
+    assert "order_id: required, but missing" in said[1]
+
+
+def test_hook_may_mend_what_the_model_got_wrong() -> None:
+    """Validation comes after the hooks."""
+    said, _ = answered(7, W=Deny("another"), _7=Rewrite({"order_id": "W7"}))
+    assert said == [{"order_id": "W7"}]
+
+
+def test_reads_rewritten_to_the_same_thing_do_not_run_together() -> None:
+    """Those from the clash on are left for later; a denied one takes no room."""
+    assert answered("A", "B", "C", B=Rewrite({"order_id": "A"}))[0] == [{"order_id": "A"}]
+    assert answered("A", "B", "C", A=Deny("no"), B=Rewrite({"order_id": "A"}))[0] == [
+        "no",
+        {"order_id": "A"},
+        {"order_id": "C"},
+    ]
+
+
+@pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([]), Rewrite({"order_id": object()})])  # type: ignore[arg-type]
+def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> None:
+    """As if the hook had raised."""
+    said, caller = answered("A", A=answer)
+    assert said == [{"order_id": "A"}]
+    assert caller.failures == {"on_pre_tool_use": 1}
+
+
+@pytest.mark.parametrize(("cents", "is_asked"), [(5, False), (500, True)])
+def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked: bool) -> None:
+    """Hooks come before persons, who agree to what would run."""
+    registry = Registry()
+
+    def refund(cents: int) -> int:
+        """Pay back."""
+        return cents
+
+    registry.tool(approval=lambda a: a.cents > 100)(refund)
+    agent = registry.agent("a", model="m", tools=["refund"], hooks=[Ruled({"": Rewrite({"cents": cents})})])
+    (call,) = plan_calls([{"id": "u", "name": "refund", "input": {"cents": 50}}], a_turn(), agent)
+    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=agent).answered([call])
+    assert (after.arguments, is_undecided(after)) == ({"cents": cents}, is_asked)
+
+
+def test_tool_deployed_away_is_left_to_the_tool_worker() -> None:
+    """No hook is asked about what is not there any more."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY)(get)
+    agent = registry.agent("a", model="m", tools=["get"], hooks=[Ruled({"A": Deny("no")})])
+    (call,) = plan_calls([{"id": "u", "name": "get", "input": {"order_id": "A"}}], a_turn(), agent)
+    empty = registry.agent("b", model="m", hooks=[Ruled({"A": Deny("no")})])
+    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=empty).answered([call])
+    assert (after.outcome, after.hooked) == (None, False)
+
+
+def test_agent_refuses_hooks_that_are_none() -> None:
+    """A class instead of an instance is the usual slip."""
+    with pytest.raises(ConfigError, match=r"agent 'a': hooks must be instances of a subclass of harness_worker\.Hooks"):
+        Registry().agent("a", model="m", hooks=[Recorder])  # type: ignore[list-item]
+
+
+def test_agent_without_pre_hooks_costs_no_extra_visit() -> None:
+    """Only calls whose hooks want to be asked wait for them."""
+
+    class Ends(Hooks):
+        """Looks at ends only."""
+
+        def on_turn_end(self, event: TurnEnd) -> None:
+            """Nothing."""
+
+    engine = Engine(Ends())
+    engine.dispatched("write")
+    assert (engine.calls[0].hooked, engine.sent.chains) == (False, [["0.0"]])

@@ -1,0 +1,315 @@
+"""Calls that take a lock: who waits, for how long, and what is told of one that did not get it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pytest
+
+from harness_worker.core.collect_writes import collect_writes
+from harness_worker.core.decisions import Decision
+from harness_worker.core.effects import Effect
+from harness_worker.core.ending import stop_calls
+from harness_worker.core.lock_policy import DeclaredLock
+from harness_worker.core.outcomes import content_of
+from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.registry import Registry
+from harness_worker.core.visits import StopCause
+from harness_worker.core.writes import Entered, enter_write, start_write
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import LockName, RunningCall
+from harness_worker.turn.call_runner import STALE_START_S, Handed
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    RUNNER,
+    TIMING,
+    a_turn,
+    a_write,
+    event_types,
+    pending,
+    running,
+    snapshot,
+)
+from tests.unit.engine_kit import Engine, Interrupted, SetClock, answers, raising
+
+LOCK = LockName(tenant="tenant", name="one")
+OTHER = RunningCall(turn_id="other", call_id="0.0", attempt=1, runner="host/9")
+TOOLS = {"lock_look": Effect.READ_ONLY, "lock_write": Effect.LOCAL_WRITE, "write": Effect.LOCAL_WRITE}
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A turn with tools that take the lock ``one``, beside other turns."""
+    return Engine(**TOOLS)
+
+
+def told(engine: Engine) -> list[str]:
+    """What the model reads once the turn has gone on."""
+    engine.says(answers("done"))
+    engine.advance()
+    return engine.contents
+
+
+@pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
+def test_lock_is_held_while_the_body_runs(engine: Engine, tool: str) -> None:
+    """Nobody else gets it meanwhile; afterwards everybody may."""
+    engine.dispatched(tool)
+    seen: list[int | None] = []
+    engine.bodies[tool] = lambda: seen.append(engine.locks.take(LOCK, OTHER, 1.0))
+    assert engine.run() is Handed.ON
+    assert seen == [None]
+    assert engine.locks.take(LOCK, OTHER, 1.0)
+    assert told(engine) == ["null"]
+
+
+@pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
+def test_call_waits_for_its_lock(engine: Engine, tool: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It starts when the lock is free, with what is left of its time, and says in the log that it waits."""
+    caplog.set_level(logging.INFO, logger="harness_worker.turn.locking")
+    engine.dispatched(tool)
+    engine.locks.take(LOCK, OTHER, 1.0)
+    assert engine.run() is Handed.ON  # the clock runs while it waits, until the other's lease is over
+    assert TIMING.lease_ttl_s <= engine.clock.now_s - NOW < TIMING.lease_ttl_s + 1
+    assert engine.ran == [tool]
+    assert caplog.text.count("waits for the lock one") == 1
+    assert told(engine) == [f"{tool} done"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "content"),
+    [
+        ("lock_look", "lock_missed: the lock one was held by other calls until the time of lock_look ended"),
+        ("lock_write", "denied: deadline: the lock one was held by other calls until the time of lock_write ended"),
+    ],
+)
+def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str, content: str) -> None:
+    """It is told so, never as a doubt, and the rest of the plan runs."""
+    engine.dispatched(tool, "write")
+    waiting(engine, lambda: engine.locks.beat([OTHER]))
+    assert engine.run("0.0") is Handed.ON
+    assert engine.ran == []
+    if tool == "lock_look":
+        engine.advance()
+    assert engine.run("0.1") is Handed.ON
+    assert told(engine) == [f"{content}; it did not start", "write done"]
+
+
+@pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
+def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool: str) -> None:
+    """It gives up at its next look at the lock."""
+    engine.dispatched(tool)
+
+    def cancel() -> None:
+        engine.store.cancel(engine.turn.id)
+        engine.advance()
+
+    waiting(engine, cancel)
+    assert engine.run() is (Handed.ON if tool == "lock_look" else Handed.NOT)
+    assert (engine.ran, engine.turn.status) == ([], TurnStatus.CANCELLED)
+    expected = "cancelled" if tool == "lock_look" else "denied: not_run: the turn was cancelled"
+    assert engine.contents == [expected]
+
+
+def waiting(engine: Engine, meanwhile: Callable[[], None]) -> None:
+    """Have another hold the lock, and do something at each pause of who waits for it."""
+    engine.locks.take(LOCK, OTHER, 1.0)
+    keeper = replace(engine.runner.keeper, clock=Interjecting(engine.clock, meanwhile))
+    engine.runner = replace(engine.runner, keeper=keeper)
+
+
+@dataclass(frozen=True, slots=True)
+class Interjecting:
+    """Implements ``ports.Clock``: does something at each wait."""
+
+    clock: SetClock
+    meanwhile: Callable[[], None]
+
+    def monotonic(self) -> float:
+        """Now."""
+        return self.clock.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Pass the time, and do it."""
+        self.clock.wait(seconds)
+        self.meanwhile()
+
+
+def test_read_that_was_superseded_while_it_waited_does_not_start(engine: Engine) -> None:
+    """After a wait the gate is asked again."""
+    engine.dispatched("lock_look")
+    engine.seen_gate.before["goes_on"].append(engine.flush)
+    assert engine.run() is Handed.ON
+    assert engine.ran == []
+
+
+def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: Engine) -> None:
+    """As after any admission."""
+    engine.dispatched("lock_look")
+    engine.seen_gate.after["goes_on"].append(lambda: engine.clock.wait(STALE_START_S + 0.1))
+    assert engine.run() is Handed.ON
+    assert engine.ran == []
+
+
+def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A Redis that does not answer for a moment costs a moment; a lock that cannot be given back expires."""
+    engine.dispatched("lock_write")
+    locks = Interrupted(lambda: engine.locks)
+    locks.before["take"].append(raising(TransientError("silent")))
+    locks.before["free"].append(raising(TransientError("silent")))
+    engine.runner = replace(engine.runner, keeper=replace(engine.runner.keeper, locks=cast("Any", locks)))
+    assert engine.run() is Handed.ON
+    assert told(engine) == ["lock_write done"]
+    assert "lock one not given back" in caplog.text
+
+
+def test_lock_lost_while_the_body_ran_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The result stands: the journal decides over writes."""
+    engine.dispatched("lock_write")
+    engine.bodies["lock_write"] = lambda: engine.locks.lose(engine.alive())
+    engine.run()
+    assert "lost the lock one" in caplog.text
+    assert told(engine) == ["null"]
+
+
+# --- rules over snapshots ---------------------------------------------------------------------------------------------
+
+
+def _started(call: Call, *, waits: bool = True) -> Call:
+    turn = a_turn(status=TurnStatus.RUNNING)
+    rule = start_write(snapshot(turn, call), call_id="0.0", attempt=1, runner=RUNNER, timing=TIMING, waits=waits)
+    return rule.calls[0]
+
+
+def _enter(call: Call, now: float = NOW, **changes: Any) -> Decision[Entered | None]:  # noqa: ANN401 - a turn's fields
+    turn = a_turn(**{"status": TurnStatus.RUNNING, **changes})
+    return enter_write(snapshot(turn, call, now=now), call_id="0.0", attempt=1, runner=RUNNER)
+
+
+def test_write_that_waits_has_started_nothing() -> None:
+    """It is its runner's, its time runs, and its wave begins with its body."""
+    waiting = _started(pending(a_write()))
+    assert (waiting.status, waiting.runner, waiting.worker, waiting.started_at) == (
+        CallStatus.RUNNING,
+        RUNNER,
+        None,
+        None,
+    )
+    decision = _enter(waiting, now=NOW + 4)
+    assert decision.result == Entered(remaining_s=6.0)
+    assert (decision.calls[0].worker, decision.calls[0].started_at) == (RUNNER, NOW + 4)
+    assert event_types(decision) == ["wave.started"]
+
+
+@pytest.mark.parametrize(
+    ("call", "changes"),
+    [
+        (a_write(1), {}),
+        (running(a_write()), {}),
+        (running(a_write(), worker=None, runner="host/2"), {}),
+        (running(a_write(), worker=None, attempt=2), {}),
+        (running(a_write(), worker=None, deadline_at=NOW), {}),
+        (pending(a_write()), {}),
+        (a_write(), {}),
+        (running(a_write(), worker=None), {"cancel_requested": True}),
+        (running(a_write(), worker=None), {"status": TurnStatus.FAILED}),
+    ],
+)
+def test_write_that_is_no_longer_its_runners_does_not_enter(call: Call, changes: dict[str, Any]) -> None:
+    """Gone, entered, another's, too late, or stopped."""
+    assert _enter(call, **changes) == Decision(result=None)
+
+
+def test_write_lost_while_it_waited_is_sent_again_as_it_was() -> None:
+    """No body was entered: no doubt, and no attempt spent."""
+    call = running(a_write(), worker=None, started_at=None, lease_until=NOW)
+    collected = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW, timing=TIMING)
+    assert [(c.status, c.attempt, c.runner) for c in collected.resend] == [(CallStatus.PENDING, 1, None)]
+
+
+def test_write_whose_time_ended_while_it_waited_is_denied() -> None:
+    """Nobody came back to say so: the look-in does."""
+    call = running(a_write(), worker=None, started_at=None, lease_until=NOW)
+    (ended,) = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW + 11, timing=TIMING).changed
+    assert ended.outcome is not None
+    assert content_of(ended.outcome).startswith("denied: deadline: its lock was held by other calls")
+
+
+@pytest.mark.parametrize(("attempt", "content"), [(1, "denied: not_run: "), (2, "outcome_unknown: ")])
+def test_write_stopped_while_it_waits_is_certain_the_first_time(attempt: int, content: str) -> None:
+    """An earlier attempt may have had its effect."""
+    call = running(a_write(retry_safe=True), worker=None, attempt=attempt)
+    (stopped,) = stop_calls([call], StopCause.CANCELLED, {}, now=NOW)
+    assert stopped.outcome is not None
+    assert content_of(stopped.outcome).startswith(content)
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def ship(order_id: str, depot: str = "main") -> str:
+    """Ship an order."""
+    return order_id + depot
+
+
+def _lock_of(lock: Any, values: dict[str, Any]) -> str | None:  # noqa: ANN401 - any declaration
+    registry = Registry()
+    registry.tool(lock=lock)(ship)
+    rule = registry.tools["ship"].lock
+    assert rule is not None
+    return rule(values)
+
+
+def _by_order(arguments: Any) -> str | None:  # noqa: ANN401 - attributes and mapping at once
+    return f"order:{arguments.order_id}" if arguments["order_id"] else None
+
+
+def test_template_names_the_lock_by_the_arguments() -> None:
+    """Validated ones, defaults included; text without arguments is one lock for all."""
+    values = {"order_id": "7", "depot": "north"}
+    assert _lock_of("order:{order_id}@{depot}", values) == "order:7@north"
+    assert _lock_of("ships", values) == "ships"
+    assert _lock_of(_by_order, values) == "order:7"
+    assert _lock_of(_by_order, {**values, "order_id": ""}) is None
+
+
+@pytest.mark.parametrize("template", ["order:{id}", "order:{}", "order:{0}", "order:{nope.x}", "order:{nope[0]}"])
+def test_template_with_an_unknown_argument_is_refused(template: str) -> None:
+    """When it is declared, with the tool's name and what there is."""
+    with pytest.raises(ConfigError, match=r"tool 'ship': lock .* names no argument .*: order_id, depot"):
+        _lock_of(template, {})
+
+
+def test_template_that_is_none_is_refused() -> None:
+    """An open brace."""
+    with pytest.raises(ConfigError, match=r"tool 'ship': lock 'order:\{' is no template"):
+        _lock_of("order:{", {})
+
+
+def _raw(args: dict[str, Any]) -> dict[str, Any]:
+    return args
+
+
+def test_template_of_a_tool_with_an_open_schema_is_taken_on_trust() -> None:
+    """Nobody knows its arguments beforehand."""
+    registry = Registry()
+    registry.add_tool(_raw, name="t", schema={"type": "object"}, description="", lock="order:{id}")
+    rule = registry.tools["t"].lock
+    assert rule is not None
+    assert rule({"id": 3}) == "order:3"
+    assert rule({}) == "tool:t"
+
+
+def _raises(_: object) -> str:
+    raise ValueError("no idea")
+
+
+@pytest.mark.parametrize("rule", [_raises, len])
+def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
+    """A rule that raises, or returns no text: such calls of the tool run one at a time, and the log tells."""
+    assert DeclaredLock(tool_name="ship", rule=rule)({}) == "tool:ship"
+    assert "tool ship: lock" in caplog.text

@@ -1,0 +1,152 @@
+"""A turn that waits for a person, in the engine: parked, answered, expired, cancelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness_worker.core.effects import Effect
+from harness_worker.core.records import CallStatus
+from harness_worker.turn.call_runner import Handed
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import TIMING
+from tests.unit.engine_kit import TIMEOUT_S, Engine, answers
+
+TOOLS = {
+    "look": Effect.READ_ONLY,
+    "ask_look": Effect.READ_ONLY,
+    "write": Effect.LOCAL_WRITE,
+    "ask_write": Effect.LOCAL_WRITE,
+}
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A turn with tools of both kinds, some of which need approval."""
+    return Engine(**TOOLS)
+
+
+def finish(engine: Engine) -> None:
+    """Run what was sent last, look, and let the model answer."""
+    for call in engine.calls:
+        if call.is_open:
+            assert engine.run(call.call_id) is Handed.ON
+    engine.says(answers("done"))
+    engine.advance()
+
+
+def test_parked_turn_goes_on_when_approved(engine: Engine) -> None:
+    """The call is sent only after the answer, and runs once."""
+    engine.dispatched("ask_write")
+    assert engine.turn.status is TurnStatus.REQUIRES_ACTION
+    assert engine.sent.chains == []
+    engine.advance()
+    assert engine.turn.fence == 1
+    assert engine.answer("0.0", "approve")
+    assert not engine.answer("0.0", "deny")
+    engine.advance()
+    assert engine.sent.chains == [["0.0"]]
+    finish(engine)
+    assert (engine.turn.status, engine.ran) == (TurnStatus.COMPLETED, ["ask_write"])
+
+
+def test_parked_read_goes_on_with_its_wave(engine: Engine) -> None:
+    """Reads of one wave are sent together once the last of them is decided."""
+    engine.dispatched("look", "ask_look", "ask_look")
+    engine.answer("0.1", "approve")
+    engine.advance()
+    assert (engine.turn.status, engine.sent.chords) == (TurnStatus.REQUIRES_ACTION, [])
+    engine.answer("0.2", "deny", reason="enough")
+    engine.advance()
+    assert engine.sent.chords == [["0.0", "0.1"]]
+    finish(engine)
+    assert engine.contents == ["look done", "ask_look done", "denied: approval: enough"]
+
+
+def test_denial_stops_neither_the_plan_nor_the_turn(engine: Engine) -> None:
+    """What comes before has run; what comes behind runs."""
+    engine.dispatched("write", "ask_write", "write")
+    assert engine.sent.chains == [["0.0"]]
+    engine.run("0.0")
+    engine.advance()
+    assert engine.turn.status is TurnStatus.REQUIRES_ACTION
+    engine.answer("0.1", "deny", reason="no")
+    engine.advance()
+    assert engine.sent.chains[1:] == [["0.2"]]
+    finish(engine)
+    assert engine.contents == ["write done", "denied: approval: no", "write done"]
+    assert engine.turn.status is TurnStatus.COMPLETED
+
+
+def test_answer_that_comes_while_another_call_runs_counts(engine: Engine) -> None:
+    """All questions of a message are asked at once and may be answered in any order."""
+    engine.dispatched("ask_write", "ask_write")
+    engine.answer("0.0", "approve")
+    engine.advance()
+    assert (engine.turn.status, engine.sent.chains) == (TurnStatus.RUNNING, [["0.0"]])
+    assert engine.answer("0.1", "approve")
+    engine.advance()
+    assert engine.event_types.count("approval.resolved") == 2
+    engine.run("0.0")
+    engine.advance()
+    assert engine.sent.chains[-1] == ["0.1"]
+    assert engine.event_types.count("turn.requires_action") == 1
+
+
+def test_expiry_denies_and_the_turn_goes_on_with_its_time(engine: Engine) -> None:
+    """A day later the call counts as denied, and the turn still has the time it had."""
+    engine.dispatched("ask_write")
+    engine.clock.now_s += TIMING.approval_s
+    assert engine.store.overdue(1, 5.0)
+    finish(engine)
+    assert engine.contents == ["denied: approval: expired"]
+    assert (engine.turn.status, engine.ran) == (TurnStatus.COMPLETED, [])
+    assert engine.turn.deadline_at == engine.turn.created_at + TIMEOUT_S + TIMING.approval_s
+
+
+def test_cancel_while_parked_ends_at_once(engine: Engine) -> None:
+    """Nothing of the plan has run, and all of it is told so."""
+    engine.dispatched("ask_write", "write")
+    engine.store.cancel(engine.turn.id)
+    engine.advance()
+    assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.CANCELLED, StopReason.CANCELLED)
+    assert engine.contents == ["denied: not_run: the turn was cancelled"] * 2
+    assert (engine.turn.parked_at, engine.ran) == (None, [])
+
+
+def test_approved_call_that_runs_again_is_not_asked_about_again(engine: Engine) -> None:
+    """A worker's death is no reason to bother a person twice."""
+    engine.dispatched("ask_look")
+    engine.answer("0.0", "approve")
+    engine.advance()
+    engine.runner.gate.admit(engine.turn.id, "0.0", 1, 10_000, "host/1")
+    engine.gate.lose(engine.alive())
+    engine.advance()
+    assert engine.calls[0].attempt == 2
+    finish(engine)
+    assert engine.event_types.count("approval.requested") == 1
+    assert engine.contents == ["ask_look done"]
+
+
+def test_edited_arguments_are_checked_by_the_tool(engine: Engine) -> None:
+    """What a person gives is bound like what a model gives, and is what runs."""
+    engine.dispatched("ask_write", "ask_look")
+    engine.answer("0.0", "approve", arguments={"n": 1})
+    engine.answer("0.1", "approve", arguments={"bad": "\ud800"})
+    engine.advance()
+    assert [dict(call.arguments) for call in engine.calls] == [{"n": 1}, {"bad": "\ufffd"}]
+    assert engine.calls[0].status is CallStatus.PENDING
+
+
+def test_edited_arguments_wait_for_a_worker_that_serves_the_agent(engine: Engine) -> None:
+    """A worker without the agent cannot check them: it lets go of the turn, and changes nothing."""
+    engine.dispatched("ask_write")
+    engine.answer("0.0", "approve", arguments={"n": 1})
+    serves_it = engine.coordinator
+    engine.coordinator = replace(serves_it, agents={})
+    engine.advance()
+    assert (engine.turn.owner, engine.calls[0].status) == (None, CallStatus.PLANNED)
+    engine.coordinator = serves_it
+    engine.advance()
+    assert engine.calls[0].status is CallStatus.PENDING

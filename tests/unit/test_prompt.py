@@ -1,0 +1,166 @@
+"""What a model is asked: order, context, the session's earlier turns, hashes (document 002, stage 3)."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
+from harness_worker.core.prompt import CLOSINGS, WORDLESS, PastTurn, Prompt, prepare
+from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.registry import Registry
+from harness_worker.core.tools import AgentSpec
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import a_turn
+
+DAY_S = 86_400.0
+FACTS = "session_id: session\nprovider: scripted\nmodel: scripted:f\ndate: 1970-01-02"
+METADATA = f"<runtime_metadata>\n{FACTS}\n</runtime_metadata>"
+PREPARED = TurnPreparation(context=("then",), prefix_hash="p")
+
+
+def look(arguments: dict[str, Any]) -> str:
+    """A tool's body; nobody runs it here."""
+    return str(arguments)
+
+
+def an_agent(system: str = "be brief") -> AgentSpec:
+    """An agent with one tool."""
+    registry = Registry()
+    registry.add_tool(look, name="look", schema={"type": "object"}, description="Looks.")
+    registry.agent("agent", model="scripted:f", system=system, tools=["look"])
+    return registry.agents["agent"]
+
+
+def says(role: str, content: Any) -> Message:  # noqa: ANN401 - any content
+    """A message."""
+    return Message(role=role, content=content, position=0)
+
+
+def texts(*said: str) -> list[dict[str, str]]:
+    """Text blocks."""
+    return [{"type": "text", "text": text} for text in said]
+
+
+def a_past(*messages: Message, status: TurnStatus = TurnStatus.COMPLETED, **changes: Any) -> PastTurn:  # noqa: ANN401
+    """An earlier turn that was prepared with "then"."""
+    turn = PastTurn(status=status, output_text="told", preparation=PREPARED, messages=messages)
+    return replace(turn, **changes)
+
+
+def a_prompt(*past: PastTurn, agent: AgentSpec | None = None, **changes: Any) -> Prompt:  # noqa: ANN401 - any field
+    """What a turn that began on the second day is sent with."""
+    turn = a_turn(**{"started_at": DAY_S, **changes})
+    return prepare(turn, agent or an_agent(), past=past, own=(says("user", turn.input),))
+
+
+def sent(*past: PastTurn, **changes: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - any field
+    """Its messages."""
+    return [(message.role, message.content) for message in a_prompt(*past, **changes).messages]
+
+
+def test_prompt_has_its_parts_in_order() -> None:
+    """Tools, system text, history; then runtime metadata, skill and the user's words as one message."""
+    history = a_past(says("user", "first"), says("assistant", texts("one")))
+    prompt = a_prompt(history, skill_context="Fold paper.")
+    assert (prompt.system, [tool.name for tool in prompt.tools]) == ("be brief", ["look"])
+    assert sent(history, skill_context="Fold paper.") == [
+        ("user", texts("then", "first")),
+        ("assistant", texts("one")),
+        ("user", texts(METADATA, "<skill_context>\nFold paper.\n</skill_context>", "hello")),
+    ]
+
+
+def test_prompt_leaves_out_what_is_empty() -> None:
+    """No block without text."""
+    assert sent() == [("user", texts(METADATA, "hello"))]
+    assert sent(input=" ", skill_context="") == [("user", texts(METADATA))]
+
+
+def test_prompt_dates_a_turn_that_was_never_claimed_by_its_creation() -> None:
+    """A turn without a start has its day of creation."""
+    assert "date: 1970-01-01" in sent(started_at=None)[0][1][0]["text"]
+
+
+def test_prompt_names_the_provider_of_a_bare_model() -> None:
+    """A model without a prefix is Claude's."""
+    text = sent(agent=replace(an_agent(), model="claude-sonnet-5-5"))[0][1][0]["text"]
+    assert "provider: anthropic\nmodel: claude-sonnet-5-5" in text
+
+
+def test_prompt_replays_its_preparation_verbatim() -> None:
+    """What was sent with a turn once is sent again, whatever has changed since; a turn under way stays as it is."""
+    assert sent(preparation=PREPARED, skill_context="new") == [("user", texts("then", "hello"))]
+    assert sent(step=1, skill_context="new") == [("user", "hello")]
+    with pytest.raises(FrozenInstanceError):
+        setattr(PREPARED, "context", ())  # noqa: B010 - what must not be possible
+
+
+def test_prompt_of_a_session_starts_with_what_was_sent_before() -> None:
+    """Each turn's messages are a prefix of the next one's: the provider's cache holds."""
+    first = a_prompt(input="one")
+    past = a_past(says("user", "one"), says("assistant", texts("1")), preparation=first.preparation)
+    second = a_prompt(past, input="two", started_at=9 * DAY_S)
+    assert second.messages[0].content == first.messages[0].content
+    assert second.preparation.prefix_hash == first.preparation.prefix_hash
+    assert not second.is_cache_break
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "closing"),
+    [
+        (TurnStatus.CANCELLED, "half", CLOSINGS[TurnStatus.CANCELLED]),
+        (TurnStatus.FAILED, "half", CLOSINGS[TurnStatus.FAILED]),
+        (TurnStatus.INCOMPLETE, FALLBACK_TEXTS[StopReason.MAX_STEPS], FALLBACK_TEXTS[StopReason.MAX_STEPS]),
+    ],
+)
+def test_prompt_closes_a_turn_that_was_cut(status: TurnStatus, told: str, closing: str) -> None:
+    """Every call has its result, and the last word is the assistant's: what the user was told, or why there is none."""
+    use: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "u", "content": "denied: not_run: the turn was cancelled"}
+    cut = a_past(
+        says("user", "first"), says("assistant", [use]), says("user", [result]), status=status, output_text=told
+    )
+    roles = [(role, content[-1]) for role, content in sent(cut)]
+    assert roles[1:4] == [("assistant", use), ("user", result), ("assistant", *texts(closing))]
+
+
+def test_prompt_says_for_a_turn_without_an_answer_what_its_user_was_told() -> None:
+    """A message without content is no message to a provider."""
+    empty = a_past(says("user", "first"), says("assistant", []), output_text=NO_ANSWER_TEXT)
+    assert sent(empty)[1] == ("assistant", texts(NO_ANSWER_TEXT))
+    silent = a_past(says("user", "first"), output_text="", status=TurnStatus.INCOMPLETE)
+    assert sent(silent)[1] == ("assistant", texts(NO_ANSWER_TEXT))
+
+
+def test_prompt_leaves_out_what_no_model_ever_answered() -> None:
+    """A request that failed at its first call would fail every later one of the session too."""
+    assert len(sent(a_past(says("user", "x" * 9), status=TurnStatus.FAILED))) == 1
+    cancelled = a_past(says("user", " "), status=TurnStatus.CANCELLED, preparation=None)
+    assert sent(cancelled)[:2] == [("user", WORDLESS), ("assistant", texts(CLOSINGS[TurnStatus.CANCELLED]))]
+    assert len(sent(a_past())) == 2
+
+
+def test_prompt_hashes_tell_prompts_apart() -> None:
+    """The same prompt has the same hashes; other words change the render hash, another system text both."""
+    one, same, other = a_prompt(), a_prompt(), a_prompt(input="other")
+    overridden = a_prompt(system_prompt_override="be long")
+    assert overridden.system == "be long"
+    assert (one.render_hash, one.preparation) == (same.render_hash, same.preparation)
+    assert one.render_hash != other.render_hash
+    assert one.preparation.prefix_hash == other.preparation.prefix_hash
+    assert overridden.preparation.prefix_hash != one.preparation.prefix_hash
+    assert overridden.render_hash != one.render_hash
+
+
+def test_prompt_tells_a_cache_break_within_its_session() -> None:
+    """Another prefix than the session's last, or the turn's own last, is a break; a first one is none."""
+    known = a_prompt().preparation
+    before = a_past(says("user", "x"), says("assistant", texts("y")), preparation=known)
+    unanswered = a_past(says("user", "x"), preparation=None, status=TurnStatus.CANCELLED)
+    assert not a_prompt(system_prompt_override="other").is_cache_break
+    assert not a_prompt(before, unanswered).is_cache_break
+    assert a_prompt(before, unanswered, system_prompt_override="other").is_cache_break
+    assert a_prompt(step=1, preparation=known, agent=an_agent("changed")).is_cache_break

@@ -1,0 +1,134 @@
+"""Which calls of a plan come next, and which end denied now that their wave has come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.replay import fingerprint
+from harness_worker.core.segments import Segment, next_segment
+from tests.unit.builders import NOW, a_call, a_held_turn, a_write, ended, pending
+
+TURN = a_held_turn(budget=BudgetLimits(max_tool_calls=10))
+
+
+def denied(call: Call) -> Call:
+    """A planned call that will not run."""
+    outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
+    return replace(call, outcome=outcome)
+
+
+def chosen(*calls: Call, turn: Turn = TURN) -> Segment:
+    """What comes next."""
+    segment = next_segment(turn, calls, now=NOW)
+    assert all(call.status is CallStatus.ENDED for call in segment.denied)
+    return segment
+
+
+def segment(*calls: Call, turn: Turn = TURN) -> tuple[list[int], list[int]]:
+    """Positions of the calls that end denied now, and of those sent."""
+    found = chosen(*calls, turn=turn)
+    assert found.asked == ()
+    return [call.position for call in found.denied], [call.position for call in found.sent]
+
+
+def same(position: int, **changes: object) -> Call:
+    """An idempotent write that asks for the same wherever it stands."""
+    return a_write(position, tool="save", idempotent=True, **changes)
+
+
+def test_segment_is_one_wave_of_reads() -> None:
+    """Reads of a later wave wait."""
+    assert segment(a_call(0), a_call(1), a_call(2, wave=1)) == ([], [0, 1])
+
+
+def test_segment_is_a_run_of_writes() -> None:
+    """Sequential calls go as one chain, up to the next read."""
+    assert segment(a_write(0), a_write(1), a_call(2, wave=2), a_write(3)) == ([], [0, 1])
+
+
+def test_segment_begins_where_the_last_one_ended() -> None:
+    """Only planned calls are left, in program order whatever their order here."""
+    assert segment(a_write(2, wave=1), ended(a_call(0)), ended(a_call(1))) == ([], [2])
+    assert segment(a_write(1), a_write(0)) == ([], [0, 1])
+    assert segment(ended(a_call())) == ([], [])
+
+
+def test_segment_ends_denied_calls_when_their_wave_comes() -> None:
+    """A denied read ends beside its wave; one between writes ends only after those before it."""
+    assert segment(a_call(0), denied(a_call(1))) == ([1], [0])
+    assert segment(denied(a_call(0)), denied(a_call(1))) == ([0, 1], [])
+    assert segment(denied(a_write(0)), a_write(1)) == ([0], [1])
+    assert segment(a_write(0), denied(a_write(1)), a_write(2)) == ([], [0])
+    assert segment(denied(a_write(0)), a_call(1, wave=1), denied(a_call(2, wave=1))) == ([0, 2], [1])
+
+
+def test_open_calls_of_other_waves_do_not_count_as_planned() -> None:
+    """What is sent is not sent again."""
+    assert segment(pending(a_call(0)), a_write(1)) == ([], [1])
+
+
+def test_segment_stops_before_a_repeat_of_its_own() -> None:
+    """An idempotent call equal to one that has not ended yet is judged when that has."""
+    assert segment(same(0), same(1)) == ([], [0])
+    assert segment(ended(same(0)), same(1)) == ([1], [])
+    assert segment(same(0), a_write(1), same(2)) == ([], [0, 1])
+    assert segment(ended(same(0)), ended(a_write(1)), same(2)) == ([], [2])
+
+
+def test_segment_sends_what_is_no_repeat_once_a_write_goes_before_it() -> None:
+    """Whether a call is a duplicate is judged in program order, the calls sent with it included."""
+    turn = replace(TURN, recall=Recall(done={fingerprint("save", {}): "0.0"}))
+    assert segment(same(0, step=1), a_write(1, step=1), turn=turn) == ([0], [1])
+    assert segment(a_write(0, step=1), same(1, step=1), turn=turn) == ([], [0, 1])
+
+
+def test_segment_takes_over_the_key_of_a_doubt_once() -> None:
+    """The first repeat of a doubtful call runs with its key; a second asks for something new."""
+    turn = replace(TURN, recall=Recall(doubtful={fingerprint("pay", {}): "turn:0.0"}))
+    sent = chosen(a_write(0, step=1, tool="pay"), a_write(1, step=1, tool="pay"), turn=turn).sent
+    assert [call.idempotency_key for call in sent] == ["turn:0.0", "turn:1.1"]
+
+
+def test_segment_denies_what_the_budget_has_no_room_for() -> None:
+    """In program order; a denied call takes no room."""
+    turn = replace(TURN, budget=BudgetLimits(max_tool_calls=2))
+    assert segment(denied(a_call(0)), a_call(1), a_call(2), a_call(3), turn=turn) == ([0, 3], [1, 2])
+    assert segment(a_write(0), a_write(1), a_write(2), turn=turn) == ([], [0, 1])
+
+
+def test_segment_asks_hooks_about_all_that_would_be_sent() -> None:
+    """Nothing is sent before; one whose arguments do not fit is asked about too, for a hook may mend them."""
+    found = chosen(a_call(0, hooked=True), denied(a_call(1, hooked=True)), a_call(2, wave=1, hooked=True))
+    assert ([call.position for call in found.asked], found.sent, found.denied) == ([0, 1], (), ())
+
+
+def test_call_takes_no_key_over_before_its_hooks_had_their_word() -> None:
+    """With other arguments it repeats nothing."""
+    turn = replace(TURN, recall=Recall(doubtful={fingerprint("pay", {}): "turn:0.0"}))
+    (asked,) = chosen(a_write(0, step=1, tool="pay", hooked=True), turn=turn).asked
+    assert asked.idempotency_key == "turn:1.0"
+
+
+def test_segment_sends_what_hooks_have_left_together() -> None:
+    """Calls that the hooks still have to be asked about are left for later."""
+    found = chosen(a_call(0), a_call(1, hooked=True))
+    assert ([call.position for call in found.sent], found.asked) == ([0], ())
+
+
+def test_segment_leaves_to_later_what_a_hook_may_change() -> None:
+    """A call beyond the budget is not denied while a call before it may be."""
+    turn = replace(TURN, budget=BudgetLimits(max_tool_calls=1))
+    found = chosen(a_call(0, hooked=True), a_call(1, hooked=True), turn=turn)
+    assert ([call.position for call in found.asked], found.denied) == ([0], ())
+
+
+def test_segment_does_not_ask_hooks_about_what_is_refused_before() -> None:
+    """Replay and blocked come before the hooks."""
+    turn = replace(TURN, recall=Recall(blocked={"tool0": "0.7"}))
+    (call,) = chosen(a_call(0, step=1, hooked=True), turn=turn).denied
+    assert call.outcome is not None
+    assert content_of(call.outcome).startswith("denied: blocked: tool0 failed for good in call 0.7")

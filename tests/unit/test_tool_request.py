@@ -1,0 +1,62 @@
+"""What a tool worker's parent process says of a call whose process is gone, as Celery's pool tells it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import WorkerLostError
+from billiard.pool import ApplyResult, TimeoutHandler
+from celery.worker.request import Request
+
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.requests import ToolRequest
+from harness_worker.adapters.celery.tasks import ToolTask
+from harness_worker.config import Settings
+from harness_worker.ports import RunningCall
+from harness_worker.wire import ToolMessage
+
+MESSAGE = ToolMessage(turn_id="turn_1", call_id="0.0", attempt=2, read=True, tenant="default")
+RUN = RunningCall(turn_id="turn_1", call_id="0.0", attempt=2, runner="tools@here/4711")
+
+
+@pytest.fixture
+def told() -> list[tuple[RunningCall, bool]]:
+    """The calls whose processes were said to be gone, and whether because their time was over."""
+    return []
+
+
+@pytest.fixture
+def started(told: list[tuple[RunningCall, bool]]) -> Request:
+    """A started call's request in the parent process."""
+    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
+    app.conf.result_backend = "disabled"
+    task = ToolTask("look", cast("Any", None), lambda run, overran: told.append((run, overran)))
+    app.register_task(task)
+    body = ([], MESSAGE.to_kwargs(), {})
+    headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
+    message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
+    message.content_type, message.content_encoding = "application/json", "utf-8"
+    running = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=print)
+    running.worker_pid = 4711
+    return running
+
+
+def test_process_ended_at_the_hard_limit_had_its_whole_time(
+    started: Request, told: list[tuple[RunningCall, bool]]
+) -> None:
+    """The pool reports the failure before the time limit: already that says that the call overran."""
+    pool_job = ApplyResult({}, None, error_callback=started.on_failure, timeout_callback=started.on_timeout)
+    pool_job._timeout = 2.5
+    TimeoutHandler([], {}, None, None).on_hard_timeout(pool_job)
+    assert told == [(RUN, True)]
+
+
+def test_process_that_died_is_lost(started: Request, told: list[tuple[RunningCall, bool]]) -> None:
+    """A process that died of itself had not its whole time."""
+    with pytest.raises(WorkerLostError) as died:
+        raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
+    started.on_failure(ExceptionInfo(died._excinfo))
+    assert told == [(RUN, False)]
