@@ -33,15 +33,18 @@ __all__ = [
     "GatePass",
     "LockName",
     "Locks",
+    "Match",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
     "ReadState",
+    "Retriever",
     "RunningCall",
     "SettledRead",
     "Snapshot",
     "SoftDeadline",
     "StopSignal",
+    "TextIndex",
     "TurnStore",
 ]
 
@@ -334,6 +337,33 @@ class ModelClient(Protocol):
             ScriptExhausted: A script has no such step.
             Stopped: ``request.stop`` was set; the connection is closed.
         """
+        ...
+
+
+# --- retrieval ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A text that fits a query: its place among the texts indexed, and how well it fits (above 0, higher is better)."""
+
+    position: int
+    score: float
+
+
+class TextIndex(Protocol):
+    """Texts made searchable; never changes, so that threads may share it."""
+
+    def search(self, query: str, limit: int) -> tuple[Match, ...]:
+        """At most ``limit`` texts that fit the query at all, best first, equals in the order of the texts."""
+        ...
+
+
+class Retriever(Protocol):
+    """Ranks short texts by how well they fit words."""
+
+    def index(self, texts: Sequence[str]) -> TextIndex:
+        """Make texts searchable."""
         ...
 
 

@@ -1,0 +1,1 @@
+"""Ranking short texts by how well they fit words."""

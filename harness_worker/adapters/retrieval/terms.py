@@ -1,0 +1,24 @@
+"""The terms that a text is found by: its words, stemmed, without those that say nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import Stemmer
+from bm25s.stopwords import STOPWORDS_EN_PLUS  # pyright: ignore[reportMissingTypeStubs] - bm25s has no types
+
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+|[^\W\d_]+")
+_STOPWORDS: Final = frozenset(STOPWORDS_EN_PLUS)
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text in order; ``get_order`` and ``getOrder`` are two words each."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    return _stemmed([word for word in words if word not in _STOPWORDS])
+
+
+def _stemmed(words: list[str]) -> list[str]:
+    # One stemmer a call: it has a cache of its own and no lock.
+    untyped: Any = Stemmer
+    return list(untyped.Stemmer("english").stemWords(words))

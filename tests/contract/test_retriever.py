@@ -1,0 +1,83 @@
+"""What every retriever does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from harness_worker.bootstrap.retrieval import make_retriever
+from harness_worker.ports import Retriever
+
+TEXTS = [
+    "cancel_order: cancels an order that has not been shipped yet",
+    "get_weather: today's forecast for a city",
+    "refundPayment: gives the money of a payment back",
+]
+
+
+@pytest.fixture
+def retriever() -> Retriever:
+    """A retriever."""
+    return make_retriever()
+
+
+@pytest.mark.parametrize(
+    ("query", "position"),
+    [("What is the weather like in the city?", 1), ("I want refunds for two payments", 2), ("orders cancelled", 0)],
+)
+def test_search_puts_the_text_that_fits_first(retriever: Retriever, query: str, position: int) -> None:
+    """Words find a text whatever their ending, and inside names as well."""
+    best = retriever.index(TEXTS).search(query, 3)[0]
+    assert (best.position, best.score > 0) == (position, True)
+
+
+def test_search_gives_the_best_first_and_no_more_than_asked(retriever: Retriever) -> None:
+    """Scores fall, the limit is kept, and equals keep their order."""
+    index = retriever.index(["red apple pie", "red car", "red car", "blue boat"])
+    found = index.search("a red apple", 10)
+    assert [match.position for match in found][:3] == [0, 1, 2]
+    assert [match.score for match in found] == sorted((match.score for match in found), reverse=True)
+    assert index.search("a red apple", 1) == found[:1]
+
+
+@pytest.mark.parametrize("query", ["", "the and of", "?!", "Überraschung", "\ud800"])
+def test_search_for_nothing_known_finds_nothing(retriever: Retriever, query: str) -> None:
+    """A query without a word that any text has finds nothing, and nothing raises."""
+    assert retriever.index(TEXTS).search(query, 3) == ()
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["the", "…"]])
+def test_search_among_nothing_finds_nothing(retriever: Retriever, texts: list[str]) -> None:
+    """An index of no text, or of texts without words, is searched like any other."""
+    assert retriever.index(texts).search("order", 3) == ()
+
+
+def test_search_by_threads_gives_each_its_own(retriever: Retriever) -> None:
+    """Threads share an index: every one finds what it would find alone."""
+    index, wrong = retriever.index(TEXTS), list[str]()
+    expected = {text: index.search(text, 3) for text in TEXTS}
+
+    def search() -> None:
+        wrong.extend(text for text in TEXTS * 20 if index.search(text, 3) != expected[text])
+
+    threads = [threading.Thread(target=search) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_retriever_is_loaded_by_who_needs_it_only() -> None:
+    """A process that makes none imports none of its libraries."""
+    code = (
+        "import sys, harness_worker.entrypoints.celery_app, harness_worker.bootstrap.retrieval as retrieval\n"
+        "before = 'bm25s' in sys.modules\n"
+        "retrieval.make_retriever()\n"
+        "print(before, 'bm25s' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split() == ["False", "True"]
