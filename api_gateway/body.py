@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from starlette.requests import ClientDisconnect
 
 from api_gateway.config import Settings
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
@@ -61,17 +62,22 @@ def _refuse_encoded(request: Request) -> None:
 
 
 async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
-    """The body as it comes; a client that sends nothing for so long is not waited for."""
+    """The body as it comes; a client that sends nothing for so long, or has left, is not waited for."""
     coming = aiter(request.stream())
     while True:
         try:
             piece = await asyncio.wait_for(anext(coming, None), idle_s)
         except TimeoutError:
-            detail = f"nothing more of the body came for {idle_s:g} s; send it again"
-            raise Problem(408, "body_too_slow", detail, headers={"Connection": "close"}) from None
+            raise _unfinished(f"nothing more of the body came for {idle_s:g} s; send it again") from None
+        except ClientDisconnect:
+            raise _unfinished("the client left before the end of its body") from None
         if piece is None:
             return
         yield piece
+
+
+def _unfinished(detail: str) -> Problem:
+    return Problem(408, "body_too_slow", detail, headers={"Connection": "close"})
 
 
 async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
