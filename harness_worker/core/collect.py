@@ -11,7 +11,8 @@ from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.lifecycle import decide, merge
 from harness_worker.core.progress import Dispatch, Next, Zombie, go_on, stop_turn
-from harness_worker.core.records import Call
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.resending import send_again
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, holds, look_in, nudged, release, stop_cause
 
@@ -57,7 +58,12 @@ def _collect(
     calls = merge(calls, writes.changed)
     if not _is_open(calls):
         return go_on(snapshot, visit, turn, calls, timing)
-    return _wait(snapshot, visit, calls, resend=reads.resend + writes.resend, timing=timing)
+    resend = send_again(snapshot, reads.resend + writes.resend, timing=timing)
+    looked = replace(turn, looks=resend.looks)
+    lives_s = [report.lease_s for report in reports.values() if report.lease_s is not None]
+    wake_at = look_in(looked, calls, now=now, timing=timing, lives_s=lives_s)
+    released = release(visit, looked, wake_at=wake_at, now=now)
+    return _wait(snapshot, visit, released, calls, resend.calls)
 
 
 def _is_open(calls: Sequence[Call]) -> bool:
@@ -65,11 +71,8 @@ def _is_open(calls: Sequence[Call]) -> bool:
 
 
 def _wait(
-    snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], *, resend: tuple[Call, ...], timing: Timing
+    snapshot: Snapshot, visit: Visit, released: Turn, calls: tuple[Call, ...], resend: tuple[Call, ...]
 ) -> Decision[Next]:
-    wake_at = look_in(snapshot.turn, calls, now=snapshot.now, timing=timing)
-    waiting = replace(snapshot.turn, looks=snapshot.turn.looks + 1)
-    released = release(visit, waiting, wake_at=wake_at, now=snapshot.now)
     known = {call.call_id: call for call in snapshot.calls}
     changed = tuple(call for call in calls if known.get(call.call_id) is not call)
     remaining_s = released.deadline_at - snapshot.now

@@ -22,6 +22,7 @@ class ReadReport:
         started_at: When its attempt was admitted, seconds since the epoch, by the gate's clock.
         finished_at: When it completed, likewise.
         worker: The process that was admitted.
+        lease_s: For how many seconds a live one is believed to be so.
     """
 
     state: ReadState | None
@@ -29,6 +30,7 @@ class ReadReport:
     started_at: float | None = None
     finished_at: float | None = None
     worker: str | None = None
+    lease_s: float | None = None
 
     @property
     def has_started(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -28,6 +28,8 @@ class SettledRead:
         started_at: When the attempt was admitted, seconds since the epoch by the gate's clock.
         finished_at: When it completed, likewise.
         worker: The runner that was admitted.
+        lease_s: For a live one, how long it may still be silent before it is lost, in seconds; says nothing of the read
+            itself.
     """
 
     call_id: str
@@ -36,3 +38,4 @@ class SettledRead:
     started_at: float | None = None
     finished_at: float | None = None
     worker: str | None = None
+    lease_s: float | None = field(default=None, compare=False)

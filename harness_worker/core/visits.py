@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -140,13 +141,25 @@ def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:
     )
 
 
-def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing) -> float:
+def look_period_s(looks: int, timing: Timing) -> float:
+    """How long to wait for calls that say nothing, after so many look-ins."""
+    return timing.look_s * (2 if looks > 0 else 1)
+
+
+def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing, lives_s: Iterable[float] = ()) -> float:
     """When somebody must look at a turn whose calls run and say nothing.
 
     Soon, then half as often; never later than a running call's lease or a deadline with its grace.
+
+    Args:
+        turn: With how often it was looked at.
+        calls: Its calls.
+        now: The database's clock.
+        timing: The protocol's times.
+        lives_s: For how many seconds the gate still believes in each running read.
     """
-    growing = now + timing.look_s * (2 if turn.looks > 0 else 1)
+    growing = now + look_period_s(turn.looks, timing)
     grace_s = timing.hard_s + timing.grace_s
     ends = [call.deadline_at + grace_s for call in calls if call.is_open and call.deadline_at is not None]
     leases = [call.lease_until for call in calls if call.status is CallStatus.RUNNING and call.lease_until is not None]
-    return max(now, min([growing, turn.deadline_at, *ends, *leases]))
+    return max(now, min([growing, turn.deadline_at, *ends, *leases, *(now + live_s for live_s in lives_s)]))

@@ -240,6 +240,7 @@ def _report(settled: SettledRead) -> ReadReport:
         started_at=settled.started_at,
         finished_at=settled.finished_at,
         worker=settled.worker,
+        lease_s=settled.lease_s,
     )
 
 

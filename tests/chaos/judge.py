@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -49,7 +49,9 @@ class Verdict:
         late_rejected: Results that came too late and were dropped.
         unsound: What else was wrong with a turn, its calls or its events.
         left_behind: Processes, connections and keys that stayed.
-        recovery_s_max: The longest silence of a turn under way, in seconds.
+        recovery_s_max: The longest silence of a turn under way, in seconds, whatever struck it meanwhile.
+        recovery_s_a_loss_max: The longest a single loss cost: a silence without the run that ended it, divided among
+            the attempts that were lost in it.
     """
 
     turns: int
@@ -69,6 +71,7 @@ class Verdict:
     unsound: tuple[str, ...]
     left_behind: tuple[str, ...]
     recovery_s_max: float
+    recovery_s_a_loss_max: float
 
     @property
     def is_kept(self) -> bool:
@@ -109,6 +112,7 @@ def judge(ended: Sequence[Ended], later: Sequence[Ended], outside: Outside, roug
     done = {key for key, call in writes.items() if call["outcome"] == "ToolExecutionResult"}
     never = {key for key, call in writes.items() if call["outcome"] == "ToolDenied"}
     known = outside.effects
+    silences = [silence for each in ended for silence in _silences(each)]
     return Verdict(
         turns=rough.posted,
         ended=len(ended),
@@ -126,7 +130,8 @@ def judge(ended: Sequence[Ended], later: Sequence[Ended], outside: Outside, roug
         late_rejected=len(_LATE.findall(rough.log)),
         unsound=tuple(complaint for each in ended for complaint in _complaints(each)),
         left_behind=tuple(rough.left_behind),
-        recovery_s_max=round(max((_silence_s(each.events) for each in ended), default=0.0), 3),
+        recovery_s_max=round(max((each.duration_s for each in silences), default=0.0), 3),
+        recovery_s_a_loss_max=round(max((each.a_loss_s for each in silences), default=0.0), 3),
     )
 
 
@@ -150,7 +155,38 @@ def _complaints(each: Ended) -> list[str]:
     return complaints
 
 
-def _silence_s(events: Sequence[Json]) -> float:
-    """The longest time between two events of a turn that somebody had begun to drive."""
-    times = [datetime.fromisoformat(event["at"]) for event in events[1:]]
-    return max(((after - before).total_seconds() for before, after in pairwise(times)), default=0.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Silence:
+    """The time between two events of a turn that somebody had begun to drive.
+
+    Args:
+        duration_s: How long it was, in seconds.
+        run_s: How long the run took with which it ended.
+        losses: How many attempts of that call were lost.
+    """
+
+    duration_s: float
+    run_s: float
+    losses: int
+
+    @property
+    def a_loss_s(self) -> float:
+        return (self.duration_s - self.run_s) / max(1, self.losses)
+
+
+def _silences(each: Ended) -> list[_Silence]:
+    losses = {call["call_id"]: _losses(call) for call in each.turn["calls"]}
+    return [_silence(before, after, losses) for before, after in pairwise(each.events[1:])]
+
+
+def _silence(before: Json, after: Json, losses: Mapping[str, int]) -> _Silence:
+    begin, end = (datetime.fromisoformat(event["at"]) for event in (before, after))
+    return _Silence(
+        duration_s=(end - begin).total_seconds(),
+        run_s=after["data"].get("elapsed_ms", 0) / 1_000,
+        losses=losses.get(after["data"].get("call_id", ""), 0),
+    )
+
+
+def _losses(call: Json) -> int:
+    return call["attempt"] - 1 + call["content"].startswith(DOUBTS)

@@ -322,6 +322,16 @@ def test_complete_past_the_deadline_is_refused_before_anyone_settles(gate: Gate)
 # --- settling -------------------------------------------------------------------------------------------------------
 
 
+def test_settle_says_how_long_a_live_read_is_believed(gate: Gate) -> None:
+    """Until its lease is over, counted from its last beat; of another read nothing is said."""
+    turn_id = running(gate)
+    lease_s = settle(gate, turn_id).lease_s
+    assert lease_s is not None
+    assert 0 < lease_s <= LONG_TTL_S + 0.001
+    gate.lose(a_run(turn_id))
+    assert settle(gate, turn_id).lease_s is None
+
+
 def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
     """One question, one atomic answer for every read."""
     turn_id = running(gate, a_pass("0.0"), a_pass("0.1"), a_pass("0.2"))

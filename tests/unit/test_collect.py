@@ -69,8 +69,15 @@ def test_visit_waits_for_what_lives() -> None:
     assert not decision.result.knock
     assert call_of(decision, 0).status is CallStatus.ENDED
     assert decision.turn is not None
-    assert (decision.turn.owner, decision.turn.looks, decision.turn.wake_at) == (None, 1, NOW + TIMING.look_s)
+    assert (decision.turn.owner, decision.turn.looks, decision.turn.wake_at) == (None, 1, NOW + 2 * TIMING.look_s)
     assert decision.messages == ()
+
+
+def test_visit_comes_back_when_a_live_read_may_be_lost() -> None:
+    """The gate says how long it still believes in it."""
+    decision = collected(pending(a_call()), reports={"0.0": replace(LIVE, lease_s=0.7)})
+    assert decision.turn is not None
+    assert decision.turn.wake_at == NOW + 0.7
 
 
 def test_visit_sends_again_what_was_lost() -> None:

@@ -206,6 +206,12 @@ def test_look_in_is_no_later_than_what_may_end() -> None:
     assert look_in(a_turn(), waits, now=NOW, timing=TIMING) == NOW + TIMING.look_s
 
 
+def test_look_in_is_no_later_than_the_end_of_a_reads_lease() -> None:
+    """A read whose worker is dead is found when its lease is over, not at the look-in after that."""
+    assert look_in(a_turn(looks=3), (), now=NOW, timing=TIMING, lives_s=(5.5, 1.5)) == NOW + 1.5
+    assert look_in(a_turn(looks=3), (), now=NOW, timing=TIMING, lives_s=(5.5,)) == NOW + 2 * TIMING.look_s
+
+
 def test_look_in_is_never_in_the_past() -> None:
     """What is overdue is looked at now."""
     assert look_in(a_turn(deadline_at=NOW - 5), (), now=NOW, timing=TIMING) == NOW

@@ -139,7 +139,7 @@ class MemoryGate:
         state = entry.state(self._now_ms, self._ttl_ms)
         if state is not None and (close or state in (ReadState.EXPIRED, ReadState.LOST)):
             gate.calls[call_id] = replace(entry, closed=True)
-        return entry.as_settled(call_id, state)
+        return entry.as_settled(call_id, state, self._now_ms, self._ttl_ms)
 
     def _kept(self, gate: TurnGate) -> TurnGate:
         gate.forget_at_ms = max(gate.last_deadline_ms + MARGIN_MS, self._now_ms + LEAST_TTL_MS)

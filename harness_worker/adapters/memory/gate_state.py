@@ -60,8 +60,9 @@ class Entry:
             return ReadState.UNADMITTED
         return ReadState.LOST if self.is_stale(now_ms, ttl_ms) else ReadState.LIVE
 
-    def as_settled(self, call_id: str, state: ReadState | None) -> SettledRead:
+    def as_settled(self, call_id: str, state: ReadState | None, now_ms: int, ttl_ms: int) -> SettledRead:
         """The entry as ``settle`` reports it."""
+        beat_ms = self.beat_ms if state is ReadState.LIVE else None
         return SettledRead(
             call_id=call_id,
             state=state,
@@ -69,6 +70,7 @@ class Entry:
             started_at=self.started_at,
             finished_at=self.finished_at,
             worker=self.runner,
+            lease_s=None if beat_ms is None else (beat_ms + ttl_ms + 1 - now_ms) / 1000,
         )
 
 

@@ -41,7 +41,10 @@ def close_gate(key: str, fence: int) -> int:
 
 @lua("settle")
 def settle(key: str, fence: int, lease_ttl_ms: int, close: bool, reads: Sequence[ReadAttempt]) -> list[list[str]]:
-    """For each read: state (empty: completed), completion, started, finished, runner; empty where there is none."""
+    """For each read: state (empty: completed), completion, started, finished, runner, lease; empty where there is none.
+
+    The lease is what is left of it, in milliseconds.
+    """
     ...
 
 

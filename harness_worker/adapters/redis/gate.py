@@ -95,7 +95,7 @@ def _key(turn_id: str) -> str:
 
 
 def _settled(call_id: str, reply: Sequence[str]) -> SettledRead:
-    state, completion, started, finished, runner = reply
+    state, completion, started, finished, runner, left_ms = reply
     return SettledRead(
         call_id=call_id,
         state=ReadState(state) if state else None,
@@ -103,4 +103,5 @@ def _settled(call_id: str, reply: Sequence[str]) -> SettledRead:
         started_at=float(started) if started else None,
         finished_at=float(finished) if finished else None,
         worker=runner or None,
+        lease_s=int(left_ms) / 1000 if left_ms else None,
     )

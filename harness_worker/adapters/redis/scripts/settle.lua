@@ -19,15 +19,16 @@ local function settled(read)
   local entry = led and entry_of(read.call_id)
   -- The attempt was committed and is not open yet: nobody can have started it, and it must not be counted as lost.
   local early = entry and entry.attempt < read.attempt or not entry and led and whole
-  if early then return {'unadmitted', '', '', '', ''} end
-  if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', ''} end
+  if early then return {'unadmitted', '', '', '', '', ''} end
+  if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', '', ''} end
   local state, completion, shut = '', completion_of(read.call_id), false
   if not completion then state, shut = state_of(read, entry) end
   if shut and not entry.closed then
     entry.closed = true
     save(read.call_id, entry)
   end
-  return {state, completion or '', entry.started or '', entry.finished or '', entry.runner or ''}
+  local left_ms = state == 'live' and tostring(entry.beat + lease_ttl_ms + 1 - now) or ''
+  return {state, completion or '', entry.started or '', entry.finished or '', entry.runner or '', left_ms}
 end
 
 local replies = {}
