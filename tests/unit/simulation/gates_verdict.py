@@ -50,7 +50,8 @@ def _of_blocked(call: Call, earlier: Sequence[Call]) -> Iterator[str]:
 
 
 def _of_keys(call: Call, earlier: Sequence[Call]) -> Iterator[str]:
-    users = [before for before in earlier if before.idempotency_key == call.idempotency_key]
+    ran = [before for before in earlier if not isinstance(before.outcome, ToolDenied)]  # the rest never used its key
+    users = [before for before in ran if before.idempotency_key == call.idempotency_key]
     if users and not isinstance(call.outcome, ToolDenied) and not (is_doubt(users[-1]) and _is_same(users[-1], call)):
         yield f"{call.call_id} has the key of {users[-1].call_id}"
 
