@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, Strategy, TurnStatus
 
 
 class _Answer(BaseModel):
@@ -86,6 +86,7 @@ class TurnSummary(_Answer):
     budget: Budget
     required_actions: list[RequiredAction]
     error: TurnError | None
+    decision: Strategy | None = Field(description="how an ended turn came by its answer")
     metadata: dict[str, str]
     created_at: str
     started_at: str | None

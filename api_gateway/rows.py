@@ -17,7 +17,7 @@ PLANNED: Final = "planned"
 
 _SHOWN: Final = (
     *("id", "status", "stop_reason", "agent", "session_id", "input"),
-    *("output_text", "budget", "error", "metadata"),
+    *("output_text", "budget", "error", "decision", "metadata"),
 )
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 

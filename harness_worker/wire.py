@@ -82,6 +82,15 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Strategy(StrEnum):
+    """How a turn came by its answer (document 002, RuntimeDecisionRecord); a Turn's ``decision``."""
+
+    DIRECT_ANSWER = "direct_answer"
+    RETRIEVAL_AUGMENTED = "retrieval_augmented"
+    WEB_AUGMENTED = "web_augmented"
+    TOOL_ASSISTED = "tool_assisted"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """What a call that needs a person's word knows of it; its fields are the JSON of the column ``approval``.

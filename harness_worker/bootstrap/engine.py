@@ -21,6 +21,7 @@ from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
 from harness_worker.turn.call_runner import CallRunner, unheard
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
@@ -73,6 +74,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         holding=holding,
         new_owner=new_id,
         timing=timing_of(settings),
+        finalizer=Finalizer(agents=registry.agents, store=store, hooks=hooks),
         hooks=hooks,
     )
 

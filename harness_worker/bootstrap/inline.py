@@ -150,7 +150,7 @@ class AgentHarness:
         try:
             dispatcher.drive(turn.id, coordinator, runner, store, self._gate)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
-            store.transact(turn.id, abandon)
+            store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise
         loaded = store.load(turn.id)
         ended, calls = loaded if loaded is not None else (turn, ())

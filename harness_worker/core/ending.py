@@ -62,6 +62,7 @@ def terminal_event(turn: Turn) -> EventDraft:
         "stop_reason": turn.stop_reason.value if turn.stop_reason is not None else None,
         "output_text": turn.output_text,
         "error": dict(turn.error) if turn.error is not None else None,
+        "decision": turn.decision.value if turn.decision is not None else None,
     }
     return EventDraft(type=f"turn.{turn.status.value}", data=data)
 

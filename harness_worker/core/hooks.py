@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import ToolOutcome
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, Strategy, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +78,17 @@ class UsageReport(HookEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd(HookEvent):
-    """A turn is over."""
+    """A turn is over.
+
+    Args:
+        decision: How it came by its answer.
+    """
 
     status: TurnStatus
     stop_reason: StopReason | None
     output_text: str
     error: Mapping[str, str] | None
+    decision: Strategy | None = None
 
 
 @dataclass(frozen=True, slots=True)

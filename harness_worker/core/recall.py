@@ -18,6 +18,7 @@ class Recall:
         last_step: A digest of what the last step with calls asked for and got.
         repeats: How many steps running were equal to it, itself included.
         warned: The limits of the budget that were warned of.
+        used: What the calls that succeeded were: the kinds of their tools, ``"tool"`` for one without a kind.
     """
 
     done: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -26,10 +27,11 @@ class Recall:
     last_step: str = ""
     repeats: int = 0
     warned: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Recall:
         """From its fields as JSON; ``None`` if nothing was ever remembered."""
         known = dict(record or {})
-        known["warned"] = tuple(known.get("warned", ()))
+        known["warned"], known["used"] = tuple(known.get("warned", ())), tuple(known.get("used", ()))
         return cls(**known)

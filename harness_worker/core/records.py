@@ -14,7 +14,7 @@ from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.recall import Recall
-from harness_worker.wire import Approval, StopReason, TurnStatus
+from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
 
 
 class CallStatus(StrEnum):
@@ -48,6 +48,7 @@ class Turn:
     live lease, ``version`` rises with each coordinator commit. ``step`` counts committed assistant messages.
     ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had
     not ended by then; ``followed``: a later one waits for it.
+    ``decision`` says of an ended turn how it came by its answer.
     ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
     what later calls are judged by.
     """
@@ -71,6 +72,7 @@ class Turn:
     stop_reason: StopReason | None = None
     output_text: str = ""
     error: Mapping[str, str] | None = None
+    decision: Strategy | None = None
     used: Usage = field(default_factory=Usage)
     recall: Recall = field(default_factory=Recall)
     step: int = 0
@@ -100,7 +102,7 @@ class Call:
     write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the
     call is admitted. ``approval`` is ``None`` for a call that needs no person's word. A running write without
     ``worker`` waits for its lock. ``collected`` says its result message stands. ``idempotent`` is what its tool says of
-    itself; ``hooked``: hooks must be asked before it is sent.
+    itself, and ``kind`` what it is; ``hooked``: hooks must be asked before it is sent.
     """
 
     turn_id: str
@@ -115,6 +117,7 @@ class Call:
     timeout_s: float
     queue: str
     idempotency_key: str
+    kind: str | None = None
     was_coerced: bool = False
     approval: Approval | None = None
     idempotent: bool = False

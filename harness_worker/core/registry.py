@@ -65,7 +65,7 @@ class Registry:
         Args:
             name: What the model calls it; the function's name if left out.
             description: What the model reads, instead of the docstring.
-            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock``.
+            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
 
         Returns:
             A decorator that returns the function as it was.
@@ -191,6 +191,7 @@ def _spec(name: str, description: str, function: HintedFunction | RawFunction, o
         bind=function.bind,
         keys=_keys(name, function, options),
         invoke=function.invoke,
+        kind=options.kind,
     )
 
 

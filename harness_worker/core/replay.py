@@ -23,6 +23,7 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.strategy import after_use
 
 FINGERPRINT_CHARS = 32
 
@@ -60,7 +61,8 @@ def after_step(recall: Recall, calls: Iterable[Call]) -> Recall:
         return recall
     digest = _digest(*(part for call in ordered for part in (call.tool, canonical(call.arguments), _got(call))))
     running = recall.repeats + 1 if digest == recall.last_step else 1
-    return replace(after_calls(recall, ordered), last_step=digest, repeats=running)
+    used = after_use(recall.used, ordered)
+    return replace(after_calls(recall, ordered), last_step=digest, repeats=running, used=used)
 
 
 def duplicate_of(recall: Recall, call: Call) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypedDict, cast
 
 from harness_worker.core.effects import Effect
-from harness_worker.core.tools import ApprovalPolicy, LockPolicy
+from harness_worker.core.tools import ApprovalPolicy, LockPolicy, ToolKind
 from harness_worker.errors import ConfigError
 from harness_worker.wire import DEFAULT_TOOL_QUEUE
 
@@ -33,6 +33,7 @@ class ToolKeywords(TypedDict, total=False):
     queue: str
     approval: ApprovalPolicy
     lock: LockPolicy
+    kind: ToolKind | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class ToolOptions:
     queue: str = DEFAULT_TOOL_QUEUE
     approval: ApprovalPolicy = "never"
     lock: LockPolicy = None
+    kind: ToolKind | None = None
 
     @property
     def may_run_again(self) -> bool:
@@ -116,6 +118,7 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
             o.lock is None or callable(o.lock) or isinstance(o.lock, str),
             f"lock must be None, a template such as 'order:{{order_id}}' or a function, not {o.lock!r}",
         ),
+        (o.kind in (None, "retrieval", "web"), f"kind must be None, 'retrieval' or 'web', not {o.kind!r}"),
     ]
 
 

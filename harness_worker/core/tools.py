@@ -13,6 +13,8 @@ from harness_worker.core.run_context import RunContext
 Arguments: TypeAlias = dict[str, Any]
 ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
 LockPolicy: TypeAlias = str | Callable[[Any], str | None] | None
+ToolKind: TypeAlias = Literal["retrieval", "web"]
+"""Where a tool's answers come from, if that is told of the turns that use it: documents of one's own, or the web."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class ToolSpec:
         bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
         keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
         invoke: Runs the tool on bound arguments and returns what its function returned.
+        kind: Where its answers come from; ``None``: elsewhere.
     """
 
     name: str
@@ -61,6 +64,7 @@ class ToolSpec:
     bind: Callable[[Arguments], BoundArguments]
     keys: Callable[[Arguments], tuple[str, ...] | None]
     invoke: Callable[[Arguments, RunContext], object]
+    kind: ToolKind | None = None
 
     def needs_approval(self, values: Arguments) -> bool:
         """Whether a person has to agree before it runs on these bound arguments."""

@@ -26,7 +26,8 @@ from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.edits import check_edits
-from harness_worker.turn.hooking import HookCaller, tell_end, tell_start
+from harness_worker.turn.finalizer import Finalizer
+from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
@@ -49,6 +50,7 @@ class Coordinator:
         holding: Keeps a visit's lease alive within its context, which yields what tells the visit to give up.
         new_owner: Makes a name that no other visit has.
         timing: The protocol's times.
+        finalizer: Ends turns.
         hooks: Calls the agents' hooks.
     """
 
@@ -60,6 +62,7 @@ class Coordinator:
     holding: Callable[[Visit], AbstractContextManager[StopSignal]]
     new_owner: Callable[[], str]
     timing: Timing
+    finalizer: Finalizer
     hooks: HookCaller = field(default_factory=HookCaller)
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
@@ -75,7 +78,8 @@ class Coordinator:
         Raises:
             TransientError: The store did not answer; nobody has looked.
         """
-        opened = self.store.transact(turn_id, partial(open_visit, owner=self.new_owner(), timing=self.timing))
+        opening = partial(open_visit, owner=self.new_owner(), timing=self.timing)
+        opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
         if isinstance(opened, Held) and opened.stop and not was_told:
             self.dispatcher.stop(turn_id)
         if not isinstance(opened, Opened):
@@ -168,7 +172,7 @@ class Coordinator:
         def decided(snapshot: Snapshot) -> Decision[Next]:
             return with_warnings(rule(snapshot), now=snapshot.now)
 
-        return self.store.transact(visit.turn.id, decided) or Zombie()
+        return self.store.transact(visit.turn.id, self.finalizer.sealing(decided)) or Zombie()
 
     def _follow(self, visit: Visit, after: Next) -> None:
         match after:
@@ -180,7 +184,7 @@ class Coordinator:
                     self.dispatcher.stop(visit.turn.id)
                 if after.followed:
                     self._wake_next(visit.turn)
-                self._tell_end(visit.turn)
+                self.finalizer.follow(visit.turn)
             case Dispatch():
                 self._send(visit, after)
             case _:
@@ -189,10 +193,6 @@ class Coordinator:
     def _tell_start(self, turn: Turn) -> None:
         if turn.step == 0 and (hooks := self._hooks_of(turn)):
             tell_start(self.hooks, hooks, turn)
-
-    def _tell_end(self, turn: Turn) -> None:
-        if (hooks := self._hooks_of(turn)) and (ended := self.store.load(turn.id)) is not None:
-            tell_end(self.hooks, hooks, ended[0])
 
     def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:
         agent = self.agents.get(turn.agent)

@@ -77,15 +77,19 @@ def tell_used(
     caller.tell(hooks, "on_post_tool_use", used)
 
 
-def tell_end(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
-    """Say what an ended turn used, and then that it is over."""
-    hooks = tuple(hooks)
+def tell_usage(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
+    """Say what an ended turn used."""
     caller.tell(hooks, "on_usage", UsageReport(**whose(turn), used=turn.used, budget=turn.budget))
+
+
+def tell_end(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
+    """Say that a turn is over."""
     over = TurnEnd(
         **whose(turn),
         status=turn.status,
         stop_reason=turn.stop_reason,
         output_text=turn.output_text,
         error=turn.error,
+        decision=turn.decision,
     )
     caller.tell(hooks, "on_turn_end", over)

@@ -109,6 +109,7 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
         tool=judged.name,
         effect=spec.effect if spec is not None else None,
         arguments=judged.arguments,
+        kind=spec.kind if spec is not None else None,
         was_coerced=judged.was_coerced,
         idempotent=spec is not None and spec.idempotent,
         wave=wave,

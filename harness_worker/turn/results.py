@@ -10,7 +10,7 @@ from harness_worker.core.approvals import waiting
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
-from harness_worker.wire import StopReason, TurnStatus, rfc3339
+from harness_worker.wire import StopReason, Strategy, TurnStatus, rfc3339
 
 RequiredAction: TypeAlias = Mapping[str, Any]
 """A call that waits for a person: ``call_id``, ``tool``, ``arguments``, ``expires_at``."""
@@ -53,6 +53,7 @@ class TurnResult:
     calls: tuple[CallResult, ...]
     required_actions: tuple[RequiredAction, ...]
     error: Mapping[str, str] | None
+    decision: Strategy | None
     metadata: Mapping[str, str]
     created_at: str | None
     started_at: str | None
@@ -75,6 +76,7 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         calls=tuple(map(_call_result, calls)),
         required_actions=() if turn.status.is_final else tuple(map(required_action, waiting(calls))),
         error=turn.error,
+        decision=turn.decision,
         metadata=turn.metadata,
         created_at=rfc3339(turn.created_at),
         started_at=rfc3339(turn.started_at),

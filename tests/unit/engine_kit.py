@@ -24,6 +24,8 @@ from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.finalizer import Finalizer
+from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
@@ -202,6 +204,8 @@ class Engine:
         self.stop = SetStop(self.clock)
         self.late: list[str] = []
         self._registry = self._tools(hooks, effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
+        self.hooks = HookCaller()
+        self.finalizer = Finalizer(agents=self._registry.agents, store=cast("Any", self.seen_store), hooks=self.hooks)
         self.coordinator = self._coordinator()
         self.runner = self._runner()
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))
@@ -311,6 +315,8 @@ class Engine:
             holding=self._holding,
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
+            finalizer=self.finalizer,
+            hooks=self.hooks,
         )
 
     def _runner(self) -> CallRunner:

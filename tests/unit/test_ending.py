@@ -13,7 +13,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.visits import StopCause
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, Strategy, TurnStatus
 from tests.unit.builders import NOW, a_call, a_held_turn, a_turn, a_write, ended, failed, ok, pending, running
 
 LIVE = ReadReport(state=ReadState.LIVE, started_at=NOW, worker="w")
@@ -55,7 +55,7 @@ def test_other_turns_keep_what_was_said(reason: StopReason) -> None:
 def test_terminal_event_tells_all() -> None:
     """Its type is the status; its data the answer."""
     over = end_turn(
-        a_turn(output_text="hi"),
+        a_turn(output_text="hi", decision=Strategy.TOOL_ASSISTED),
         TurnStatus.FAILED,
         StopReason.MODEL_ERROR,
         now=NOW,
@@ -68,9 +68,10 @@ def test_terminal_event_tells_all() -> None:
         "stop_reason": "model_error",
         "output_text": "hi",
         "error": {"code": "model_error", "message": "no"},
+        "decision": "tool_assisted",
     }
     plain = terminal_event(a_turn(status=TurnStatus.COMPLETED))
-    assert (plain.data["stop_reason"], plain.data["error"]) == (None, None)
+    assert (plain.data["stop_reason"], plain.data["error"], plain.data["decision"]) == (None, None, None)
 
 
 def test_results_stand_in_the_models_order() -> None:

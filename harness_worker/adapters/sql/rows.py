@@ -27,7 +27,7 @@ from harness_worker.core.prompt import PastTurn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Message, Turn, TurnPreparation
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.wire import Approval, StopReason, TurnStatus
+from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
@@ -47,6 +47,8 @@ def turn_of(row: Sequence[Any]) -> Turn:
     values["recall"] = Recall.from_record(values["recall"])
     if values["stop_reason"] is not None:
         values["stop_reason"] = StopReason(values["stop_reason"])
+    if values["decision"] is not None:
+        values["decision"] = Strategy(values["decision"])
     values["preparation"] = _preparation_of(values["preparation"])
     return Turn(**values)
 

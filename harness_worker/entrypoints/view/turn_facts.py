@@ -43,6 +43,7 @@ def facts(turn: Json) -> dict[str, str]:
         "session": turn["session_id"],
         "metadata": ", ".join(f"{name}={value}" for name, value in turn["metadata"].items()),
         "created": _when(turn),
+        "decision": turn.get("decision") or "",
         "used": ", ".join(used),
         "tokens": f"{tokens_of(usage):,}: {tokens}",
         "allowed": ", ".join(limit for limit in limits if limit),

@@ -20,6 +20,8 @@ from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Admitted, RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.finalizer import Finalizer
+from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.reconciler import Reconciler
@@ -249,6 +251,7 @@ class World:
             holding=self._holding,
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
+            finalizer=Finalizer(agents={agent.name: agent}, store=store, hooks=HookCaller()),
         )
         self.runner = CallRunner(
             store=store,

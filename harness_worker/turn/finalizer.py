@@ -1,0 +1,95 @@
+"""The nine steps with which a turn ends (document 002, TurnFinalizer), each guarded: none can keep a turn from its end.
+
+What must not be lost is part of the commit that ends the turn, which stays one (``core/sealing.py``); what others are
+told follows it. docs/reference/decisions.md says where each of the nine is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.records import Turn
+from harness_worker.core.sealing import SEALS, Seal, ended_by, retold
+from harness_worker.core.tools import AgentSpec
+from harness_worker.ports import TurnStore
+from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Finalizer:
+    """Ends turns; holds nothing of any of them.
+
+    Args:
+        agents: What this process serves, by name.
+        store: The journal.
+        hooks: Calls the agents' hooks.
+        seals: The steps of the commit.
+
+    Attributes:
+        failures: How often each step failed in this process.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: Mapping[str, AgentSpec],
+        store: TurnStore,
+        hooks: HookCaller,
+        seals: tuple[tuple[str, Seal], ...] = SEALS,
+    ) -> None:
+        self.failures: Counter[str] = Counter()
+        self._agents = agents
+        self._store = store
+        self._hooks = hooks
+        self._seals = seals
+        self._lock = threading.Lock()
+
+    def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
+        """The rule, with the steps of the commit where it ends the turn; any other decision is left as it is."""
+
+        def sealed(snapshot: Snapshot) -> Decision[T]:
+            decision = rule(snapshot)
+            return decision if ended_by(snapshot, decision) is None else self._sealed(snapshot, decision)
+
+        return sealed
+
+    def follow(self, turn: Turn) -> None:
+        """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""
+        agent = self._agents.get(turn.agent)
+        if agent is None or not agent.hooks:
+            return
+        loaded = self._guarded("load", turn, partial(self._store.load, turn.id), None)
+        if loaded is None:
+            return
+        ended = loaded[0]
+        self._guarded("usage", ended, partial(tell_usage, self._hooks, agent.hooks, ended), None)
+        self._guarded("turn_end", ended, partial(tell_end, self._hooks, agent.hooks, ended), None)
+
+    def _sealed(self, snapshot: Snapshot, decision: Decision[T]) -> Decision[T]:
+        agent = self._agents.get(snapshot.turn.agent)
+        for name, seal in self._seals:
+            decision = self._guarded(name, snapshot.turn, partial(_seal, seal, snapshot, decision, agent), decision)
+        return retold(decision)
+
+    def _guarded(self, step: str, turn: Turn, work: Callable[[], T], otherwise: T) -> T:
+        try:
+            return work()
+        except Exception:
+            log.exception("step %s of the end of turn %s did not work and is left out", step, turn.id)
+            with self._lock:
+                self.failures[step] += 1
+            return otherwise
+
+
+def _seal(seal: Seal, snapshot: Snapshot, decision: Decision[Any], agent: AgentSpec | None) -> Decision[Any]:
+    ended = ended_by(snapshot, decision)
+    return decision if ended is None else seal(decision, ended, agent)
