@@ -38,7 +38,6 @@ class System:
         name: What the report calls it.
         start: Starts a turn and returns a function that waits for its end.
         redis_url: Its Redis.
-        queue_keys: Where its messages wait.
     """
 
     name: str
@@ -48,7 +47,7 @@ class System:
     def commands(self) -> int:
         """How many commands its Redis has served."""
         with Redis.from_url(self.redis_url) as client:  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
-            info = cast("dict[str, Any]", client.info("stats"))  # pyright: ignore[reportUnknownMemberType] - as above
+            info: dict[str, Any] = client.info("stats")  # pyright: ignore[reportUnknownMemberType] - as above
         return int(info["total_commands_processed"])
 
 

@@ -14,7 +14,7 @@ from tests.e2e.outsider import Outsider, call
 @pytest.fixture
 def session_id(outsider: Outsider, request: pytest.FixtureRequest) -> str:
     """A session of the test's own."""
-    return f"{request.node.name}-{outsider.stack.home.parent.name}"
+    return f"{request.function.__name__}-{outsider.stack.home.parent.name}"
 
 
 def test_turns_posted_at_once_run_one_at_a_time(outsider: Outsider, session_id: str) -> None:

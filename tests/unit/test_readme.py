@@ -80,7 +80,8 @@ def test_readme_example_deduplicates_by_its_key(example: dict[str, Any], tmp_pat
 def test_pages_name_commands_that_exist(command: str) -> None:
     """Every ``harness`` command line in the pages parses: its command, options and arguments exist."""
     name, *rest = shlex.split(command.rstrip("\\"), comments=True)
-    found: Any = typer.main.get_command(commands).get_command(None, name)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    group: Any = typer.main.get_command(commands)
+    found: Any = group.get_command(None, name)
     while hasattr(found, "commands"):
         name, *rest = rest
         found = found.get_command(None, name)

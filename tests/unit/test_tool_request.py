@@ -9,7 +9,6 @@ import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from billiard.pool import ApplyResult, TimeoutHandler
-from celery.worker.request import Request
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.requests import ToolRequest
@@ -29,34 +28,32 @@ def told() -> list[tuple[RunningCall, bool]]:
 
 
 @pytest.fixture
-def started(told: list[tuple[RunningCall, bool]]) -> Request:
+def started(told: list[tuple[RunningCall, bool]]) -> Any:  # noqa: ANN401 - Celery's request, its parts untyped
     """A started call's request in the parent process."""
     app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
-    app.conf.result_backend = "disabled"
+    app.conf.update(result_backend="disabled")
     task = ToolTask("look", cast("Any", None), lambda run, overran: told.append((run, overran)))
     app.register_task(task)
-    body = ([], MESSAGE.to_kwargs(), {})
+    body: tuple[Any, ...] = ([], MESSAGE.to_kwargs(), {})
     headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
     message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
     message.content_type, message.content_encoding = "application/json", "utf-8"
-    running = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=print)
+    running: Any = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=print)
     running.worker_pid = 4711
     return running
 
 
-def test_process_ended_at_the_hard_limit_had_its_whole_time(
-    started: Request, told: list[tuple[RunningCall, bool]]
-) -> None:
+def test_process_ended_at_the_hard_limit_had_its_whole_time(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
     """The pool reports the failure before the time limit: already that says that the call overran."""
-    pool_job = ApplyResult({}, None, error_callback=started.on_failure, timeout_callback=started.on_timeout)
+    pool_job: Any = ApplyResult({}, None, error_callback=started.on_failure, timeout_callback=started.on_timeout)
     pool_job._timeout = 2.5
     TimeoutHandler([], {}, None, None).on_hard_timeout(pool_job)
     assert told == [(RUN, True)]
 
 
-def test_process_that_died_is_lost(started: Request, told: list[tuple[RunningCall, bool]]) -> None:
+def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
     """A process that died of itself had not its whole time."""
     with pytest.raises(WorkerLostError) as died:
         raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
-    started.on_failure(ExceptionInfo(died._excinfo))
+    started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))
     assert told == [(RUN, False)]
