@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
-from harness_worker.core.prompt import PastTurn
+from harness_worker.core.prompt import PastTurn, RequestKind
 from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, Message, Turn
+from harness_worker.core.thinking import ThinkLevel
 from harness_worker.core.tools import AgentSpec, ToolSpec
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "ReadState",
+    "RequestKind",
     "Retriever",
     "RunningCall",
     "SettledRead",
@@ -303,6 +305,9 @@ class ModelRequest:
         stop: Set when the call shall be given up at once.
         on_text: Told each piece of text as it is said, by the calling thread; never raises. A call that fails may
             have told some: nothing durable may be made of it.
+        kind: What is asked for.
+        think: How hard the model thinks.
+        max_tokens: What may be said at most, in tokens; ``None``: what the client allows any reply.
     """
 
     model: str
@@ -314,6 +319,9 @@ class ModelRequest:
     timeout_s: float
     stop: StopSignal
     on_text: Callable[[str], None] = unheard
+    kind: RequestKind = RequestKind.STEP
+    think: ThinkLevel = "off"
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.hooks import Hooks
+from harness_worker.core.thinking import THINK_LEVELS
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
 
@@ -43,6 +44,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
     names = [tool.name for tool in spec.tools]
     yield from (f"tool {tool!r} is listed twice" for tool in sorted({n for n in names if names.count(n) > 1}))
     yield from _hook_problems(spec.hooks)
+    yield from _thinking_problems(spec)
     yield from budget_problems(spec.budget)
 
 
@@ -50,6 +52,21 @@ def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
     for hook in hooks:
         if not isinstance(hook, Hooks):
             yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
+
+
+def _thinking_problems(spec: AgentSpec) -> Iterator[str]:
+    if spec.think not in THINK_LEVELS:
+        yield f"think must be one of {', '.join(THINK_LEVELS)}, not {spec.think!r}"
+    if not _is_count(spec.reflect_every):
+        yield f"reflect_every must be a whole number, one or more, not {spec.reflect_every!r}"
+    elif spec.reflect_every is not None and spec.think == "off":
+        yield "reflect_every needs think='low' or more"
+    if not _is_count(spec.compact_at_tokens):
+        yield f"compact_at_tokens must be a whole number, one or more, or 'auto', not {spec.compact_at_tokens!r}"
+
+
+def _is_count(given: object) -> bool:
+    return given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0)
 
 
 def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote

@@ -63,7 +63,12 @@ class Usage:
     @property
     def tokens(self) -> int:
         """All tokens of all classes."""
-        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens that were sent, cached ones included."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
 WARNED_SHARE = 0.8

@@ -23,7 +23,7 @@ from harness_worker.core.progress import (
     stop_turn,
 )
 from harness_worker.core.prompt import Prompt
-from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, holds, stop_cause
 from harness_worker.wire import StopReason, TurnStatus
@@ -53,7 +53,7 @@ class Said:
 PAUSE = "pause_turn"
 """The provider took a break from tools of its own: its message stands, and the next step lets it go on."""
 
-_COUNTS = ("steps", "tool_calls", "reflections")
+COUNTS = ("steps", "tool_calls", "reflections")
 """What of a turn's usage no model call has of its own."""
 
 _INCOMPLETE = {
@@ -109,8 +109,16 @@ def give_up(
 def _spoken(turn: Turn, said: Said) -> Turn:
     used = turn.used.plus(said.usage).plus(Usage(steps=1))
     text = "\n\n".join(part for part in (turn.output_text, said.text) if part)
-    preparation = said.prompt.preparation if said.prompt is not None else turn.preparation
-    return replace(turn, step=turn.step + 1, used=used, output_text=text, preparation=preparation)
+    return replace(turn, step=turn.step + 1, used=used, output_text=text, preparation=_prepared(turn, said))
+
+
+def _prepared(turn: Turn, said: Said) -> TurnPreparation | None:
+    """With what the turn was sent; how long the prompt was only if that is asked for."""
+    if said.prompt is None:
+        return turn.preparation
+    preparation = said.prompt.preparation
+    measures = preparation.compact_at is not None
+    return replace(preparation, prompt_tokens=said.usage.prompt_tokens if measures else 0)
 
 
 def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) -> Decision[Next]:
@@ -134,7 +142,7 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
 
 
 def _model_completed(step: int, said: Said) -> EventDraft:
-    usage = {name: value for name, value in as_mapping(said.usage).items() if name not in _COUNTS}
+    usage = {name: value for name, value in as_mapping(said.usage).items() if name not in COUNTS}
     data = {"step": step, "text": said.text, "stop_reason": said.stop_reason, "usage": usage}
     return EventDraft(type="model.completed", data={**data, **(_hashes(said.prompt) if said.prompt else {})})
 

@@ -121,10 +121,15 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
         return _park(snapshot, visit, turn, calls, timing)
     turn = remembering(turn, calls)
     reason = exhausted(turn, now=snapshot.now)
-    if reason is None:
-        started = EventDraft(type="step.started", data={"step": turn.step})
-        going = replace(turn, version=turn.version + 1, looks=0)
-        return close_step(snapshot, going, calls, result=AskModel(turn=going), last=(started,))
+    if reason is not None:
+        return run_out(snapshot, turn, calls, reason)
+    started = EventDraft(type="step.started", data={"step": turn.step})
+    going = replace(turn, version=turn.version + 1, looks=0)
+    return close_step(snapshot, going, calls, result=AskModel(turn=going), last=(started,))
+
+
+def run_out(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], reason: StopReason) -> Decision[Next]:
+    """End the turn for want of what a further step needs."""
     ended = end_turn(turn, TurnStatus.INCOMPLETE, reason, now=snapshot.now)
     return close_step(snapshot, ended, calls, result=Finished(), last=(terminal_event(ended),))
 

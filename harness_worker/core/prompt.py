@@ -1,30 +1,42 @@
 """What a model is asked (document 002, stage 3; order by design §6, rule 4: what churns stands behind the history).
 
 Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
-words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds.
+words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,
+until a summary takes the history's place.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from harness_worker.core.artifact_reading import tools_for
 from harness_worker.core.canonical import canonical
 from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.records import Message, Turn, TurnPreparation
+from harness_worker.core.sent import WORDLESS, TurnMessages, noted, since_summary, tagged, text_block
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import TurnStatus
 
-WORDLESS: Final = "(no text)"
 CLOSINGS: Final[Mapping[TurnStatus, str]] = {
     TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
     TurnStatus.FAILED: "(This request failed before it was answered.)",
 }
 """What stands in the place of an answer that never came."""
+
+_UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
+
+
+class RequestKind(StrEnum):
+    """What a model is asked for: a turn's next step, or something beside its steps."""
+
+    STEP = "step"
+    REFLECTION = "reflection"
+    COMPACTION = "compaction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +66,10 @@ class Prompt:
         messages: All that follows, Anthropic-shaped.
         preparation: What is kept with the turn, so that each later call sends the same again.
         render_hash: SHA-256 of all of it.
-        is_cache_break: Whether tools or system text differ from what the session sent before.
+        is_cache_break: Whether what stands before the history differs from what the session sent before.
+        has_past: Whether messages of earlier turns are among these.
+        kind: What is asked for.
+        max_tokens: What may be said at most, if there is a limit of its own.
     """
 
     system: str
@@ -63,6 +78,9 @@ class Prompt:
     preparation: TurnPreparation
     render_hash: str
     is_cache_break: bool
+    has_past: bool = False
+    kind: RequestKind = RequestKind.STEP
+    max_tokens: int | None = None
 
 
 def prepare(
@@ -84,18 +102,34 @@ def prepare(
     """
     system = turn.system_prompt_override or agent.system
     context = _context(turn, agent)
-    messages = (*earlier(past), *with_context(own, context))
-    tools = tools_for(agent, messages, artifact_reader)
-    prefix_hash = _sha256({"system": system, "tools": [_shown(tool) for tool in tools]})
-    before = turn.preparation or _last_preparation(past)
+    known = turn.preparation or _last_preparation(past)
+    preparation = replace(_kept(turn, known), context=context, compact_at=agent.compact_at_tokens)
+    turns = (*map(_as_read, past), (preparation, as_sent(own, preparation)))
+    messages = since_summary(turns)
+    tools = tools_for(agent, (message for _, each in turns for message in each), artifact_reader)
+    summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
+    prefix_hash = _prefix_hash(system, tools, summary)
     return Prompt(
         system=system,
         tools=tools,
         messages=messages,
-        preparation=TurnPreparation(context=context, prefix_hash=prefix_hash),
+        preparation=replace(preparation, prefix_hash=prefix_hash),
         render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
-        is_cache_break=before is not None and before.prefix_hash != prefix_hash,
+        is_cache_break=known is not None and known.prefix_hash != prefix_hash,
+        has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
     )
+
+
+def _kept(turn: Turn, known: TurnPreparation | None) -> TurnPreparation:
+    """What goes on being kept with the turn; of an earlier one only how long its last prompt was."""
+    if turn.preparation is not None:
+        return turn.preparation
+    return replace(_UNPREPARED, prompt_tokens=known.prompt_tokens if known is not None else 0)
+
+
+def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
+    prefix: dict[str, Any] = {"system": system, "tools": [_shown(tool) for tool in tools]}
+    return _sha256(prefix if summary is None else {**prefix, "summary": summary})
 
 
 def _context(turn: Turn, agent: AgentSpec) -> tuple[str, ...]:
@@ -115,8 +149,8 @@ def contexts_of(turn: Turn, *, model: str) -> tuple[str, ...]:
         "model": model,
         "date": date,
     }
-    metadata = _block("runtime_metadata", "\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return (metadata, _block("skill_context", turn.skill_context)) if turn.skill_context else (metadata,)
+    metadata = tagged("runtime_metadata", "\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return (metadata, tagged("skill_context", turn.skill_context)) if turn.skill_context else (metadata,)
 
 
 def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
@@ -125,36 +159,32 @@ def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[M
         return ()
     first, *rest = messages
     words = first.content if isinstance(first.content, str) and first.content.strip() else ""
-    blocks = [{"type": "text", "text": text} for text in (*context, words) if text]
+    blocks = [text_block(text) for text in (*context, words) if text]
     return (replace(first, content=blocks if context else words or WORDLESS), *rest)
 
 
-def earlier(past: Iterable[PastTurn]) -> tuple[Message, ...]:
-    """The session's earlier turns as later ones read them."""
-    return tuple(message for turn in past for message in _as_read(turn))
+def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[Message, ...]:
+    """A turn's own messages as they are sent."""
+    return noted(with_context(messages, preparation.context), preparation.notes)
 
 
-def _as_read(past: PastTurn) -> tuple[Message, ...]:
+def _as_read(past: PastTurn) -> TurnMessages:
     """A turn's messages, closed: after it comes another user's message, so the last word must be the assistant's.
 
     A turn that failed before any model answered is left out: what no provider took once would fail for ever.
     """
     spoken = tuple(message for message in past.messages if message.content or message.role == "user")
     if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
-        return ()
-    sent = with_context(spoken, past.preparation.context if past.preparation is not None else ())
+        return past.preparation, ()
+    sent = as_sent(spoken, past.preparation or _UNPREPARED)
     if sent and sent[-1].role == "assistant":
-        return sent
+        return past.preparation, sent
     closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
-    return (*sent, Message(role="assistant", content=[{"type": "text", "text": closing}]))
+    return past.preparation, (*sent, Message(role="assistant", content=[text_block(closing)]))
 
 
 def _last_preparation(past: Sequence[PastTurn]) -> TurnPreparation | None:
     return next((turn.preparation for turn in reversed(past) if turn.preparation is not None), None)
-
-
-def _block(name: str, text: str) -> str:
-    return f"<{name}>\n{text}\n</{name}>"
 
 
 def _shown(tool: ToolSpec) -> list[Any]:

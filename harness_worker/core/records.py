@@ -28,15 +28,32 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPreparation:
-    """With what a turn is sent to its model: made once, replayed verbatim.
+    """With what a turn is sent to its model: its texts are made once and replayed verbatim.
 
     Args:
         context: Texts that stand before the user's words, in order.
-        prefix_hash: SHA-256 of the system text and the tools as last sent.
+        prefix_hash: SHA-256 of what stands before the history, as last sent: system text, tools, a summary.
+        notes: Reflections, by the step that reads them; an empty one was made and says nothing.
+        summary: What stands in the place of all that was said before the newest step; ``None``: nothing does.
+        compacted_at: The step before which the summary was made.
+        prompt_tokens: How many tokens the last step's call was sent with; 0 if that is not known.
+        compact_at: At how many of them the history is compacted; ``None``: never.
     """
 
     context: tuple[str, ...]
     prefix_hash: str
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+    summary: str | None = None
+    compacted_at: int = 0
+    prompt_tokens: int = 0
+    compact_at: int | None = None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TurnPreparation:
+        """From its fields as JSON; one that was written by an older worker lacks some."""
+        known = dict(record)
+        known["context"] = tuple(known["context"])
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

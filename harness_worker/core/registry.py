@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from harness_worker.core.agent_options import check_agent
 from harness_worker.core.approval_policy import DeclaredApproval
@@ -17,6 +17,7 @@ from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
 from harness_worker.core.signature import HintedFunction, inspect_function
+from harness_worker.core.thinking import COMPACT_AT_TOKENS, ThinkLevel
 from harness_worker.core.tool_options import (
     TIMEOUT_CEILING_S,
     TOOL_NAME,
@@ -113,6 +114,9 @@ class Registry:
         budget: Mapping[str, float | int | None] | None = None,
         parallel: bool = True,
         hooks: Iterable[Hooks] = (),
+        think: ThinkLevel = "off",
+        reflect_every: int | None = None,
+        compact_at_tokens: int | Literal["auto"] | None = None,
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -124,6 +128,11 @@ class Registry:
             budget: Its limits: default and cap of a turn's; a missing key has the global default.
             parallel: ``False`` runs every call by itself.
             hooks: Called at points of its turns, in this order.
+            think: How hard it thinks: ``off``, ``low``, ``medium`` or ``high``. Unless off, it reflects after a step
+                with a call that ended as an error.
+            reflect_every: After how many steps it reflects whatever they came to.
+            compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
+                tokens; ``"auto"``: four fifths of 200,000.
 
         Raises:
             ConfigError: The name is taken, a tool is unknown, or a limit makes no sense.
@@ -138,6 +147,9 @@ class Registry:
             budget=budget or {},
             parallel=parallel,
             hooks=tuple(hooks),
+            think=think,
+            reflect_every=reflect_every,
+            compact_at_tokens=COMPACT_AT_TOKENS if compact_at_tokens == "auto" else compact_at_tokens,
         )
         check_agent(spec)
         self._agents[name] = spec

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Hooks, overrides
 from harness_worker.core.run_context import RunContext
+from harness_worker.core.thinking import ThinkLevel
 
 Arguments: TypeAlias = dict[str, Any]
 ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
@@ -78,7 +79,11 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """One registered agent: a model, a system text, and the tools it may use."""
+    """One registered agent: a model, a system text, and the tools it may use.
+
+    ``think`` is how hard it thinks, ``reflect_every`` after how many steps it reflects though nothing failed;
+    ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
+    """
 
     name: str
     model: str
@@ -87,6 +92,9 @@ class AgentSpec:
     budget: Mapping[str, float | int | None] = field(default_factory=dict[str, float | int | None])
     parallel: bool = True
     hooks: tuple[Hooks, ...] = ()
+    think: ThinkLevel = "off"
+    reflect_every: int | None = None
+    compact_at_tokens: int | None = None
 
     @property
     def asks_hooks(self) -> bool:

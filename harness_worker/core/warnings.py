@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Final
 
-from harness_worker.core.budget import TurnBudget
+from harness_worker.core.budget import Spending, TurnBudget
 from harness_worker.core.decisions import Decision, T
 from harness_worker.core.records import EventDraft, Turn
+
+CONTEXT_TOKENS: Final = "context_tokens"
 
 
 def budget_of(turn: Turn, *, now: float) -> TurnBudget:
@@ -15,12 +18,20 @@ def budget_of(turn: Turn, *, now: float) -> TurnBudget:
     return TurnBudget(limits=turn.budget, used=turn.used, elapsed_s=elapsed_s)
 
 
+def context_of(turn: Turn) -> dict[str, Spending]:
+    """What the last prompt had of the tokens at which the history is compacted, if it ever is."""
+    prepared = turn.preparation
+    if prepared is None or prepared.compact_at is None:
+        return {}
+    return {CONTEXT_TOKENS: Spending(used=prepared.prompt_tokens, limit=prepared.compact_at)}
+
+
 def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:
     """The decision with a ``budget.warning`` for each limit that is newly strained; a turn that ends needs none."""
     turn = decision.turn
     if turn is None or turn.status.is_final:
         return decision
-    spent = budget_of(turn, now=now).snapshot()
+    spent = {**budget_of(turn, now=now).snapshot(), **context_of(turn)}
     strained = [name for name, each in spent.items() if each.is_strained and name not in turn.recall.warned]
     if not strained:
         return decision

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
+from harness_worker.core.asides import due, take
 from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
@@ -18,6 +19,7 @@ from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
 from harness_worker.core.plan import give_up, go_on_asked, plan
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next, Zombie
+from harness_worker.core.prompt import Prompt, RequestKind
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec
@@ -25,6 +27,7 @@ from harness_worker.core.visits import Held, StopCause, Visit, holds, release
 from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
+from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller, tell_start
@@ -136,6 +139,13 @@ class Coordinator:
         if agent is None:
             return self._not_served(visit)
         prompt = self.model_step.prepare(turn, agent)
+        kind = due(prompt, turn, agent)
+        if kind is None:
+            return self._ask_step(visit, turn, agent, prompt, stop)
+        asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop)
+        return self._ask_aside(visit, asking, prompt, kind)
+
+    def _ask_step(self, visit: Visit, turn: Turn, agent: AgentSpec, prompt: Prompt, stop: StopSignal) -> Next:
         try:
             reply = self.model_step.ask(turn, agent, prompt, remaining_s=turn.deadline_at - visit.now, stop=stop)
         except ScriptExhausted as error:
@@ -150,6 +160,13 @@ class Coordinator:
         if not said.calls:
             self.gate.close(turn.id, visit.fence)
         return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))
+
+    def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next:
+        try:
+            aside = asking.ask(prompt, kind, remaining_s=asking.turn.deadline_at - visit.now)
+        except Stopped:
+            return self._give_up(visit, StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
+        return self._decide(visit, partial(take, visit=visit, aside=aside))
 
     def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next:
         agent = self.agents.get(after.turn.agent)

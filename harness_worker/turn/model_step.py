@@ -11,11 +11,11 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from harness_worker.core.artifact_reading import every_tool
 from harness_worker.core.hooks import StreamChunk, overrides
-from harness_worker.core.prompt import Prompt, prepare
+from harness_worker.core.prompt import Prompt, RequestKind, prepare
 from harness_worker.core.records import Turn
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ModelError, Stopped, TransientError
-from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore
+from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
 from harness_worker.turn.hooking import HookCaller, whose
 
@@ -63,7 +63,7 @@ class ModelStep:
         return prepare(turn, agent, past=past, own=own, artifact_reader=self.artifact_reader)
 
     def ask(self, turn: Turn, agent: AgentSpec, prompt: Prompt, *, remaining_s: float, stop: StopSignal) -> ModelReply:
-        """One reply.
+        """One reply; only those who watch a step are shown its text meanwhile.
 
         Raises:
             TimeoutError: The turn's time ended first.
@@ -89,7 +89,10 @@ class ModelStep:
                 metadata=turn.metadata,
                 timeout_s=min(left_s, self.timeout_s),
                 stop=stop,
-                on_text=self._listeners(turn, agent, deltas, attempt),
+                on_text=self._listeners(turn, agent, deltas, attempt) if prompt.kind is RequestKind.STEP else unheard,
+                kind=prompt.kind,
+                think=agent.think,
+                max_tokens=prompt.max_tokens,
             )
             try:
                 return client.complete(request)

@@ -13,6 +13,7 @@ from harness_worker.adapters.anthropic.client import AnthropicModel
 from harness_worker.adapters.anthropic.missing_key import MissingKey
 from harness_worker.core.budget import Usage
 from harness_worker.core.records import Message
+from harness_worker.core.thinking import ThinkLevel
 from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import ModelError
 from harness_worker.ports import ModelRequest
@@ -93,6 +94,20 @@ def test_request_without_system_or_tools_leaves_them_out(stub: MessagesStub, mod
     model.complete(asking(system=""))
     assert "system" not in stub.asked[0].body
     assert "tools" not in stub.asked[0].body
+
+
+@pytest.mark.parametrize("think", ["low", "medium", "high"])
+def test_request_of_an_agent_that_thinks_says_how_hard(
+    stub: MessagesStub, model: AnthropicModel, think: ThinkLevel
+) -> None:
+    """The model decides when to think; the level is its effort, and there is room for its thoughts."""
+    stub.answer(said("Hi"), said("Hm"))
+    model.complete(asking(think=think))
+    model.complete(asking(think=think, max_tokens=500))
+    step, aside = (asked.body for asked in stub.asked)
+    assert (step["thinking"], step["output_config"]) == ({"type": "adaptive"}, {"effort": think})
+    assert (step["max_tokens"], aside["max_tokens"]) == (32_000, 500)
+    assert {**step, "max_tokens": 500} == aside
 
 
 @pytest.mark.parametrize("piece_chars", [1, 7, 10_000])

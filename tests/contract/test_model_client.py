@@ -15,7 +15,7 @@ import pytest
 from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.core.budget import Usage
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
-from harness_worker.ports import ModelClient, ModelReply, ModelRequest, StopSignal
+from harness_worker.ports import ModelClient, ModelReply, ModelRequest, RequestKind, StopSignal
 
 TEXT = [{"type": "text", "text": "Hi"}]
 ASK = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "tu_1", "name": "get", "input": {"a": 1}}]
@@ -180,6 +180,21 @@ def test_model_plays_no_lines_of_another_kind_as_steps(model: ModelClient, scrip
         model.complete(asked(script({"step": 0, "kind": "compaction", "content": TEXT})))
 
 
+@pytest.mark.parametrize("kind", [RequestKind.REFLECTION, RequestKind.COMPACTION])
+def test_model_plays_the_line_of_the_kind_that_is_asked_for(
+    model: ModelClient, script: Script, kind: RequestKind
+) -> None:
+    """The one before the step, whatever the script's other kinds have there; without one it says which is missing."""
+    file = script(
+        {"step": 1, "content": ASK},
+        {"step": 1, "kind": "reflection", "content": [{"type": "text", "text": "reflection"}]},
+        {"step": 1, "kind": "compaction", "content": [{"type": "text", "text": "compaction"}]},
+    )
+    assert model.complete(replace(asked(file, step=1), kind=kind)).content[0]["text"] == kind.value
+    with pytest.raises(ScriptExhausted, match=rf"script 'default' has no {kind} 2 \(1 {kind}s\)"):
+        model.complete(replace(asked(file, step=2), kind=kind))
+
+
 def test_model_reads_a_script_again_when_it_changes(model: ModelClient, script: Script) -> None:
     """A file is read when first used and again when it changes, even to one of the same size."""
     file = script({"step": 0, "content": [{"type": "text", "text": "one"}]})
@@ -206,6 +221,7 @@ def test_model_takes_a_relative_file_from_the_working_directory(
         '{"step": -1, "content": []}',
         '{"step": 1}',
         '{"step": 1, "content": "text"}',
+        '{"step": 1, "content": [], "kind": "musing"}',
         '{"step": 1, "content": [{"type": "tool_use", "name": "x", "input": {}}]}',
         '{"step": 1, "content": [{"type": "tool_use", "id": "a", "name": "x", "input": []}]}',
         '{"step": 1, "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {"n": NaN}}]}',

@@ -72,7 +72,8 @@ def test_end_wakes_the_next_unfinished_turn(world: World) -> None:
 
 def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
     """Earlier turns in order, each with its messages and with what it was sent; none of another session or tenant."""
-    preparation = TurnPreparation(context=("today", "é"), prefix_hash="abc")
+    known = {"notes": {"1": "hm"}, "summary": "so far", "compacted_at": 2, "prompt_tokens": 9, "compact_at": 10}
+    preparation = TurnPreparation(context=("today", "é"), prefix_hash="abc", **known)  # type: ignore[arg-type]
     words = Message(role="assistant", content=[{"type": "text", "text": "yes"}])
     world.store.transact(world.queued(session_id="s", tenant="other"), ends)
     first = world.queued(session_id="s", input="one")

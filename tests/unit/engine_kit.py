@@ -6,9 +6,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
@@ -21,7 +21,7 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
-from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
@@ -37,6 +37,7 @@ TIMEOUT_S = 60.0
 MODEL_TIMEOUT_S = 30.0
 THRESHOLD_CHARS = 50
 Action = Callable[[], object]
+Told: TypeAlias = ModelReply | BaseException | Callable[[], ModelReply]
 
 
 @dataclass(slots=True)
@@ -136,17 +137,22 @@ class Sent:
 
 @dataclass(slots=True)
 class ToldModel:
-    """Implements ``ports.ModelClient``: says what it was told to, or raises it."""
+    """Implements ``ports.ModelClient``: says what it was told to, or raises it.
 
-    replies: list[ModelReply | BaseException | Callable[[], ModelReply]] = field(
-        default_factory=list[ModelReply | BaseException | Callable[[], ModelReply]]
-    )
+    Attributes:
+        replies: What it says as a turn's steps, in order.
+        asides: What it says beside them.
+        requests: What it was asked.
+    """
+
+    replies: list[Told] = field(default_factory=list[Told])
+    asides: list[Told] = field(default_factory=list[Told])
     requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
 
     def complete(self, request: ModelRequest) -> ModelReply:
         """See ``ports.ModelClient.complete``."""
         self.requests.append(request)
-        reply = self.replies.pop(0)
+        reply = (self.replies if request.kind is RequestKind.STEP else self.asides).pop(0)
         if isinstance(reply, BaseException):
             raise reply
         return reply if isinstance(reply, ModelReply) else reply()
@@ -235,9 +241,22 @@ class Engine:
         """Lose everything the gate knows."""
         self.gate = self._new_gate()
 
-    def says(self, *replies: ModelReply | BaseException | Callable[[], ModelReply]) -> None:
-        """What the model will say, in order."""
+    def says(self, *replies: Told, asides: Sequence[Told] = ()) -> None:
+        """What the model will say, in order, as steps and beside them."""
         self.model.replies += replies
+        self.model.asides += asides
+
+    def agent_is(self, **options: Any) -> None:  # noqa: ANN401 - any of an agent's
+        """Give the agent other options."""
+        agents = {name: replace(agent, **options) for name, agent in self.coordinator.agents.items()}
+        self.coordinator = replace(self.coordinator, agents=agents)
+
+    def work(self) -> None:
+        """Work the turn to its end, each call served as soon as it is sent."""
+        while not self.turn.status.is_final:
+            self.advance()
+            for call_id in sorted(set(self.sent.calls) - {call.call_id for call in self.calls if call.outcome}):
+                self.run(call_id)
 
     def advance(self) -> None:
         """Look at the turn."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
-from harness_worker.core.prompt import CLOSINGS, WORDLESS, PastTurn, Prompt, prepare
+from harness_worker.core.prompt import CLOSINGS, PastTurn, Prompt, prepare
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registry import Registry
+from harness_worker.core.sent import WORDLESS
 from harness_worker.core.tools import AgentSpec
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import a_turn

@@ -337,6 +337,13 @@ def test_agent_takes_functions_and_names(registry: Registry) -> None:
         ({"budget": {"max_steps": True}}, "must be a whole number"),
         ({"budget": {"max_dollars": float("nan")}}, "must be a number"),
         ({"budget": [1]}, "budget must be a dict"),
+        ({"think": "hard"}, "think must be one of off, low, medium, high, not 'hard'"),
+        ({"think": True}, "think must be one of"),
+        ({"think": "low", "reflect_every": 0}, "reflect_every must be a whole number, one or more, not 0"),
+        ({"reflect_every": 2}, "reflect_every needs think='low' or more"),
+        ({"compact_at_tokens": 0}, "compact_at_tokens must be a whole number, one or more, or 'auto', not 0"),
+        ({"compact_at_tokens": "soon"}, "or 'auto', not 'soon'"),
+        ({"compact_at_tokens": True}, "compact_at_tokens must be"),
     ],
 )
 def test_bad_agents_are_refused(registry: Registry, options: dict[str, Any], said: str) -> None:
@@ -354,6 +361,14 @@ def test_agent_budgets_may_be_zero_null_and_fractional_where_that_makes_sense(re
     budget = {"max_tool_calls": 0, "max_tokens": None, "max_dollars": 0.5, "timeout_s": 1.5}
     registry.agent("a", model="m", system="s", tools=[], budget=budget)
     assert registry.agents["a"].budget == budget
+
+
+def test_agent_neither_thinks_nor_compacts_unless_it_says_so(registry: Registry) -> None:
+    """Both are off; ``auto`` is four fifths of what a model reads."""
+    plain = registry.agent("plain", model="m")
+    assert (plain.think, plain.reflect_every, plain.compact_at_tokens) == ("off", None, None)
+    other = registry.agent("other", model="m", think="high", reflect_every=3, compact_at_tokens="auto")
+    assert (other.think, other.reflect_every, other.compact_at_tokens) == ("high", 3, 160_000)
 
 
 def test_an_agent_declared_twice_is_refused(registry: Registry) -> None:

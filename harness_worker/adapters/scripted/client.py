@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from harness_worker.adapters.scripted.lines import (
-    STEP,
     ScriptKey,
     ScriptLine,
     ScriptUsage,
@@ -38,7 +37,7 @@ class ScriptedModel:
         self._lock = threading.Lock()
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """The line of the turn's script (``metadata.script``) for the request's step.
+        """The line of the turn's script (``metadata.script``) for the request's kind and step.
 
         Raises:
             ModelError: The file cannot be read, a line of it is malformed, or the line says ``error``.
@@ -56,10 +55,11 @@ class ScriptedModel:
         file = request.model.removeprefix(PREFIX)
         script = request.metadata.get("script", DEFAULT_SCRIPT)
         lines = self._lines(file)
-        line = lines.get((STEP, script, request.step))
+        line = lines.get((request.kind, script, request.step))
         if line is None:
-            steps = sum(kind == STEP and name == script for kind, name, _ in lines)
-            raise ScriptExhausted(f"{file}: script {script!r} has no step {request.step} ({steps} steps)")
+            there = sum(kind is request.kind and name == script for kind, name, _ in lines)
+            kind = f"{request.kind} {request.step} ({there} {request.kind}s)"
+            raise ScriptExhausted(f"{file}: script {script!r} has no {kind}")
         return line
 
     def _lines(self, file: str) -> Mapping[ScriptKey, ScriptLine]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
 from pydantic_core import from_json
 
 from harness_worker.errors import ModelError
+from harness_worker.ports import RequestKind
 
-STEP: Final = "step"
-"""The kind of a line that is a step of a turn; lines of other kinds serve reflection and compaction."""
-
-ScriptKey: TypeAlias = tuple[str, str, int]
+ScriptKey: TypeAlias = tuple[RequestKind, str, int]
 """Kind, script, step."""
 
 
@@ -67,13 +65,16 @@ class ScriptUsage(BaseModel):
 
 
 class ScriptLine(BaseModel):
-    """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes."""
+    """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes.
+
+    A line of ``kind`` ``reflection`` or ``compaction`` is what is said before its step.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     script: str = "default"
     step: NonNegativeInt
-    kind: str = STEP
+    kind: RequestKind = RequestKind.STEP
     content: tuple[Block, ...] = ()
     stop_reason: str | None = None
     usage: ScriptUsage = ScriptUsage()
@@ -107,7 +108,7 @@ def parse_script(file: str, data: bytes) -> Mapping[ScriptKey, ScriptLine]:
     for number, text in _numbered(data):
         line = _line(f"{file}, line {number}", text)
         if line.key in found:
-            raise ModelError(f"{file}, line {number}: script {line.script!r} has step {line.step} already")
+            raise ModelError(f"{file}, line {number}: script {line.script!r} has {line.kind} {line.step} already")
         found[line.key] = line
     return found
 

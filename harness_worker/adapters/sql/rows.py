@@ -89,9 +89,7 @@ def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -
 
 
 def _preparation_of(record: Mapping[str, Any] | None) -> TurnPreparation | None:
-    if record is None:
-        return None
-    return TurnPreparation(context=tuple(record["context"]), prefix_hash=record["prefix_hash"])
+    return None if record is None else TurnPreparation.from_record(record)
 
 
 def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:

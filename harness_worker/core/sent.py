@@ -1,0 +1,96 @@
+"""How a journal's messages are sent: from the last summary on, with what was thought of results behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final, TypeAlias, cast
+
+from harness_worker.core.records import Message, TurnPreparation
+
+Blocks: TypeAlias = list[dict[str, Any]]
+TurnMessages: TypeAlias = tuple[TurnPreparation | None, tuple[Message, ...]]
+"""A turn's messages, with what is known of how it was sent."""
+
+WORDLESS: Final = "(no text)"
+"""What stands for a message that has nothing else left: no provider takes an empty one."""
+
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """A block of text."""
+    return {"type": "text", "text": text}
+
+
+def tagged(name: str, text: str) -> str:
+    """A text between tags of that name."""
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def blocks_of(message: Message) -> Blocks:
+    """A message's content as blocks."""
+    content: object = message.content
+    return [text_block(content)] if isinstance(content, str) else cast("Blocks", content)
+
+
+def with_text_behind(message: Message, text: str) -> Message:
+    """The message with one more block of text at its end."""
+    return replace(message, content=[*blocks_of(message), text_block(text)])
+
+
+def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
+    """A turn's messages with each note behind the results that it is about.
+
+    Args:
+        messages: The turn's own.
+        notes: By the step that reads them; an empty one says nothing.
+    """
+    if not any(notes.values()):
+        return tuple(messages)
+    steps = accumulate((message.role == "assistant" for message in messages), initial=0)
+    return tuple(_with_note(message, notes.get(str(step))) for message, step in zip(messages, steps, strict=False))
+
+
+def _with_note(message: Message, note: str | None) -> Message:
+    return with_text_behind(message, tagged("reflection", note)) if note and message.role == "user" else message
+
+
+def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
+    """The messages of a session's turns from the last summary on, which stands before them; all, if there is none."""
+    start = next((at for at in reversed(range(len(turns))) if _is_compacted(turns[at])), None)
+    if start is None:
+        return tuple(message for _, messages in turns for message in messages)
+    preparation, messages = turns[start]
+    if preparation is None or preparation.summary is None:
+        return messages
+    later = (message for _, following in turns[start + 1 :] for message in following)
+    return _under_summary((*_kept(messages, preparation.compacted_at - 1), *later), preparation.summary)
+
+
+def _is_compacted(turn: TurnMessages) -> bool:
+    preparation, _ = turn
+    return preparation is not None and preparation.summary is not None
+
+
+def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
+    """The user's words, and all from the step on that was the newest. Its thinking is bound to what stood before it."""
+    steps = accumulate((message.role == "assistant" for message in messages), initial=0)
+    for message, step in zip(messages, steps, strict=False):
+        if message.role == "assistant" and step >= newest:
+            yield _without_thinking(message) if step == newest else message
+        elif message.role == "user" and (step > newest or step == 0):
+            yield message
+
+
+def _without_thinking(message: Message) -> Message:
+    said = [block for block in blocks_of(message) if block.get("type") not in _THINKING]
+    return replace(message, content=said or [text_block(WORDLESS)])
+
+
+def _under_summary(messages: Sequence[Message], summary: str) -> tuple[Message, ...]:
+    if not messages:
+        return ()
+    first, *rest = messages
+    return (replace(first, content=[text_block(tagged("summary", summary)), *blocks_of(first)]), *rest)

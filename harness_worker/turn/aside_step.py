@@ -1,0 +1,83 @@
+"""Asking the model beside a turn's steps, so that something always comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness_worker.core.asides import (
+    Answer,
+    Aside,
+    compacted,
+    compaction,
+    failed,
+    heard,
+    instead,
+    overdue,
+    reflection,
+    refused,
+)
+from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
+from harness_worker.core.prompt import Prompt, RequestKind
+from harness_worker.core.records import Turn
+from harness_worker.core.text import clean_text
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ModelError, ScriptExhausted, TransientError
+from harness_worker.ports import ModelReply, StopSignal
+from harness_worker.turn.model_step import ModelStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsideStep:
+    """Reflects, or sums up the history.
+
+    Args:
+        model_step: Builds requests and calls the model.
+        agent: The turn's agent.
+        turn: The turn, which its coordinator holds.
+        stop: Tells the coordinator to give up.
+    """
+
+    model_step: ModelStep
+    agent: AgentSpec
+    turn: Turn
+    stop: StopSignal
+
+    def ask(self, prompt: Prompt, kind: RequestKind, *, remaining_s: float) -> Aside:
+        """What came of it; why nothing did, if so.
+
+        Args:
+            prompt: What the turn's next step would be sent with.
+            kind: What is asked for.
+            remaining_s: What is left of the turn's time, in seconds.
+
+        Raises:
+            Stopped: ``stop`` was set.
+            TransientError: The store did not answer.
+        """
+        answer = refused(self.turn, kind, remaining_s=remaining_s) or self._answer(prompt, kind, remaining_s)
+        if kind is RequestKind.REFLECTION:
+            return reflection(prompt, self.turn, answer)
+        return compaction(prompt, self.turn, answer, self._after(prompt, answer))
+
+    def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> Answer:
+        """The model's, which leaves the step the time that it needs."""
+        asked = instead(prompt, kind, self.agent)
+        most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
+        try:
+            reply = self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)
+        except TimeoutError:
+            return overdue(kind)
+        except (ModelError, ScriptExhausted, TransientError) as error:
+            return failed(str(error), kind)
+        return heard(_text_of(reply), reply.stop_reason, reply.usage, kind)
+
+    def _after(self, prompt: Prompt, answer: Answer) -> Prompt:
+        if answer.is_stub:
+            return prompt
+        summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer))
+        return self.model_step.prepare(summed_up, self.agent)
+
+
+def _text_of(reply: ModelReply) -> str:
+    texts = (str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
+    return clean_text("".join(texts))

@@ -1,0 +1,309 @@
+"""Compaction: when a history is summed up, what is sent from then on, and what is never torn apart (A18)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness_worker.core.asides import NO_TIME
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.sent import WORDLESS, since_summary
+from harness_worker.errors import ModelError, Stopped
+from harness_worker.ports import ModelReply, ModelRequest
+from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
+
+SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
+SHORT = answers("what was")
+THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+
+
+def sent_with(tokens: int, reply: ModelReply) -> ModelReply:
+    """The reply to a prompt of so many tokens, most of them from the provider's cache."""
+    return replace(reply, usage=Usage(input_tokens=1, cache_read_tokens=tokens - 2, cache_write_tokens=1))
+
+
+def an_engine(*replies: Told, asides: tuple[Told, ...] = (SHORT,), **options: Any) -> Engine:  # noqa: ANN401
+    """A turn whose history is compacted at a hundred tokens."""
+    engine = Engine()
+    engine.agent_is(**{"compact_at_tokens": 100, **options})
+    engine.says(*replies, asides=asides)
+    return engine
+
+
+def worked(*replies: Told, **options: Any) -> Engine:  # noqa: ANN401 - any of an engine's
+    """A turn worked to its end."""
+    engine = an_engine(*replies, **options)
+    engine.work()
+    return engine
+
+
+def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = ()) -> None:
+    """Another turn of the session, which needs one look for each reply."""
+    turn_id = f"turn-{len(engine.store.turns) + 1}"
+    fresh = replace(engine.turn, preparation=None, step=0, used=Usage(), status=TurnStatus.QUEUED, fence=0)
+    engine.store.insert_turn(replace(fresh, id=turn_id, input="next", budget=BudgetLimits()))
+    engine.says(*replies, asides=asides)
+    for _ in (*replies, *asides):
+        engine.coordinator.advance(turn_id)
+
+
+def told(engine: Engine, kind: str = "compaction.completed") -> list[dict[str, Any]]:
+    """What the events of a kind say."""
+    return [dict(event.data) for event in engine.store.events if event.type == kind]
+
+
+def kinds(engine: Engine) -> list[str]:
+    """What the model was asked for."""
+    return [request.kind.value for request in engine.model.requests]
+
+
+def roles(request: ModelRequest) -> list[str]:
+    """Who said what."""
+    return [message.role for message in request.messages]
+
+
+LONG = (sent_with(10, asks("write", text="one")), sent_with(100, asks("look", text="two")))
+
+
+def test_history_is_summed_up_once_a_prompt_was_too_long() -> None:
+    """All of it is asked about; what is sent then are the user's words under the summary, and the newest step."""
+    engine = worked(*LONG, answers("done"))
+    assert kinds(engine) == ["step", "step", "compaction", "step"]
+    _, second, summing, third = engine.model.requests
+    assert (summing.step, summing.tools, summing.system) == (2, second.tools, second.system)
+    assert summing.messages[: len(second.messages)] == second.messages
+    assert [block["type"] for block in summing.messages[-1].content] == ["tool_result", "text"]
+    words, *rest = third.messages
+    assert words.content == [SUMMARY, *second.messages[0].content]
+    assert [message.content for message in rest] == [
+        list(LONG[1].content), summing.messages[-1].content[:1],
+    ]  # fmt: skip
+    assert engine.turn.output_text.endswith("done")
+
+
+def test_compaction_is_told_and_charged() -> None:
+    """Its step, how long the prompt was and about is, how many messages are left, what it cost, and what it says."""
+    engine = worked(*LONG, answers("done"), asides=(replace(SHORT, usage=Usage(output_tokens=7, dollars=0.25)),))
+    (event,) = told(engine)
+    assert (event["step"], event["text"], event["is_stub"], event["kept_messages"]) == (2, "what was", False, 3)
+    assert event["tokens_before"] == 100
+    assert 0 < event["tokens_after"] < 100
+    assert (event["usage"]["output_tokens"], event["usage"]["dollars"]) == (7, 0.25)
+    assert (engine.turn.used.dollars, engine.turn.used.steps, engine.turn.used.reflections) == (0.25, 3, 0)
+    breaks = [event.get("cache_break", False) for event in told(engine, "model.completed")]
+    assert breaks == [False, False, True]
+
+
+def test_journal_keeps_what_was_summed_up() -> None:
+    """Nothing of it is rewritten."""
+    engine = worked(*LONG, answers("done"))
+    history = engine.store.history(TURN_ID)
+    assert [message.role for message in history] == ["user", *["assistant", "user"] * 2, "assistant"]
+    assert (history[0].content, history[1].content) == ("hello", list(LONG[0].content))
+
+
+@pytest.mark.parametrize(
+    ("replies", "compacts_before"),
+    [
+        ((sent_with(99, asks("write")), sent_with(99, asks("look"))), []),
+        ((sent_with(999, asks("write")),), []),
+        ((sent_with(999, asks("write")), sent_with(99, asks("look"))), []),
+        (LONG, [2]),
+        ((*LONG, sent_with(50, asks("write"))), [2]),
+        ((*LONG, sent_with(100, asks("write"))), [2, 3]),
+        ((*LONG, sent_with(99, asks("write")), sent_with(100, asks("look"))), [2, 4]),
+    ],
+)
+def test_compaction_comes_when_it_must_and_can(replies: tuple[Told, ...], compacts_before: list[int]) -> None:
+    """Once the last prompt has the tokens, cached ones included, and there is more than the newest step."""
+    engine = worked(*replies, answers("done"), asides=(SHORT,) * 2)
+    assert [event["step"] for event in told(engine)] == compacts_before
+
+
+def test_history_is_left_alone_unless_the_agent_says_so() -> None:
+    """And then nothing is measured either."""
+    engine = worked(*LONG, answers("done"), compact_at_tokens=None)
+    assert kinds(engine) == ["step"] * 3
+    assert engine.turn.preparation is not None
+    assert engine.turn.preparation.prompt_tokens == 0
+
+
+def test_later_summary_takes_the_place_of_an_earlier_one() -> None:
+    """It is made of what is sent, the earlier one included."""
+    engine = worked(
+        *LONG, sent_with(100, asks("write", text="three")), answers("."), asides=(answers("first"), answers("second"))
+    )
+    again, last = engine.model.requests[-2:]
+    assert again.messages[0].content[0]["text"] == "<summary>\nfirst\n</summary>"
+    assert [block["text"] for block in last.messages[0].content if "<summary>" in block["text"]] == [
+        "<summary>\nsecond\n</summary>"
+    ]
+    assert roles(last) == ["user", "assistant", "user"]
+    assert last.messages[1].content[0]["text"] == "three"
+
+
+def test_warning_comes_before_and_again_after() -> None:
+    """At four fifths, once; a compacted history may grow anew."""
+    near = (sent_with(80, asks("write")), sent_with(90, asks("look")), sent_with(100, asks("write")))
+    engine = worked(*near, sent_with(85, asks("look")), answers("done"))
+    warned = [each for each in told(engine, "budget.warning") if each["name"] == "context_tokens"]
+    assert warned == [{"name": "context_tokens", "used": used, "limit": 100} for used in (80, 85)]
+    first = engine.event_types.index("budget.warning")
+    assert first < engine.event_types.index("compaction.completed")
+
+
+def test_later_turns_start_from_the_summary() -> None:
+    """What was summed up is sent no more, and each request begins with the one before it."""
+    engine = worked(*LONG, answers("done"))
+    before = engine.model.requests[-1].messages
+    next_turn(engine, answers("well"))
+    last = engine.model.requests[-1]
+    assert last.messages[: len(before)] == before
+    assert roles(last) == [*["user", "assistant"] * 3][: len(before) + 2]
+    assert "cache_break" not in told(engine, "model.completed")[-1]
+
+
+def test_session_is_summed_up_before_a_turns_first_call() -> None:
+    """The last turn's last prompt was too long: the new one begins with the summary and its user's words."""
+    engine = worked(sent_with(100, answers("done")))
+    next_turn(engine, sent_with(20, answers("well")), asides=(SHORT,))
+    assert kinds(engine) == ["step", "compaction", "step"]
+    (words,) = engine.model.requests[-1].messages
+    assert (words.content[0], words.content[-1]) == (SUMMARY, {"type": "text", "text": "next"})
+    assert told(engine)[0]["kept_messages"] == 1
+    assert told(engine, "model.completed")[-1]["cache_break"]
+    next_turn(engine, answers("again"))
+    assert roles(engine.model.requests[-1]) == ["user", "assistant", "user"]
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("aside", "said"),
+    [
+        (ModelError("too long"), "[model error: too long]"),
+        (answers(""), "[model error: it said nothing of use (end_turn)]"),
+        (asks("write", text="Let me look."), "[model error: it said nothing of use (tool_use)]"),
+        (replace(SHORT, stop_reason="max_tokens"), "[model error: it said nothing of use (max_tokens)]"),
+    ],
+)
+def test_summary_that_fails_leaves_the_history_as_it_is(aside: Told, said: str) -> None:
+    """And says so; the next prompt that is too long is summed up anew."""
+    engine = worked(*LONG, sent_with(120, asks("write")), answers("done"), asides=(aside, SHORT))
+    assert [(event["step"], event["text"], event["is_stub"]) for event in told(engine)] == [
+        (2, said, True), (3, "what was", False),
+    ]  # fmt: skip
+    assert kinds(engine) == ["step", "step", "compaction", "step", "compaction", "step"]
+    before, _, after = engine.model.requests[1:4]
+    assert after.messages[: len(before.messages)] == before.messages
+    assert (told(engine)[0]["tokens_after"], told(engine)[0]["kept_messages"]) == (100, 5)
+
+
+def test_summary_without_time_is_not_asked_for() -> None:
+    """What is left is the step's."""
+    engine = an_engine(*LONG, answers("done"))
+    while engine.turn.step < 2:
+        engine.advance()
+        engine.run(f"{engine.turn.step - 1}.0")
+    engine.clock.now_s += TIMEOUT_S - 15
+    engine.work()
+    assert [event["text"] for event in told(engine)] == [NO_TIME]
+    assert (kinds(engine), engine.turn.status) == (["step"] * 3, TurnStatus.COMPLETED)
+
+
+def test_cancel_while_summing_up_ends_the_turn() -> None:
+    """Nothing of it is kept."""
+    engine = worked(*LONG, asides=(Stopped("half"),))
+    assert (engine.turn.status, engine.turn.output_text, told(engine)) == (TurnStatus.CANCELLED, "one\n\ntwo", [])
+
+
+def test_summary_that_uses_the_budget_up_ends_the_turn() -> None:
+    """And is there for the session's next one."""
+    engine = worked(*LONG, asides=(replace(SHORT, usage=Usage(dollars=2.0)),))
+    assert engine.turn.stop_reason is StopReason.BUDGET
+    next_turn(engine, answers("well"))
+    assert engine.model.requests[-1].messages[0].content[0] == SUMMARY
+
+
+def test_summary_of_a_turn_that_failed_then_is_not_lost() -> None:
+    """The turn itself is left out, for no model ever answered it."""
+    engine = worked(sent_with(100, answers("done")))
+    next_turn(engine, ModelError("refused"), asides=(SHORT,))
+    next_turn(engine, answers("well"))
+    (words,) = engine.model.requests[-1].messages
+    assert words.content[0] == SUMMARY
+
+
+def test_reflection_comes_first_and_its_note_stays_with_its_results() -> None:
+    """What was thought of the newest results is kept with them."""
+    engine = an_engine(*LONG, answers("done"), asides=(answers("thought"), SHORT), think="low", reflect_every=2)
+    engine.work()
+    assert kinds(engine) == ["step", "step", "reflection", "compaction", "step"]
+    assert engine.model.requests[-1].messages[-1].content[-1]["text"] == "<reflection>\nthought\n</reflection>"
+
+
+# --- any history
+
+Step = tuple[int, bool]
+"""How many calls a step asks for, and whether its model thought before."""
+
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=6)
+
+
+def messages_of(turn: int, steps: list[Step]) -> tuple[Message, ...]:
+    """A turn's messages: a step without calls is a pause of the provider."""
+    said = [Message(role="user", content=f"words {turn}")]
+    for number, (calls, thinks) in enumerate(steps):
+        ids = [f"{turn}.{number}.{position}" for position in range(calls)]
+        uses: list[dict[str, Any]] = [{"type": "tool_use", "id": use_id} for use_id in ids]
+        said.append(
+            Message(role="assistant", content=[*[THINKING] * thinks, *(uses or [text("pause")] * (not thinks))])
+        )
+        results: list[dict[str, Any]] = [{"type": "tool_result", "tool_use_id": use_id} for use_id in ids]
+        said += [Message(role="user", content=results)] if results else []
+    return tuple(said)
+
+
+def text(said: str) -> dict[str, Any]:
+    """A block."""
+    return {"type": "text", "text": said}
+
+
+def ids_in(message: Message, kind: str, name: str) -> list[str]:
+    """The ids of a message's blocks of a kind."""
+    blocks: list[dict[str, Any]] = [] if isinstance(message.content, str) else message.content
+    return [block[name] for block in blocks if block["type"] == kind]
+
+
+@settings(max_examples=300, deadline=None)
+@given(past=STEPS, own=STEPS, later=STEPS, cut=st.integers(0, 6))
+def test_compaction_never_splits_a_call_from_its_result(
+    past: list[Step], own: list[Step], later: list[Step], cut: int
+) -> None:
+    """Whatever was said before the summary, and is said after it: results follow their calls, and no message is empty.
+
+    What is sent grows only at its end; all of the newest step is there, without its thinking; what came later is whole.
+    """
+    compacted_at = min(cut, len(own))
+    known = TurnPreparation(context=(), prefix_hash="", summary="what was", compacted_at=compacted_at)
+    whole = messages_of(1, [*own[:compacted_at], *later])
+    made_of = len(messages_of(1, own[:compacted_at]))
+    sent = since_summary([(None, messages_of(0, past)), (known, whole)])
+    assert sent[0].content == [SUMMARY, text("words 1")]
+    for before, after in zip(sent, (*sent[1:], Message(role="user", content=[])), strict=True):
+        assert ids_in(after, "tool_result", "tool_use_id") == ids_in(before, "tool_use", "id")
+        assert before.content
+    newest = messages_of(1, own[:compacted_at])[len(messages_of(1, own[: max(0, compacted_at - 1)])) :]
+    kept = sent[1 : 1 + len(newest)] if compacted_at else ()
+    for message, was in zip(kept, newest if compacted_at else (), strict=True):
+        thoughtless = [block for block in was.content if block["type"] != "thinking"]
+        assert message.content == (thoughtless or [text(WORDLESS)])
+    assert sent[1 + len(kept) :] == whole[made_of:]
+    assert since_summary([(None, messages_of(0, past)), (known, whole[:made_of])]) == sent[: 1 + len(kept)]
