@@ -28,7 +28,6 @@ _OWNER = "harness"
 _UNSHARE = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 _OTHER_USER = "nobody"
 _OPTIONS = {
-    "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "max_connections": "200",
     "shared_buffers": "64MB",
@@ -74,15 +73,15 @@ def database_name(url: str) -> str:
 
 
 @contextmanager
-def postgres_service() -> Generator[PostgresServer]:
-    """A Postgres of its own on a free port, gone at the end."""
+def postgres_service(*, host: str = LOOPBACK) -> Generator[PostgresServer]:
+    """A Postgres of its own on a free port of an address, gone at the end; it trusts whoever reaches it."""
     with server_directory("postgres") as directory:
         launch = _launcher(directory)
-        launch.initialise(directory / "data")
+        launch.initialise(directory / "data", host)
         port = free_port()
-        options = {**_OPTIONS, "port": str(port)}
+        options = {**_OPTIONS, "listen_addresses": host, "port": str(port)}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        url = f"postgresql://{_OWNER}@{LOOPBACK}:{port}/postgres"
+        url = f"postgresql://{_OWNER}@{host}:{port}/postgres"
         command = launch.command("postgres", "-D", str(directory / "data"), *arguments)
         log = directory / "postgres.log"
         with running_server(command, log=log, is_ready=lambda: _accepts(url), stop=signal.SIGQUIT):
@@ -101,11 +100,14 @@ class _Launcher:
         # The guard comes after `unshare`: entering the namespace would clear the parent-death signal.
         return [*self.prefix, *guarded([str(self.programs / program), *arguments], user=self.user)]
 
-    def initialise(self, data: Path) -> None:
+    def initialise(self, data: Path, host: str) -> None:
         data.mkdir(mode=0o700)
         if self.user:
             shutil.chown(data, self.user)
         _check(self.command("initdb", "-D", str(data), "-U", _OWNER, *_INITDB_OPTIONS))
+        if host != LOOPBACK:
+            with (data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
 
 
 _INITDB_OPTIONS = ("-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions")

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from harness_worker.adapters.embedded.parent_death import guarded
-from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.adapters.embedded.valkey import answers, find_server, server_command, server_url
 from harness_worker.testing.postgres import PostgresServer, postgres_service
 from harness_worker.testing.processes import running_server
@@ -23,12 +23,19 @@ DATABASE_URL_VARIABLE = "HARNESS_TEST_DATABASE_URL"
 
 
 @contextmanager
-def valkey_service(port: int | None = None) -> Generator[str]:
-    """A Valkey of its own on ``port`` or a free one, without persistence; yields its URL."""
+def valkey_service(port: int | None = None, *, host: str = LOOPBACK) -> Generator[str]:
+    """A Valkey of its own on ``port`` or a free one, without persistence; yields its URL.
+
+    Args:
+        port: Where it listens.
+        host: The address it serves; on another than the loopback it serves whoever reaches it.
+    """
     with server_directory("valkey") as directory:
         port = port or free_port()
-        command = server_command(find_server(bundled_first=True), port=port, directory=directory, durable=False)
-        url = server_url(port)
+        command = server_command(
+            find_server(bundled_first=True), port=port, host=host, directory=directory, durable=False
+        )
+        url = server_url(port, host)
         log = directory / "valkey.log"
         with running_server(guarded(command), log=log, is_ready=lambda: answers(url), stop=signal.SIGKILL):
             yield url

@@ -42,8 +42,8 @@ class Outside:
 
 
 @contextmanager
-def service_outside() -> Generator[Outside]:
-    """Serve on a free port of the loopback interface, from threads of this process."""
+def service_outside(host: str = "127.0.0.1") -> Generator[Outside]:
+    """Serve on a free port of an address, from threads of this process."""
     outside = Outside()
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,9 +63,9 @@ def service_outside() -> Generator[Outside]:
             except OSError:  # the tool's process was killed while it asked
                 return
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer((host, 0), Handler) as server:
         server.daemon_threads = True
-        outside.address = f"127.0.0.1:{server.server_port}"
+        outside.address = f"{host}:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, name="outside", daemon=True)
         thread.start()
         yield outside

@@ -36,17 +36,19 @@ def find_server(*, bundled_first: bool = False) -> Path:
     return found
 
 
-def server_command(program: Path, *, port: int, directory: Path, durable: bool) -> list[str]:
-    """The command line of a loopback server.
+def server_command(program: Path, *, port: int, directory: Path, durable: bool, host: str = LOOPBACK) -> list[str]:
+    """The command line of a server, on the loopback unless ``host`` says otherwise.
 
     Args:
         program: From :func:`find_server`.
         port: Where it listens.
         directory: Where it keeps its data.
         durable: Append-only file, synced every second; a tail cut by a crash is dropped at the next start.
+        host: The address it serves; on another than the loopback it serves whoever reaches it.
     """
     options = {
-        "bind": LOOPBACK,
+        "bind": host,
+        "protected-mode": "yes" if host == LOOPBACK else "no",
         "port": str(port),
         "dir": str(directory),
         "daemonize": "no",
@@ -59,9 +61,9 @@ def server_command(program: Path, *, port: int, directory: Path, durable: bool) 
     return [str(program), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
 
-def server_url(port: int) -> str:
-    """The URL of a loopback server's first database."""
-    return f"redis://{LOOPBACK}:{port}/0"
+def server_url(port: int, host: str = LOOPBACK) -> str:
+    """The URL of a server's first database."""
+    return f"redis://{host}:{port}/0"
 
 
 def answers(redis_url: str) -> bool:
