@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
-NAMED = re.compile(r"`((?:unit|contract|integration|e2e|chaos)/[\w/]+\.py)(?:::(\w+))?`")
+NAMED = re.compile(r"`((?:unit|contract|integration|e2e|chaos|hosts)/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def test_guarantees_name_tests_that_exist() -> None:
