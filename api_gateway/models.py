@@ -112,6 +112,34 @@ class TurnWithMessages(Turn):
     messages: list[Message]
 
 
+class Score(_Answer):
+    """What a judge says of a turn that is over: from 0, worst, to 1, best. Times are RFC 3339 UTC."""
+
+    judge: str
+    score: float | None
+    reason: str
+    error: str | None = Field(description="why there is no score, after the last attempt")
+    at: str | None = Field(description="null until the judge has spoken")
+
+
+class ScoreList(_Answer):
+    """What a turn's judges say, by judge."""
+
+    data: list[Score]
+
+
+class TurnWithScores(Turn):
+    """A turn with what its judges say."""
+
+    scores: list[Score]
+
+
+class TurnWithMessagesAndScores(TurnWithMessages):
+    """A turn with its history and with what its judges say."""
+
+    scores: list[Score]
+
+
 class TurnPage(_Answer):
     """Turns, newest first; pass ``next`` as ``after``."""
 

@@ -145,7 +145,21 @@ class NoQuery(_Query):
 class TurnQuery(_Query):
     """What to add to a turn."""
 
-    include: Annotated[str, Field(pattern="^messages$", description="`messages` adds the history")] | None = None
+    include: (
+        Annotated[
+            str,
+            Field(
+                pattern="^(messages|scores|messages,scores|scores,messages)$",
+                description="`messages` adds the history, `scores` what judges say; both are joined by a comma",
+            ),
+        ]
+        | None
+    ) = None
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What to add, by name."""
+        return frozenset(self.include.split(",")) if self.include else frozenset()
 
 
 class EventsQuery(_Query):

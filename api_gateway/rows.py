@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Row
 
-from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Session, Turn, TurnSummary
+from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Score, Session, Turn, TurnSummary
 from harness_worker.wire import FINAL_STATUSES, Approval, rfc3339
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
@@ -84,6 +84,11 @@ def call_of(row: AnyRow) -> Call:
 def message_of(row: AnyRow) -> Message:
     """A row of ``messages``."""
     return Message(role=row.role, content=row.content)
+
+
+def score_of(row: AnyRow) -> Score:
+    """A row of ``scores``."""
+    return Score(judge=row.judge, score=row.score, reason=row.reason, error=row.error, at=rfc3339(row.at))
 
 
 def session_of(row: AnyRow) -> Session:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, and_, exists, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import WRITES
 from api_gateway.listing import newest_first, next_of
-from api_gateway.models import AgentList, EventPage, Turn, TurnPage, TurnWithMessages
+from api_gateway.models import (
+    AgentList,
+    EventPage,
+    Message,
+    Score,
+    ScoreList,
+    Turn,
+    TurnPage,
+    TurnWithMessages,
+    TurnWithMessagesAndScores,
+    TurnWithScores,
+)
 from api_gateway.requests import EventsQuery, TurnsQuery
-from api_gateway.rows import agent_of, event_of, message_of, summary_of, turn_of
-from harness_worker.schema import agents, db_now, messages, metadata, tool_calls, turn_events, turns
+from api_gateway.rows import agent_of, event_of, message_of, score_of, summary_of, turn_of
+from harness_worker.schema import agents, db_now, messages, metadata, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 
@@ -49,15 +60,20 @@ class Store:
         async with self._engine.connect() as connection:
             return await self._turn(connection, turn_id)
 
-    async def turn_with_messages(self, turn_id: str) -> TurnWithMessages | None:
-        """The turn with its calls and its history."""
-        query = select(messages).where(messages.c.turn_id == turn_id).order_by(messages.c.position)
+    async def turn_with(self, turn_id: str, parts: frozenset[str]) -> Turn | None:
+        """The turn with its calls and with these parts: ``messages``, ``scores``."""
         async with self._engine.connect() as connection:
             turn = await self._turn(connection, turn_id)
             if turn is None:
                 return None
-            history = [message_of(row) for row in await connection.execute(query)]
-        return TurnWithMessages.model_validate({**dict(turn), "messages": history})
+            added = {name: await _PARTS[name](connection, turn_id) for name in parts}
+        return _WITH[parts].model_validate({**dict(turn), **added})
+
+    async def scores(self, turn_id: str) -> ScoreList | None:
+        """What the turn's judges say."""
+        async with self._engine.connect() as connection:
+            is_there = (await connection.execute(select(turns.c.id).where(self._is(turn_id)))).one_or_none()
+            return None if is_there is None else ScoreList(data=await _scores(connection, turn_id))
 
     async def turns(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first."""
@@ -129,6 +145,28 @@ class Store:
             return turns.c.metadata.op("->>")(key) == value
         pairs: Any = func.json_each(turns.c.metadata).table_valued("key", "value")
         return exists(select(1).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value))
+
+
+async def _messages(connection: AsyncConnection, turn_id: str) -> list[Message]:
+    query = select(messages).where(messages.c.turn_id == turn_id).order_by(messages.c.position)
+    return [message_of(row) for row in await connection.execute(query)]
+
+
+async def _scores(connection: AsyncConnection, turn_id: str) -> list[Score]:
+    query = select(scores).where(scores.c.turn_id == turn_id).order_by(scores.c.judge)
+    return [score_of(row) for row in await connection.execute(query)]
+
+
+_PARTS: Final[Mapping[str, Callable[[AsyncConnection, str], Awaitable[object]]]] = {
+    "messages": _messages,
+    "scores": _scores,
+}
+_WITH: Final[Mapping[frozenset[str], type[Turn]]] = {
+    frozenset(): Turn,
+    frozenset({"messages"}): TurnWithMessages,
+    frozenset({"scores"}): TurnWithScores,
+    frozenset({"messages", "scores"}): TurnWithMessagesAndScores,
+}
 
 
 async def _asked(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:

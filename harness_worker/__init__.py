@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Deny, Hooks, Rewrite
+from harness_worker.core.judges import Score
 from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolTransientError
@@ -35,6 +36,7 @@ __all__ = [
     "Registry",
     "Rewrite",
     "RunContext",
+    "Score",
     "Settings",
     "ToolError",
     "ToolTransientError",

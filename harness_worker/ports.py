@@ -5,7 +5,7 @@ Each port has one contract suite in ``tests/contract`` that its fake and its rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +16,7 @@ from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.prompt import PastTurn, RequestKind
 from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, Message, Turn
+from harness_worker.core.scores import ScoreRow
 from harness_worker.core.thinking import ThinkLevel
 from harness_worker.core.tools import AgentSpec, ToolSpec
 
@@ -42,6 +43,8 @@ __all__ = [
     "RequestKind",
     "Retriever",
     "RunningCall",
+    "ScoreRow",
+    "Scores",
     "SettledRead",
     "Snapshot",
     "SoftDeadline",
@@ -147,6 +150,28 @@ class TurnStore(Protocol):
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Replace what ``app`` published before."""
+        ...
+
+
+class Scores(Protocol):
+    """What judges say of turns that are over; the commit that ends a turn adds its rows.
+
+    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    """
+
+    def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]]) -> T | None:
+        """Lock the row, let ``rule`` say what becomes of it now, write that; ``None`` if there is no such row.
+
+        ``rule`` is pure and given the row and the database's clock; returns the row as it shall be, and a result.
+        """
+        ...
+
+    def due(self, judges: Collection[str], limit: int, pause_s: float) -> list[tuple[str, str]]:
+        """Overdue scores of these judges, as (turn id, judge), oldest first; pushes them on by ``pause_s``."""
+        ...
+
+    def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
+        """The turn's scores, by judge."""
         ...
 
 
@@ -391,6 +416,10 @@ class Dispatcher(Protocol):
 
     def chain(self, turn: Turn, calls: Sequence[Call]) -> None:
         """Run calls one after the other, then advance."""
+        ...
+
+    def judge(self, turn_id: str, judge: str) -> None:
+        """Have some coordinator score a turn that is over."""
         ...
 
     def stop(self, turn_id: str) -> None:

@@ -49,6 +49,7 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
 
 
 _ENDED = "finished_at IS NOT NULL"
+_DUE = "due_at IS NOT NULL"
 
 turns = Table(
     "turns",
@@ -179,6 +180,23 @@ artifacts = Table(
     Column("expires_at", Double, nullable=False),
     Index("artifacts_expiry", "expires_at"),
 )
+
+scores = Table(
+    "scores",
+    metadata,
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
+    Column("judge", String(64), nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("lease_until", Double),
+    Column("due_at", Double),
+    Column("score", Double),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("error", Text),
+    Column("at", Double),
+    PrimaryKeyConstraint("turn_id", "judge"),
+    Index("scores_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
+)
+"""What judges say of turns that are over; ``at`` is null, and ``due_at`` not, until they have said it."""
 
 agents = Table(
     "agents",

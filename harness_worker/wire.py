@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from harness_worker.errors import NewerWire, WireError
 
 ADVANCE_TASK: Final = "turn.advance"
+JUDGE_TASK: Final = "turn.judge"
 TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
 """The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""

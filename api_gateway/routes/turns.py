@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api_gateway.body import Body, body_of
 from api_gateway.creation import IdempotencyClaim
-from api_gateway.models import Turn, TurnPage, TurnWithMessages
+from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.openapi import body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
@@ -52,14 +52,21 @@ async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()
 @router.get("/v1/turns/{turn_id}", responses=problems(404))
 async def read_turn(
     turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep
-) -> TurnWithMessages | Turn:
-    """One turn with its calls; ``include=messages`` adds the history."""
-    if query.include is None:
-        return await _existing(turn_id, services)
-    turn = await services.store.turn_with_messages(turn_id)
+) -> TurnWithMessagesAndScores | TurnWithMessages | TurnWithScores | Turn:
+    """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` what judges say."""
+    turn = await services.store.turn_with(turn_id, query.parts)
     if turn is None:
         raise no_such_turn(turn_id)
     return turn
+
+
+@router.get("/v1/turns/{turn_id}/scores", responses=problems(404))
+async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> ScoreList:
+    """What a turn's judges say, by judge; empty if its agent has none, or as long as it has not ended."""
+    found = await services.store.scores(turn_id)
+    if found is None:
+        raise no_such_turn(turn_id)
+    return found
 
 
 @router.post(

@@ -74,7 +74,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         holding=holding,
         new_owner=new_id,
         timing=timing_of(settings),
-        finalizer=Finalizer(agents=registry.agents, store=store, hooks=hooks),
+        finalizer=Finalizer(agents=registry.agents, store=store, hooks=hooks, dispatcher=dispatcher),
         hooks=hooks,
     )
 

@@ -15,11 +15,12 @@ from harness_worker.adapters.redis.events import RedisEvents
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine
+from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, TurnStore
+from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, Scores, TurnStore
 from harness_worker.wire import LATE_RESULTS
 
 
@@ -34,6 +35,7 @@ class Fleet:
         beat_engine: The database for heartbeats, with short timeouts.
         redis: The Redis of gate and events.
         store: The journal.
+        scores: What judges say.
         events: Carries events and hints to those who watch.
         gate: The arbiter of reads.
         locks: What one call at a time may hold.
@@ -47,6 +49,7 @@ class Fleet:
     redis: RedisClient
     events: EventSink
     store: TurnStore
+    scores: Scores
     gate: Gate
     locks: Locks
     dispatcher: Dispatcher
@@ -89,6 +92,7 @@ def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
         redis=redis,
         events=events,
         store=SqlTurnStore(engine, events, beats=beats, artifact_ttl_s=settings.artifact_ttl_s),
+        scores=SqlScores(engine),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
         locks=RedisLocks(redis, lease_ttl_s=settings.lease_ttl_s),
         dispatcher=CeleryDispatcher(app, timing=timing_of(settings)),

@@ -18,6 +18,7 @@ from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.models import make_models
@@ -27,11 +28,13 @@ from harness_worker.core.budget import agent_limits
 from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
 from harness_worker.core.registry import Registry
+from harness_worker.core.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
+from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.wire import Priority, TurnStatus
 
@@ -61,7 +64,7 @@ class AgentHarness:
         alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
         self._settings = given.model_copy(update=alone)
         self._registry = registry
-        self._models = make_models(self._settings, registry.agents.values())
+        self._models = make_models(self._settings, registry.models)
         upgrade(url)
         self._engine = make_engine(url)
         self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
@@ -118,6 +121,18 @@ class AgentHarness:
             skill_context=skill_context,
         )
         return self._work(turn, approve)
+
+    def scores(self, turn_id: str) -> tuple[ScoreRow, ...]:
+        """What the judges of a turn's agent say of it, by judge; those who have not spoken are asked now.
+
+        Each has ``judge``, ``score`` and ``reason``, or ``error``.
+        """
+        scores, store = SqlScores(self._engine), SqlTurnStore(self._engine, MemoryEvents())
+        judging = Judging(store=store, scores=scores, judges=self._registry.judges, models=self._models)
+        for row in scores.of_turn(turn_id):
+            for _ in range(ATTEMPTS):  # one that has spoken is not asked again
+                judging.judge(turn_id, row.judge)
+        return scores.of_turn(turn_id)
 
     def close(self) -> None:
         """Close the journal; removes it if it was this object's own."""

@@ -1,4 +1,4 @@
-"""The models that a worker's agents name."""
+"""The models that a worker's agents and judges name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 from harness_worker.adapters.anthropic.missing_key import MissingKey
 from harness_worker.adapters.scripted.client import PREFIX, ScriptedModel
 from harness_worker.config import Settings
-from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import ModelClient
 
 SCRIPTED: Final = PREFIX.rstrip(":")
@@ -19,12 +18,12 @@ OTHERWISE: Final = ""
 _CLAUDE: Final = "harness_worker.adapters.anthropic.client"
 
 
-def make_models(settings: Settings, agents: Iterable[AgentSpec]) -> Mapping[str, ModelClient]:
-    """The clients that these agents need, by the prefix of the model's name.
+def make_models(settings: Settings, models: Iterable[str]) -> Mapping[str, ModelClient]:
+    """The clients that these models need, by the prefix of the model's name.
 
-    Anthropic's SDK takes seconds to load on a slow machine: only where an agent wants it is it loaded.
+    Anthropic's SDK takes seconds to load on a slow machine: only where somebody wants it is it loaded.
     """
-    wants_claude = any(not agent.model.startswith(PREFIX) for agent in agents)
+    wants_claude = any(not model.startswith(PREFIX) for model in models)
     return {SCRIPTED: ScriptedModel(), **({OTHERWISE: _claude(settings)} if wants_claude else {})}
 
 

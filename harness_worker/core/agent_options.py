@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
@@ -41,11 +41,15 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"system must be a string, not {type(system).__name__}"
     if not isinstance(parallel, bool):
         yield f"parallel must be True or False, not {parallel!r}"
-    names = [tool.name for tool in spec.tools]
-    yield from (f"tool {tool!r} is listed twice" for tool in sorted({n for n in names if names.count(n) > 1}))
+    yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
+    yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
     yield from _hook_problems(spec.hooks)
     yield from _thinking_problems(spec)
     yield from budget_problems(spec.budget)
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:

@@ -58,6 +58,7 @@ class Decision(Generic[T]):
         messages: Messages to append.
         events: Durable events to append, in order.
         artifacts: Metadata rows to add.
+        judges: Whose scores of the turn are due from now on.
     """
 
     result: T
@@ -66,6 +67,7 @@ class Decision(Generic[T]):
     messages: tuple[Message, ...] = ()
     events: tuple[EventDraft, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    judges: tuple[str, ...] = ()
 
     def telling(self, result: U) -> Decision[U]:
         """The same changes with another result."""
@@ -76,4 +78,5 @@ class Decision(Generic[T]):
             messages=self.messages,
             events=self.events,
             artifacts=self.artifacts,
+            judges=self.judges,
         )

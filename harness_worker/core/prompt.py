@@ -32,11 +32,12 @@ _UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
 
 
 class RequestKind(StrEnum):
-    """What a model is asked for: a turn's next step, or something beside its steps."""
+    """What a model is asked for: a turn's next step, something beside its steps, or a word on its end."""
 
     STEP = "step"
     REFLECTION = "reflection"
     COMPACTION = "compaction"
+    JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

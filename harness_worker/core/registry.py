@@ -13,6 +13,7 @@ from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.callables import name_of
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Hooks
+from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, judge_spec
 from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
@@ -38,6 +39,7 @@ class Registry:
         self._tools: dict[str, ToolSpec] = {}
         self._functions: list[tuple[object, str]] = []
         self._agents: dict[str, AgentSpec] = {}
+        self._judges: dict[str, JudgeSpec] = {}
         self._ceiling_s = TIMEOUT_CEILING_S.get()
 
     @property
@@ -49,6 +51,17 @@ class Registry:
     def agents(self) -> Mapping[str, AgentSpec]:
         """Every agent by name."""
         return MappingProxyType(self._agents)
+
+    @property
+    def judges(self) -> Mapping[str, JudgeSpec]:
+        """Every judge by name."""
+        return MappingProxyType(self._judges)
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Every model that an agent or a judge names."""
+        asked = (judge.model for judge in self._judges.values() if judge.model is not None)
+        return frozenset((*(agent.model for agent in self._agents.values()), *asked))
 
     @overload
     def tool(self, name: F, /) -> F: ...
@@ -117,6 +130,7 @@ class Registry:
         think: ThinkLevel = "off",
         reflect_every: int | None = None,
         compact_at_tokens: int | Literal["auto"] | None = None,
+        judges: Iterable[str] = (),
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -133,9 +147,10 @@ class Registry:
             reflect_every: After how many steps it reflects whatever they came to.
             compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
                 tokens; ``"auto"``: four fifths of 200,000.
+            judges: Score its turns once they are over, by name.
 
         Raises:
-            ConfigError: The name is taken, a tool is unknown, or a limit makes no sense.
+            ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
         """
         if name in self._agents:
             raise ConfigError(f"agent {name!r} is declared twice; give each agent a name of its own")
@@ -150,10 +165,43 @@ class Registry:
             think=think,
             reflect_every=reflect_every,
             compact_at_tokens=COMPACT_AT_TOKENS if compact_at_tokens == "auto" else compact_at_tokens,
+            judges=tuple(self._known_judge(name, judge) for judge in judges),
         )
         check_agent(spec)
         self._agents[name] = spec
         return spec
+
+    def judge(
+        self,
+        name: str,
+        fn: Callable[[Any], object] | None = None,
+        *,
+        model: str | None = None,
+        criterion: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> str:
+        """Declare who may score turns once they are over; returns the name.
+
+        Args:
+            name: What agents and scores call it; ``faithfulness`` and ``relevance`` have a criterion of their own.
+            fn: Given the ended turn, a ``TurnResult``; returns a ``Score``, or a number from 0 to 1.
+            model: Asked instead of a function.
+            criterion: What the model judges by.
+            timeout_s: How long it may take, in seconds.
+
+        Raises:
+            ConfigError: The name is taken, or it cannot work; the message names the judge and the mend.
+        """
+        if name in self._judges:
+            raise ConfigError(f"judge {name!r} is declared twice; give each judge a name of its own")
+        self._judges[name] = judge_spec(name, fn, model=model, criterion=criterion, timeout_s=timeout_s)
+        return name
+
+    def _known_judge(self, agent: str, judge: str) -> str:
+        if judge not in self._judges:
+            known = ", ".join(self._judges) or "none"
+            raise ConfigError(f"agent {agent!r}: unknown judge {judge!r}; declare it first; there are: {known}")
+        return judge
 
     def _add_hinted(
         self, fn: F, name: object, description: str | None, options: Mapping[str, Any], namespace: Mapping[str, Any]

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.ending import terminal_event
+from harness_worker.core.judges import JUDGED
 from harness_worker.core.records import Turn
 from harness_worker.core.strategy import strategy_of
 from harness_worker.core.tools import AgentSpec
@@ -26,6 +27,16 @@ def ended_by(snapshot: Snapshot, decision: Decision[Any]) -> Turn | None:
     return turn if turn is not None and turn.status.is_final and not snapshot.turn.status.is_final else None
 
 
+def with_judges(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
+    """Step 6: the scores that are due."""
+    return replace(decision, judges=judges_of(turn, agent))
+
+
+def judges_of(turn: Turn, agent: AgentSpec | None) -> tuple[str, ...]:
+    """Who scores an ended turn."""
+    return agent.judges if agent is not None and turn.status in JUDGED else ()
+
+
 def with_strategy(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None) -> Decision[Any]:
     """Step 7: the decision record."""
     return replace(decision, turn=replace(turn, decision=strategy_of(turn.recall)))
@@ -38,5 +49,5 @@ def retold(decision: Decision[T]) -> Decision[T]:
     return replace(decision, events=(*decision.events[:-1], terminal_event(decision.turn)))
 
 
-SEALS: Final[tuple[tuple[str, Seal], ...]] = (("decision", with_strategy),)
+SEALS: Final[tuple[tuple[str, Seal], ...]] = (("judges", with_judges), ("decision", with_strategy))
 """The steps, in the order of the document, by the names under which failures are counted."""

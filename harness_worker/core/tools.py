@@ -95,6 +95,7 @@ class AgentSpec:
     think: ThinkLevel = "off"
     reflect_every: int | None = None
     compact_at_tokens: int | None = None
+    judges: tuple[str, ...] = ()
 
     @property
     def asks_hooks(self) -> bool:

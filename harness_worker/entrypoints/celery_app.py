@@ -21,7 +21,7 @@ from harness_worker.adapters.celery.requests import active_calls, active_calls_o
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
 from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
-from harness_worker.adapters.celery.tasks import AdvanceTask, ToolTask
+from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
 from harness_worker.bootstrap.engine import make_artifact_sweep, make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
@@ -34,6 +34,7 @@ from harness_worker.ports import Gate, RunningCall
 from harness_worker.testing.faults import Faults, faulty_deadline, faulty_fleet, faulty_models, strike_before_ack
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
+from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
 
@@ -147,7 +148,9 @@ def _leave(code: int) -> None:
 
 def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wiring:
     settings = fleet.settings
-    models = make_models(settings, registry.agents.values())
+    models = make_models(settings, registry.models)
+    if faults is not None:
+        models = faulty_models(models, faults)
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     coordinator = make_coordinator(
         settings=settings,
@@ -156,10 +159,12 @@ def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wi
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
         events=fleet.events,
-        models=models if faults is None else faulty_models(models, faults),
+        models=models,
         holding=heartbeat.holding,
     )
+    judging = Judging(store=fleet.store, scores=fleet.scores, judges=registry.judges, models=models)
     fleet.app.register_task(AdvanceTask(coordinator))
+    fleet.app.register_task(JudgeTask(judging))
     aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
 
     def stop(_state: object, turn_id: str) -> None:
@@ -168,7 +173,8 @@ def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wi
 
     serve_stop(stop)
     sweep = make_artifact_sweep(settings, fleet.store)
-    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=sweep)
+    judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, judges=frozenset(registry.judges))
+    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=(judges, sweep))
     return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
 
 

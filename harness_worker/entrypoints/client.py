@@ -79,7 +79,7 @@ class GatewayClient:
         return self._send("POST", "/v1/turns", json=dict(body), headers=headers, timeout=TIMEOUT_S + (wait_s or 0.0))
 
     def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
-        """One turn with its calls; ``include=["messages"]`` adds the history."""
+        """One turn with its calls; ``include`` adds ``"messages"`` (the history) or ``"scores"`` (what judges say)."""
         return self._send(
             "GET", f"/v1/turns/{quote(turn_id, safe='')}", params={"include": ",".join(include)} if include else None
         )

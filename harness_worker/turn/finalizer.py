@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import Turn
-from harness_worker.core.sealing import SEALS, Seal, ended_by, retold
+from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.tools import AgentSpec
-from harness_worker.ports import TurnStore
+from harness_worker.ports import Dispatcher, TurnStore
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Finalizer:
         agents: What this process serves, by name.
         store: The journal.
         hooks: Calls the agents' hooks.
+        dispatcher: Sends judges.
         seals: The steps of the commit.
 
     Attributes:
@@ -44,12 +45,14 @@ class Finalizer:
         agents: Mapping[str, AgentSpec],
         store: TurnStore,
         hooks: HookCaller,
+        dispatcher: Dispatcher,
         seals: tuple[tuple[str, Seal], ...] = SEALS,
     ) -> None:
         self.failures: Counter[str] = Counter()
         self._agents = agents
         self._store = store
         self._hooks = hooks
+        self._dispatcher = dispatcher
         self._seals = seals
         self._lock = threading.Lock()
 
@@ -65,14 +68,20 @@ class Finalizer:
     def follow(self, turn: Turn) -> None:
         """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""
         agent = self._agents.get(turn.agent)
-        if agent is None or not agent.hooks:
+        if agent is None or not (agent.hooks or agent.judges):
             return
         loaded = self._guarded("load", turn, partial(self._store.load, turn.id), None)
         if loaded is None:
             return
         ended = loaded[0]
         self._guarded("usage", ended, partial(tell_usage, self._hooks, agent.hooks, ended), None)
+        self._guarded("judges", ended, partial(self._send_judges, ended, agent), None)
         self._guarded("turn_end", ended, partial(tell_end, self._hooks, agent.hooks, ended), None)
+
+    def _send_judges(self, ended: Turn, agent: AgentSpec) -> None:
+        """The commit has said in its rows that they are due; this is only sooner."""
+        for judge in judges_of(ended, agent):
+            self._dispatcher.judge(ended.id, judge)
 
     def _sealed(self, snapshot: Snapshot, decision: Decision[T]) -> Decision[T]:
         agent = self._agents.get(snapshot.turn.agent)

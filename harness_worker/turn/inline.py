@@ -87,6 +87,9 @@ class InlineDispatcher:
 
         self._spawn(links)
 
+    def judge(self, turn_id: str, judge: str) -> None:
+        """See ``ports.Dispatcher.judge``: here they judge when they are asked for."""
+
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``: a thread cannot be stopped; what comes late is dropped."""
 

@@ -72,7 +72,7 @@ class ModelStep:
             ScriptExhausted: A script has no such step.
             Stopped: ``stop`` was set.
         """
-        client = self._client(agent.model)
+        client = client_for(self.models, agent.model)
         deadline = self.clock.monotonic() + remaining_s
         attempts = count(1)
 
@@ -137,12 +137,18 @@ class ModelStep:
             reraise=True,
         )
 
-    def _client(self, model: str) -> ModelClient:
-        prefix = model.partition(":")[0] if ":" in model else ""
-        client = self.models.get(prefix) or self.models.get("")
-        if client is None:
-            raise ModelError(f"no client serves the model {model!r}; known: {', '.join(sorted(self.models))}")
-        return client
+
+def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:
+    """The client of a model, from those by prefix.
+
+    Raises:
+        ModelError: There is none.
+    """
+    prefix = model.partition(":")[0] if ":" in model else ""
+    client = models.get(prefix) or models.get("")
+    if client is None:
+        raise ModelError(f"no client serves the model {model!r}; known: {', '.join(sorted(models))}")
+    return client
 
 
 def _backoff_s(state: RetryCallState) -> float:

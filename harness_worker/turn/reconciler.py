@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harness_worker.errors import HarnessError
 from harness_worker.ports import Dispatcher, TurnStore
@@ -22,11 +22,11 @@ class Reconciler:
         store: Where ``wake_at`` is.
         dispatcher: Sends the wake-ups.
         every_s: Seconds between two looks.
-        besides: What else is to be done after each look; soon over, nearly always at once.
+        besides: What else is to be done after each look, in order; soon over, nearly always at once.
     """
 
     def __init__(
-        self, store: TurnStore, dispatcher: Dispatcher, *, every_s: float, besides: Callable[[], None] | None = None
+        self, store: TurnStore, dispatcher: Dispatcher, *, every_s: float, besides: Sequence[Callable[[], None]] = ()
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
@@ -50,8 +50,8 @@ class Reconciler:
         while not self._stop.wait(self._every_s):
             try:
                 self.look()
-                if self._besides is not None:
-                    self._besides()
+                for each in self._besides:
+                    each()
             except HarnessError as error:
                 log.warning("could not look for overdue turns: %s", error)
             except Exception:  # the thread's boundary: nobody would look any more

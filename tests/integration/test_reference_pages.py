@@ -15,14 +15,14 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCRIPT: Final = re.compile(r'"scripted:([\w.]+)"')
 
 
-@pytest.mark.parametrize("page", ["budgets", "decisions", "gates", "hooks"])
+@pytest.mark.parametrize("page", ["budgets", "decisions", "gates", "hooks", "judges"])
 def test_example_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One example a page: its code, the model's script, and what it prints."""
     blocks = dict(BLOCK.findall((PAGES / f"{page}.md").read_text()))
     monkeypatch.chdir(tmp_path)
-    (script,) = SCRIPT.findall(blocks["python"])
+    (script,) = set(SCRIPT.findall(blocks["python"]))
     (tmp_path / script).write_text(blocks["jsonl"])
     names: dict[str, Any] = {"__name__": page}
     exec(compile(blocks["python"], f"{page}.py", "exec"), names)  # noqa: S102 - our own page

@@ -105,6 +105,7 @@ class Sent:
 
     advanced: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     stops: int = 0
+    judged: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     chords: list[list[str]] = field(default_factory=list[list[str]])
     chains: list[list[str]] = field(default_factory=list[list[str]])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
@@ -121,6 +122,10 @@ class Sent:
     def stop(self, turn_id: str) -> None:  # noqa: ARG002 - the port's signature
         """See ``ports.Dispatcher.stop``."""
         self.stops += 1
+
+    def judge(self, turn_id: str, judge: str) -> None:
+        """See ``ports.Dispatcher.judge``."""
+        self.judged.append((turn_id, judge))
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:  # noqa: ARG002 - the port's signature
         """See ``ports.Dispatcher.chord``."""
@@ -211,7 +216,12 @@ class Engine:
         self.late: list[str] = []
         self._registry = self._tools(hooks, effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
         self.hooks = HookCaller()
-        self.finalizer = Finalizer(agents=self._registry.agents, store=cast("Any", self.seen_store), hooks=self.hooks)
+        self.finalizer = Finalizer(
+            agents=self._registry.agents,
+            store=cast("Any", self.seen_store),
+            hooks=self.hooks,
+            dispatcher=cast("Any", self.seen_sent),
+        )
         self.coordinator = self._coordinator()
         self.runner = self._runner()
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))

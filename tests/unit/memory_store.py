@@ -26,6 +26,7 @@ class MemoryTurnStore:
         turns: Every turn, by id.
         events: Every committed event, oldest first.
         artifacts: Every artifact's metadata, by id.
+        judges: Every score that is due, as (turn id, judge).
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,6 +36,7 @@ class MemoryTurnStore:
         self.turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.artifacts: dict[str, Artifact] = {}
+        self.judges: list[tuple[str, str]] = []
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
         """See ``ports.TurnStore.transact``."""
@@ -61,6 +63,7 @@ class MemoryTurnStore:
         if decision.messages:
             counts["message_count"] += len(decision.messages)
         self.turns[turn_id] = replace(turn, **counts)
+        self.judges += [(turn_id, judge) for judge in decision.judges]
         for artifact in decision.artifacts:
             self.artifacts.setdefault(artifact.id, artifact)
         if frees_session(before.turn, decision.turn):

@@ -14,10 +14,14 @@ from harness_worker.core.hooks import Hooks, TurnEnd, UsageReport
 from harness_worker.core.records import Turn
 from harness_worker.core.sealing import SEALS, Seal
 from harness_worker.core.tools import AgentSpec
-from harness_worker.errors import ToolError, TransientError
+from harness_worker.errors import ModelError, ToolError, TransientError
+from harness_worker.ports import ModelReply
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.wire import Strategy, TurnStatus
 from tests.unit.engine_kit import TURN_ID, Engine, answers, raising
+
+JUDGES = ("brief", "kind")
+SENT = [(TURN_ID, judge) for judge in JUDGES]
 
 
 class Told(Hooks):
@@ -49,9 +53,13 @@ def broken(_decision: Decision[Any], _turn: Turn, _agent: AgentSpec | None) -> D
 
 
 def sealed_by(engine: Engine, *seals: tuple[str, Seal]) -> Finalizer:
-    """Have the engine end turns with these steps in the commit."""
+    """Have the engine end turns with these steps in the commit, and two judges score them."""
     finalizer = Finalizer(
-        agents=engine.coordinator.agents, store=engine.coordinator.store, hooks=engine.hooks, seals=seals
+        agents={name: replace(agent, judges=JUDGES) for name, agent in engine.coordinator.agents.items()},
+        store=engine.coordinator.store,
+        hooks=engine.hooks,
+        dispatcher=engine.coordinator.dispatcher,
+        seals=seals,
     )
     object.__setattr__(engine.coordinator, "finalizer", finalizer)
     return finalizer
@@ -62,12 +70,14 @@ def with_broken(step: str) -> tuple[tuple[str, Seal], ...]:
     return tuple((name, broken if name == step else seal) for name, seal in SEALS)
 
 
-@pytest.mark.parametrize("step", [*(name for name, _ in SEALS), "usage", "turn_end"])
+@pytest.mark.parametrize("step", [*(name for name, _ in SEALS), "usage", "send", "turn_end"])
 def test_each_step_may_fail_alone(step: str) -> None:
     """The turn ends, its answer stands, the failure is counted, and every other step is done."""
     hooks = Told(step)
     engine = Engine(hooks)
     finalizer = sealed_by(engine, *with_broken(step))
+    if step == "send":
+        engine.seen_sent.before["judge"].append(raising(ValueError("no")))
     engine.says(answers("ok"))
     engine.advance()
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "ok")
@@ -75,6 +85,8 @@ def test_each_step_may_fail_alone(step: str) -> None:
     assert hooks.told == ["usage", "turn_end"]
     counted = finalizer.failures + engine.hooks.failures
     assert sum(counted.values()) == 1
+    assert engine.store.judges == ([] if step == "judges" else SENT)
+    assert engine.sent.judged == ([] if step == "send" else SENT)
     assert engine.turn.decision is (None if step == "decision" else Strategy.DIRECT_ANSWER)
 
 
@@ -134,6 +146,42 @@ def test_turn_that_ends_as_it_is_opened_is_sealed_too() -> None:
     engine.store.turns[TURN_ID] = replace(engine.turn, used=Usage(steps=6))
     engine.advance()
     assert (engine.turn.status, engine.turn.decision) == (TurnStatus.INCOMPLETE, Strategy.TOOL_ASSISTED)
+
+
+@pytest.mark.parametrize(
+    ("reply", "judged"),
+    [
+        (answers("ok"), True),
+        (replace(answers("so f"), stop_reason="max_tokens"), True),
+        (ModelError("refused"), False),
+    ],
+)
+def test_turn_with_an_answer_is_judged(reply: ModelReply | ModelError, judged: bool) -> None:
+    """Whole or cut short; one that failed has nothing to judge."""
+    engine = Engine()
+    sealed_by(engine, *SEALS)
+    engine.says(reply)
+    engine.advance()
+    assert engine.turn.status.is_final
+    assert engine.store.judges == engine.sent.judged == (SENT if judged else [])
+
+
+def test_coordinator_that_dies_at_the_end_leaves_the_scores_due() -> None:
+    """The commit has them; the message after it is only sooner. Another look at the ended turn adds none."""
+    engine = Engine()
+    sealed_by(engine, *SEALS)
+    engine.says(answers("ok"))
+
+    class Died(BaseException):
+        """The process is gone."""
+
+    engine.seen_store.after["transact"] += [lambda: None, raising(Died())]
+    with pytest.raises(Died):
+        engine.advance()
+    assert (engine.store.judges, engine.sent.judged) == (SENT, [])
+    engine.clock.wait(30.0)
+    engine.advance()
+    assert (engine.store.judges, engine.sent.judged) == (SENT, [])
 
 
 def test_turn_without_hooks_is_not_read_again() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, duration, marks_for, totals
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
 from harness_worker.entrypoints.view.screen import QUIET_S, SPOKEN_ROWS, Screen
+from harness_worker.entrypoints.view.turn_facts import score_line
 from harness_worker.testing.waiting import wait_until
 
 Events = list[dict[str, Any]]
@@ -205,3 +206,17 @@ def test_totals_count_steps_calls_waves_tokens_and_dollars() -> None:
     calls = [{"step": 0, "wave": 0}, {"step": 0, "wave": 0}, {"step": 1, "wave": 0}]
     turn = {"status": "incomplete", "stop_reason": "deadline", "usage": usage, "calls": calls}
     assert totals(turn, 3.6) == "incomplete (deadline) in 3.60 s: 2 steps, 3 calls, 2 waves, 4,000 tokens, $0.0123"
+
+
+@pytest.mark.parametrize(
+    ("score", "line"),
+    [
+        ({"at": None, "score": None, "reason": "", "error": None}, "brief  due"),
+        ({"at": "now", "score": 0.5, "reason": "so so", "error": None}, "brief  0.50  so so"),
+        ({"at": "now", "score": 1.0, "reason": "", "error": None}, "brief  1.00"),
+        ({"at": "now", "score": None, "reason": "", "error": "no"}, "brief  none: no"),
+    ],
+)
+def test_score_is_a_line(score: dict[str, Any], line: str) -> None:
+    """Due, given, given without a reason, or given up."""
+    assert score_line({"judge": "brief", **score}) == line

@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
-from harness_worker.wire import ADVANCE_TASK, STOP_COMMAND, ToolMessage, tool_task, turn_queue
+from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, STOP_COMMAND, Priority, ToolMessage, tool_task, turn_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,15 @@ class CeleryDispatcher:
         links = [self._tool(turn, call) for call in calls]
         last = self._advance(turn.id, turn.priority)
         self._send(turn.id, lambda: chain(*links, last, app=self._app).apply_async())
+
+    def judge(self, turn_id: str, judge: str) -> None:
+        """See ``ports.Dispatcher.judge``."""
+        named = (turn_id, judge)
+        queue = turn_queue(Priority.BATCH)
+        task = self._app.signature(
+            JUDGE_TASK, args=named, immutable=True, queue=queue, argsrepr=repr(named), kwargsrepr="{}"
+        )
+        self._send(turn_id, task.apply_async)
 
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``."""

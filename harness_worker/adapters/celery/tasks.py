@@ -1,4 +1,4 @@
-"""The tasks of the fleet: ``turn.advance`` and one ``tool.<name>`` a tool."""
+"""The tasks of the fleet: ``turn.advance``, ``turn.judge``, and one ``tool.<name>`` a tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from harness_worker.errors import NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
-from harness_worker.wire import ADVANCE_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
+from harness_worker.turn.judging import Judging
+from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,31 @@ class AdvanceTask(Task[..., Any]):
             self._coordinator.advance(turn_id)
         except TransientError as error:
             log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
+
+
+class JudgeTask(Task[..., Any]):
+    """``turn.judge(turn_id, judge)``: have one judge score a turn that is over. Idempotent.
+
+    Args:
+        judging: Has judges say their word.
+    """
+
+    name = JUDGE_TASK
+    typing = False
+
+    def __init__(self, judging: Judging) -> None:
+        self._judging = judging
+
+    def run(self, *named: object, **others: object) -> None:
+        """Judge; a database that does not answer leaves it to the reconciler."""
+        turn_id, judge = named if len(named) == 2 else (None, None)
+        if not isinstance(turn_id, str) or not isinstance(judge, str) or others:
+            log.warning("not a judge's message, dropped: its two arguments are a turn's id and a judge's name")
+            return
+        try:
+            self._judging.judge(turn_id, judge)
+        except TransientError as error:
+            log.warning("turn %s not judged by %s, the reconciler will see to it: %s", turn_id, judge, error)
 
 
 class ToolTask(Task[..., Any]):

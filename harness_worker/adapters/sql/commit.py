@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from harness_worker.adapters.sql.pipeline import Write
@@ -12,12 +12,14 @@ from harness_worker.adapters.sql.statements import (
     ADD_CALL,
     ADD_EVENT,
     ADD_MESSAGE,
+    ADD_SCORE,
     CHANGE_CALL,
     CHANGE_TURN,
     Statements,
 )
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.records import Call
+from harness_worker.core.scores import due
 from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event
 from harness_worker.sessions import WAKE_NEXT
@@ -39,6 +41,7 @@ class Changes:
         messages: Messages to append, whole.
         events: Events to append.
         artifacts: Artifacts to add, whole.
+        scores: Scores that are due from now on.
         freed: Whose next turn may go, if this ends a turn that another waits for.
     """
 
@@ -49,6 +52,7 @@ class Changes:
     messages: Sequence[Row]
     events: Sequence[Event]
     artifacts: Sequence[Row]
+    scores: Sequence[Row]
     freed: Row
 
     def __bool__(self) -> bool:
@@ -68,6 +72,7 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
         messages=_messages(snapshot, decision),
         events=_events(snapshot, decision),
         artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
+        scores=[asdict(due(snapshot.turn.id, judge, now=snapshot.now)) for judge in decision.judges],
         freed=_freed(snapshot, decision),
     )
 
@@ -82,6 +87,7 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
         (ADD_MESSAGE, changes.messages),
         (ADD_EVENT, [event_row(event) for event in changes.events]),
         (statements.add_artifact, changes.artifacts),
+        (ADD_SCORE, changes.scores),
         (WAKE_NEXT, [changes.freed] if changes.freed else []),
     ]
 

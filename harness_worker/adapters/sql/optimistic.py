@@ -36,14 +36,20 @@ from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
 from harness_worker.adapters.sql.statements import snapshot_calls
 from harness_worker.core.decisions import Snapshot
-from harness_worker.schema import artifacts, db_now, messages, tool_calls, turn_events, turns
+from harness_worker.schema import artifacts, db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.sessions import WAKE_NEXT
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _VERSION: Final = literal_column("turns.xmin::text", Text)
-_ADDED: Final = {"new_calls": tool_calls, "messages": messages, "events": turn_events, "artifacts": artifacts}
+_ADDED: Final = {
+    "new_calls": tool_calls,
+    "messages": messages,
+    "events": turn_events,
+    "artifacts": artifacts,
+    "scores": scores,
+}
 _JSON_COLUMNS: Final = {
     table.name: [(column.name, column.type.none_as_null) for column in table.c if isinstance(column.type, JSON)]
     for table in (turns, *_ADDED.values())
@@ -73,6 +79,7 @@ class _Shape(NamedTuple):
     messages: tuple[str, ...]
     events: tuple[str, ...]
     artifacts: tuple[str, ...]
+    scores: tuple[str, ...]
     frees: bool
 
 
@@ -104,6 +111,7 @@ def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
         "messages": changes.messages,
         "events": [event_row(event) for event in changes.events],
         "artifacts": changes.artifacts,
+        "scores": changes.scores,
     }
     columns = {name: tuple(rows[0]) if rows else () for name, rows in lists.items()}
     shape = _Shape(turn=tuple(changes.turn), **columns, frees=bool(changes.freed))

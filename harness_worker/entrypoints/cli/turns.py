@@ -94,10 +94,11 @@ def show(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the turn as the gateway gives it.")] = False,
 ) -> None:
-    """One turn: its steps with their waves and calls, what each took and cost, and what was answered."""
+    """One turn: its steps with their waves and calls, what each took and cost, what was answered, and how it scores."""
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
-        found = client.turn(turn_id, include=["messages"] if messages else [])
+        wanted = {"messages": messages, "scores": not as_json}
+        found = client.turn(turn_id, include=[part for part, is_wanted in wanted.items() if is_wanted])
         events = [] if as_json else list(client.new_events(turn_id))
     if as_json:
         write_json(found)

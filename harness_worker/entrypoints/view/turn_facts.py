@@ -78,6 +78,15 @@ def span(calls: Sequence[Json]) -> str:
     return duration(_apart(min(started), max(finished)))
 
 
+def score_line(score: Json) -> str:
+    """What a judge says, in a line."""
+    if score["at"] is None:
+        return f"{score['judge']}  due"
+    if score["error"] is not None:
+        return f"{score['judge']}  none: {score['error']}"
+    return f"{score['judge']}  {score['score']:.2f}  {score['reason']}".rstrip()
+
+
 def model_calls(events: Sequence[Json]) -> dict[int, Json]:
     """What each step's model said, what it cost, and ``elapsed_s``."""
     began: dict[Any, str] = {}

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness_worker.entrypoints.view.lines import Marks
 from harness_worker.entrypoints.view.plain import compact, one_line, plain
-from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, span
+from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES
 
 MAX_WIDTH: Final = 100
@@ -50,6 +50,8 @@ class TurnPage:
             yield from self._section("answered", turn["output_text"])
         if turn["error"]:
             yield from self._section("error", f"{turn['error']['code']}: {turn['error']['message']}")
+        if turn.get("scores"):
+            yield from self._section("scores", "\n".join(map(score_line, turn["scores"])))
 
     def messages(self, turn: Json) -> Iterator[Text]:
         """The lines of a turn's history."""

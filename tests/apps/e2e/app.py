@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.apps.e2e import faults, hooks, journal, stoppable
+from tests.apps.e2e import faults, hooks, journal, judges, stoppable
 from tests.apps.e2e.work import registry
 
 __all__ = ["faults", "registry", "stoppable"]
@@ -23,4 +23,9 @@ registry.agent("orderly", model=_MODEL, system="One by one.", tools=_TOOLS, budg
 registry.agent(
     "hooked", model=_MODEL, system="Watched.", tools=_TOOLS, budget=_BUDGET, hooks=(hooks.Raising(), hooks.Noting())
 )
+registry.judge("calls", judges.calls)
+registry.judge("mortal", judges.mortal, timeout_s=1.0)
+registry.judge("relevance", model=_MODEL)
+registry.agent("judged", model=_MODEL, tools=_TOOLS, budget=_BUDGET, judges=["calls", "relevance"])
+registry.agent("mortally_judged", model=_MODEL, budget=_BUDGET, judges=["mortal"])
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

@@ -39,6 +39,13 @@ def touch(keys: list[str], ctx: RunContext) -> str:
     return ",".join(keys)
 
 
+@registry.tool(effect=Effect.READ_ONLY, kind="web")
+def find(n: int, ctx: RunContext) -> dict[str, int]:
+    """Find on the web."""
+    journal.entered(ctx)
+    return {"n": n}
+
+
 @registry.tool(effect=Effect.LOCAL_WRITE)
 def put(n: int, ctx: RunContext, s: float = 0.0) -> str:
     """Write, and take some seconds for it."""

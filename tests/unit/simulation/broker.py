@@ -79,6 +79,9 @@ class Broker:
         self.pause()
         self.send(Run(turn_id=turn.id, call=calls[0], rest=tuple(calls[1:])))
 
+    def judge(self, turn_id: str, judge: str) -> None:
+        """See ``ports.Dispatcher.judge``: no agent here has judges."""
+
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``."""
         self.pause()

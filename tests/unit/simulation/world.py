@@ -251,7 +251,7 @@ class World:
             holding=self._holding,
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
-            finalizer=Finalizer(agents={agent.name: agent}, store=store, hooks=HookCaller()),
+            finalizer=Finalizer(agents={agent.name: agent}, store=store, hooks=HookCaller(), dispatcher=self.broker),
         )
         self.runner = CallRunner(
             store=store,

@@ -1,0 +1,91 @@
+"""``ports.Scores`` on SQLite and Postgres: one short transaction a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine, bindparam, select, tuple_, update
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.core.scores import ScoreRow
+from harness_worker.schema import db_now, scores
+
+T = TypeVar("T")
+
+_FIELDS: Final = tuple(field.name for field in fields(ScoreRow))
+_COLUMNS: Final = tuple(scores.c[name] for name in _FIELDS)
+_KEY: Final = (scores.c.turn_id, scores.c.judge)
+_ONE: Final = (scores.c.turn_id == bindparam("this_turn"), scores.c.judge == bindparam("this_judge"))
+_OF_TURN: Final = select(*_COLUMNS).where(scores.c.turn_id == bindparam("this_turn")).order_by(scores.c.judge)
+_LOCKED: Final = select(*_COLUMNS).where(*_ONE).with_for_update(key_share=True)
+_CHANGE: Final = update(scores).where(*_ONE)
+_NOW: Final = select(db_now())
+_DUE: Final = (
+    select(*_KEY)
+    .where(
+        # As a subquery the clock is read once, and Postgres can use the index.
+        scores.c.due_at <= select(db_now()).scalar_subquery(),
+        scores.c.judge.in_(bindparam("judges", expanding=True)),
+    )
+    .order_by(scores.c.due_at, *_KEY)
+    .limit(bindparam("most"))
+)
+_LOCKED_DUE: Final = _DUE.with_for_update(key_share=True, skip_locked=True)
+_PUSH: Final = (
+    update(scores)
+    .where(tuple_(*_KEY).in_(bindparam("taken", expanding=True)))
+    .values(due_at=db_now() + bindparam("pause_s"))
+)
+
+
+class SqlScores:
+    """Scores in the journal's database.
+
+    Args:
+        engine: Made by ``make_engine``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reader = reading(engine)
+
+    def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]]) -> T | None:
+        """See ``ports.Scores.change``."""
+        key = {"this_turn": turn_id, "this_judge": judge}
+
+        def work(connection: Connection) -> Outcome[T | None]:
+            found = connection.execute(_LOCKED, key).one_or_none()
+            if found is None:
+                return Outcome(value=None, writes=())
+            before = _row(found)
+            after, result = rule(before, connection.execute(_NOW).scalar_one())
+            writes = [(_CHANGE, [{**key, **asdict(after)}])] if after != before else []
+            return Outcome(value=result, writes=writes)
+
+        return write(self._engine, work)
+
+    def due(self, judges: Collection[str], limit: int, pause_s: float) -> list[tuple[str, str]]:
+        """See ``ports.Scores.due``."""
+        wanted = {"judges": sorted(judges)}
+        first = {**wanted, "most": 1}
+        if read(self._reader, lambda connection: connection.execute(_DUE, first).first()) is None:
+            return []
+
+        def take(connection: Connection) -> Outcome[list[tuple[str, str]]]:
+            found = [(row.turn_id, row.judge) for row in connection.execute(_LOCKED_DUE, {**wanted, "most": limit})]
+            pushed = [{"taken": found, "pause_s": pause_s}] if found else []
+            return Outcome(value=found, writes=[(_PUSH, pushed)])
+
+        return write(self._engine, take)
+
+    def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
+        """See ``ports.Scores.of_turn``."""
+        rows = read(self._reader, lambda connection: connection.execute(_OF_TURN, {"this_turn": turn_id}).all())
+        return tuple(map(_row, rows))
+
+
+def _row(found: Sequence[Any]) -> ScoreRow:
+    return ScoreRow(**dict(zip(_FIELDS, found, strict=True)))

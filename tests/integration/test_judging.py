@@ -1,0 +1,286 @@
+"""Judging over the real journal, on both databases: each score is written once, whatever becomes of its judges."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from harness_worker import Registry, Score, TurnResult
+from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.adapters.sql.scores import SqlScores
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.ending import end_turn
+from harness_worker.core.scores import ScoreRow, claim
+from harness_worker.errors import ModelError, TransientError
+from harness_worker.ports import ModelReply
+from harness_worker.testing.waiting import wait_until
+from harness_worker.turn.judging import JudgeLook, Judging, within
+from harness_worker.wire import StopReason, TurnStatus
+from tests.contract.store_world import World, new_call, world_of
+from tests.unit.builders import ended, failed, ok
+from tests.unit.engine_kit import Sent, ToldModel, answers
+
+
+@pytest.fixture
+def world(database_url: str) -> Any:  # noqa: ANN401 - a generator
+    """A journal of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@dataclass(slots=True)
+class Bench:
+    """A turn that is over, and who may judge it."""
+
+    world: World
+    registry: Registry = field(default_factory=Registry)
+    model: ToldModel = field(default_factory=ToldModel)
+    turn_id: str = ""
+
+    @property
+    def scores(self) -> SqlScores:
+        """What they say."""
+        return SqlScores(self.world.engine)
+
+    @property
+    def judging(self) -> Judging:
+        """Has them say it."""
+        models = {"": self.model, "scripted": ScriptedModel()}
+        return Judging(store=self.world.store, scores=self.scores, judges=self.registry.judges, models=models)
+
+    def over(self, **changes: Any) -> None:  # noqa: ANN401 - any field of the turn
+        """End a turn that all judges shall score."""
+        self.turn_id = self.world.queued(**changes)
+        self.world.store.transact(self.turn_id, self._end)
+
+    def judge(self, name: str = "brief") -> ScoreRow:
+        """Have one judge at it; its row then."""
+        self.judging.judge(self.turn_id, name)
+        return self.row(name)
+
+    def row(self, name: str = "brief") -> ScoreRow:
+        """What a judge says so far."""
+        return next(row for row in self.scores.of_turn(self.turn_id) if row.judge == name)
+
+    def _end(self, snapshot: Snapshot) -> Decision[None]:
+        over = end_turn(
+            replace(snapshot.turn, output_text="It is shipped."),
+            TurnStatus.COMPLETED,
+            StopReason.END_TURN,
+            now=snapshot.now,
+        )
+        good, bad = new_call(over.id, 0), new_call(over.id, 1)
+        calls = (ended(good, ok(good, "shipped on Monday")), ended(bad, failed(bad)))
+        return Decision(result=None, turn=over, calls=calls, judges=tuple(self.registry.judges))
+
+
+def bench_with(world: World, fn: Callable[[TurnResult], object], **options: Any) -> Bench:  # noqa: ANN401
+    """A turn that this function judges as ``brief``."""
+    bench = Bench(world)
+    bench.registry.judge("brief", fn, **options)
+    bench.over()
+    return bench
+
+
+def test_function_is_given_the_whole_turn(world: World) -> None:
+    """What the HTTP API tells of it, as attributes, with its history."""
+    seen: list[TurnResult] = []
+
+    def look(turn: TurnResult) -> Score:
+        seen.append(turn)
+        return Score(0.5, "so so")
+
+    row = bench_with(world, look).judge()
+    assert (row.score, row.reason, row.error, row.attempt, row.due_at) == (0.5, "so so", None, 1, None)
+    (turn,) = seen
+    assert (turn.output_text, [call.content for call in turn.calls]) == (
+        "It is shipped.",
+        ["shipped on Monday", "boom"],
+    )
+    assert turn.messages == ({"role": "user", "content": "Where is my order?"},)
+
+
+def test_message_that_comes_twice_is_judged_once(world: World) -> None:
+    """The queue may deliver as often as it likes."""
+    told: list[str] = []
+
+    def tell(turn: TurnResult) -> float:
+        told.append(turn.id)
+        return 1.0
+
+    bench = bench_with(world, tell)
+    first, again = bench.judge(), bench.judge()
+    assert first == again
+    assert told == [bench.turn_id]
+
+
+def test_judge_that_resumes_after_another_was_let_in_is_not_heard(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped for longer than its lease: the other's word stands."""
+    bench = Bench(world)
+
+    def slow(_turn: TurnResult) -> Score:
+        bench.scores.change(bench.turn_id, "brief", lease_over)
+        bench.scores.change(bench.turn_id, "brief", partial(claim, judge_s=30.0))
+        return Score(0.1, "late")
+
+    bench.registry.judge("brief", slow)
+    bench.over()
+    row = bench.judge()
+    assert (row.at, row.score, row.attempt) == (None, None, 2)
+    assert "judge brief came too late" in caplog.text
+
+
+def lease_over(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
+    """Whoever judges is taken for dead."""
+    return replace(row, lease_until=now - 1), None
+
+
+def due_now(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
+    """Whoever judges is taken for dead, and somebody must look."""
+    return replace(row, lease_until=now - 1, due_at=now - 1), None
+
+
+def test_judge_that_died_is_asked_again_and_writes_one_score(world: World) -> None:
+    """Its process was killed between its claim and its word; the reconciler finds the row."""
+    told: list[str] = []
+    bench = bench_with(world, lambda turn: told.append(turn.id) or 1.0)
+    assert bench.scores.change(bench.turn_id, "brief", partial(claim, judge_s=30.0)) == 1
+    assert bench.judge().at is None
+    sent = Sent()
+    look = JudgeLook(scores=bench.scores, dispatcher=sent, judges=frozenset({"brief"}))
+    look()
+    assert sent.judged == []
+    bench.scores.change(bench.turn_id, "brief", due_now)
+    look()
+    look()
+    assert sent.judged == [(bench.turn_id, "brief")]
+    row = bench.judge()
+    assert (row.score, row.attempt, told) == (1.0, 2, [bench.turn_id])
+
+
+def test_worker_without_judges_does_not_look(world: World) -> None:
+    """Nor does one look for judges that only others serve."""
+    bench = bench_with(world, lambda _: 1.0)
+    bench.scores.change(bench.turn_id, "brief", due_now)
+    sent = Sent()
+    JudgeLook(scores=bench.scores, dispatcher=sent, judges=frozenset({"kind"}))()
+    JudgeLook(scores=None, dispatcher=sent, judges=frozenset())()  # type: ignore[arg-type]
+    assert sent.judged == []
+    Judging(store=world.store, scores=bench.scores, judges={}, models={}).judge(bench.turn_id, "brief")
+    assert bench.row().attempt == 0
+
+
+def leaves(_turn: TurnResult) -> float:
+    """A judge that ends its thread."""
+    raise SystemExit(3)
+
+
+def fails(_turn: TurnResult) -> float:
+    """A judge that raises."""
+    raise ValueError("no idea")
+
+
+def praises(_turn: TurnResult) -> str:
+    """A judge whose word is no score."""
+    return "good"
+
+
+@pytest.mark.parametrize(
+    ("fn", "error"),
+    [
+        (fails, "ValueError: no idea"),
+        (leaves, "SystemExit: 3"),
+        (praises, "ValueError: a score is a number from 0 to 1, or a Score of it, not 'good'"),
+    ],
+)
+def test_judge_that_keeps_failing_leaves_its_error(
+    world: World, fn: Callable[[TurnResult], object], error: str
+) -> None:
+    """It is asked three times; then nobody looks again."""
+    bench = bench_with(world, fn)
+    rows = [bench.judge() for _ in range(4)]
+    assert [(row.attempt, row.error) for row in rows] == [(1, None), (2, None), (3, error), (3, error)]
+    assert rows[2] == rows[3]
+    assert (rows[2].score, rows[2].due_at) == (None, None)
+    assert (rows[0].due_at or 0.0) < (rows[1].due_at or 0.0)
+
+
+def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
+    """Its time ends; what it says later is dropped."""
+    free = threading.Event()
+    bench = bench_with(world, lambda _: float(free.wait(60)), timeout_s=0.1)
+    for _ in range(3):
+        bench.judge()
+    assert bench.row().error == "TimeoutError: no answer within 0.1 s"
+    free.set()
+    wait_until(lambda: not any(each.name == "judge" for each in threading.enumerate()), "the judges to return", 10)
+    assert bench.row().score is None
+
+
+def test_timeout_of_a_judges_own_is_told_as_it_is() -> None:
+    """Not as if its time were over."""
+
+    def slow_service() -> None:
+        raise TimeoutError("the service")
+
+    with pytest.raises(TimeoutError, match="the service"):
+        within(30.0, slow_service)
+
+
+def test_model_judges_by_criterion_question_evidence_and_answer(world: World) -> None:
+    """It is sent no tools and nothing that failed; its JSON is the score."""
+    bench = Bench(world)
+    bench.registry.judge("faithfulness", model="judge-model", timeout_s=7.0)
+    bench.over(metadata={"script": "s"})
+    bench.model.asides.append(answers('{"score": 0.75, "reason": "mostly"}'))
+    row = bench.judge("faithfulness")
+    assert (row.score, row.reason) == (0.75, "mostly")
+    (request,) = bench.model.requests
+    assert (request.model, request.tools, request.timeout_s, request.step) == ("judge-model", (), 7.0, 0)
+    assert "only what the evidence supports" in request.system
+    (message,) = request.messages
+    assert message.content == (
+        '{"question": "Where is my order?", "evidence": ["shipped on Monday"], "answer": "It is shipped."}'
+    )
+    assert (request.kind, request.metadata["script"]) == ("judge", "s/faithfulness")
+
+
+@pytest.mark.parametrize("reply", [TransientError("busy"), ModelError("refused"), answers("very good")])
+def test_model_that_fails_is_asked_again(world: World, reply: ModelReply | BaseException) -> None:
+    """A provider's fault, or a reply that is no score."""
+    bench = Bench(world)
+    bench.registry.judge("relevance", model="m")
+    bench.over()
+    bench.model.asides += [reply, answers('{"score": 1}')]
+    assert bench.judge("relevance").at is None
+    assert bench.judge("relevance").score == 1.0
+
+
+def test_models_reply_that_comes_after_the_journal_went_is_found_missing(world: World) -> None:
+    """A database that does not answer at the end costs an attempt, not the score."""
+    bench = bench_with(world, lambda _: 1.0)
+
+    class Gone(SqlScores):
+        """Answers the claim only."""
+
+        claimed = False
+
+        def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, Any]]) -> Any:  # noqa: ANN401
+            """See ``ports.Scores.change``."""
+            if self.claimed:
+                raise TransientError("away")
+            self.claimed = True
+            return super().change(turn_id, judge, rule)
+
+    with pytest.raises(TransientError):
+        replace(bench.judging, scores=Gone(world.engine)).judge(bench.turn_id, "brief")
+    assert bench.judge().at is None
+    bench.scores.change(bench.turn_id, "brief", lease_over)
+    assert bench.judge().score == 1.0

@@ -1,0 +1,195 @@
+"""Judges: their declaration, the rules of a score that is due, and what of an answer is a score."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness_worker.core.judge_prompt import case_of, system_of, verdict_of
+from harness_worker.core.judges import CRITERIA, Score, score_of
+from harness_worker.core.registry import Registry
+from harness_worker.core.scores import ATTEMPTS, MOST_CHARS, PAUSE_S, SEND_GRACE_S, ScoreRow, claim, due, give, miss
+from harness_worker.errors import ConfigError
+from tests.unit.builders import NOW
+
+ROW = due("turn", "brief", now=NOW)
+
+
+def says(_turn: object) -> float:
+    """A judge."""
+    return 1.0
+
+
+async def waits(_turn: object) -> float:
+    """A judge that no worker can call."""
+    return 1.0
+
+
+def deaf() -> float:
+    """A judge that takes no turn."""
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "fn", "options", "problem"),
+    [
+        ("a b", says, {}, "judge 'a b': a name is 1 to 64"),
+        ("brief", None, {}, "judge 'brief': give it either a function of the turn or a model"),
+        ("brief", says, {"model": "m"}, "judge 'brief': give it either a function"),
+        ("brief", says, {"criterion": "c"}, "judge 'brief': a criterion is for a model"),
+        ("brief", waits, {}, "judge 'brief': async functions are refused"),
+        ("brief", deaf, {}, "judge 'brief': its function must take the turn"),
+        ("brief", 7, {}, "judge 'brief': 7 is not a function"),
+        ("brief", None, {"model": "m"}, "judge 'brief': say what the model shall judge by .* faithfulness, relevance"),
+        ("brief", says, {"timeout_s": 301}, "judge 'brief': timeout_s must be seconds above 0 and at most 300"),
+        ("brief", says, {"timeout_s": True}, "judge 'brief': timeout_s must be seconds"),
+    ],
+)
+def test_judge_that_cannot_work_is_refused(name: str, fn: Any, options: dict[str, Any], problem: str) -> None:  # noqa: ANN401
+    """When it is declared, with its name and the mend."""
+    with pytest.raises(ConfigError, match=problem):
+        Registry().judge(name, fn, **options)
+
+
+def test_judge_of_an_agent_must_be_known_once() -> None:
+    """A slip in its name is told when the agent is declared; a name is given once."""
+    registry = Registry()
+    assert registry.judge("brief", says) == "brief"
+    with pytest.raises(ConfigError, match="judge 'brief' is declared twice"):
+        registry.judge("brief", says)
+    with pytest.raises(ConfigError, match="agent 'a': unknown judge 'breif'; declare it first; there are: brief"):
+        registry.agent("a", model="m", judges=["breif"])
+    with pytest.raises(ConfigError, match="agent 'a': judge 'brief' is listed twice"):
+        registry.agent("a", model="m", judges=["brief", "brief"])
+
+
+@pytest.mark.parametrize("name", ["faithfulness", "relevance"])
+def test_built_in_judges_need_a_model_only(name: str) -> None:
+    """Their criteria are ours; another one given wins."""
+    registry = Registry()
+    registry.judge(name, model="m")
+    assert registry.judges[name].criterion == CRITERIA[name]
+    other = Registry()
+    other.judge(name, model="m", criterion="mine")
+    assert other.judges[name].criterion == "mine"
+
+
+def test_models_of_judges_are_needed_too() -> None:
+    """A worker makes the clients of agents and judges."""
+    registry = Registry()
+    registry.judge("relevance", model="j")
+    registry.agent("a", model="m")
+    assert sorted(registry.models) == ["j", "m"]
+
+
+@pytest.mark.parametrize(
+    ("said", "score"), [(1, Score(1.0)), (0.25, Score(0.25)), (Score(0, "bad"), Score(0.0, "bad"))]
+)
+def test_number_from_0_to_1_is_a_score(said: object, score: Score) -> None:
+    """With or without a reason."""
+    assert score_of(said) == score
+
+
+@pytest.mark.parametrize("said", [True, None, "0.5", 1.01, -0.1, float("nan"), Score(2.0), (0.5, "why")])
+def test_anything_else_is_none(said: object) -> None:
+    """It is told what a score is."""
+    with pytest.raises(ValueError, match="a score is a number from 0 to 1"):
+        score_of(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ('{"score": 0.5, "reason": "so so"}', Score(0.5, "so so")),
+        ('Here:\n```json\n{"score": 1}\n```', Score(1.0)),
+    ],
+)
+def test_verdict_is_the_object_in_a_reply(text: str, score: Score) -> None:
+    """Models like to wrap it."""
+    assert verdict_of(text) == score
+
+
+@pytest.mark.parametrize("text", ["", "0.5", "{}", '{"score": "high"}', '{"score": 7}', "{", '["score"]'])
+def test_reply_without_a_score_is_no_verdict(text: str) -> None:
+    """It counts as a failure of the judge."""
+    with pytest.raises(ValueError, match="score"):
+        verdict_of(text)
+
+
+@given(st.text(), st.lists(st.text()), st.text())
+def test_case_holds_whatever_was_said(question: str, evidence: list[str], answer: str) -> None:
+    """Nothing in it can look like something else: it is JSON."""
+    assert json.loads(case_of(question, evidence, answer)) == {
+        "question": question,
+        "evidence": evidence,
+        "answer": answer,
+    }
+    assert "{x}" in system_of("{x}")
+
+
+# --- a score that is due
+
+
+def claimed(row: ScoreRow, now: float = NOW) -> ScoreRow:
+    """Somebody begins to judge."""
+    after, attempt = claim(row, now, judge_s=30.0)
+    assert attempt == after.attempt == row.attempt + 1
+    return after
+
+
+def test_due_score_leaves_the_message_some_time() -> None:
+    """Then another one is sent."""
+    assert (ROW.due_at, ROW.attempt, ROW.at) == (NOW + SEND_GRACE_S, 0, None)
+
+
+def test_one_judges_at_a_time() -> None:
+    """A second message changes nothing while the first one's judge may live."""
+    row = claimed(ROW)
+    assert (row.due_at, row.lease_until) == (NOW + 35.0, NOW + 35.0)
+    assert claim(row, NOW + 35.0, judge_s=30.0) == (row, None)
+    assert claimed(row, NOW + 35.1).attempt == 2
+
+
+def test_word_is_taken_once() -> None:
+    """What is given stands, and nobody need look again."""
+    row, taken = give(claimed(ROW), NOW + 1, attempt=1, score=Score(0.5, "so\x00 so"))
+    assert taken
+    assert (row.score, row.reason, row.error, row.at, row.due_at) == (0.5, "so\ufffd so", None, NOW + 1, None)
+    assert give(row, NOW + 2, attempt=1, score=Score(1.0)) == (row, False)
+    assert miss(row, NOW + 2, attempt=1, why="no") == (row, False)
+    assert claim(row, NOW + 99, judge_s=30.0) == (row, None)
+
+
+def test_judge_that_was_replaced_is_not_heard() -> None:
+    """It was stopped, another one was let in, and then it resumed."""
+    row = claimed(claimed(ROW), NOW + 40)
+    assert give(row, NOW + 41, attempt=1, score=Score(1.0)) == (row, False)
+    assert miss(row, NOW + 41, attempt=1, why="no") == (row, False)
+    assert give(row, NOW + 41, attempt=2, score=Score(1.0))[1]
+
+
+def test_judge_that_failed_is_asked_again_after_a_pause_and_at_last_given_up() -> None:
+    """Each time a longer one; its last error stands in the place of a score."""
+    row = ROW
+    for attempt in range(1, ATTEMPTS):
+        row, taken = miss(claimed(row), NOW, attempt=attempt, why="no")
+        assert taken
+        assert (row.at, row.lease_until, row.due_at) == (None, None, NOW + PAUSE_S * attempt)
+    row, taken = miss(claimed(row), NOW, attempt=ATTEMPTS, why="no" * MOST_CHARS)
+    assert taken
+    assert (row.score, row.at, row.due_at) == (None, NOW, None)
+    assert len(row.error or "") == MOST_CHARS
+
+
+def test_score_whose_judges_all_died_is_given_up() -> None:
+    """Nobody looks at it for ever."""
+    row = ROW
+    for number in range(ATTEMPTS):
+        row = claimed(row, NOW + 100 * number)
+    row, attempt = claim(row, NOW + 1_000, judge_s=30.0)
+    assert (attempt, row.at, row.due_at) == (None, NOW + 1_000, None)
+    assert row.error == "none of 3 attempts came to an end"
