@@ -1,33 +1,54 @@
-"""One running stack a database for the whole suite."""
+"""One running stack a database, and one with another broker, for the whole suite."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 
 import pytest
 
 from harness_worker.entrypoints.stack import open_stack
+from harness_worker.testing.postgres import PostgresServer
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.e2e.outsider import Outsider
+from tests.rabbitmq import RabbitMQ, rabbitmq_service
 from tests.stacks import ROOT
 
+BROKER_VARIABLE = "HARNESS_BROKER_URL"
 APP = "tests.apps.e2e.app:registry"
-KINDS = [pytest.param(kind, marks=pytest.mark.xdist_group(f"e2e-{kind}")) for kind in ("sqlite", "postgres")]
+KINDS = [
+    *(pytest.param(kind, marks=pytest.mark.xdist_group(f"e2e-{kind}")) for kind in ("sqlite", "postgres")),
+    pytest.param("rabbitmq", marks=(pytest.mark.xdist_group("e2e-rabbitmq"), pytest.mark.acceptance)),
+]
 
 
 @pytest.fixture(scope="session", params=KINDS)
 def database(request: pytest.FixtureRequest) -> str:
-    """The kind of database, each in turn."""
+    """The kind of database, each in turn; ``rabbitmq`` is Postgres, with RabbitMQ as broker."""
     return request.param
 
 
 @pytest.fixture(scope="session")
+def rabbitmq() -> Generator[RabbitMQ]:
+    """A real RabbitMQ; skipped where there is none and none can be installed."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(rabbitmq_service())
+        except OSError as missing:
+            pytest.skip(f"no RabbitMQ here: {missing}")
+        yield server
+
+
+@pytest.fixture(scope="session")
 def new_database(database: str, request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
-    """Makes an empty database and returns the variables that choose it; none for SQLite, the default."""
+    """Makes an empty database and returns the variables that choose it and the broker; none of what is the default."""
     if database == "sqlite":
         return dict
-    server = request.getfixturevalue("postgres_server")
-    return lambda: {"HARNESS_DATABASE_URL": server.create_database()}
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    if database == "postgres":
+        return lambda: {"HARNESS_DATABASE_URL": server.create_database()}
+    broker: RabbitMQ = request.getfixturevalue("rabbitmq")
+    return lambda: {"HARNESS_DATABASE_URL": server.create_database(), BROKER_VARIABLE: broker.new_broker()}
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +62,10 @@ def outsider(
         patch.chdir(ROOT)
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
         env = {**new_database(), DIRECTORY_VARIABLE: str(directory)}
+        if broker_url := env.get(BROKER_VARIABLE):  # unlike a database, a home does not tell of it
+            patch.setenv(BROKER_VARIABLE, broker_url)
         with open_stack(home=directory / "home", app=APP, coordinators=8, tools=4, env=env) as stack:
-            client = Outsider(stack, directory)
+            client = Outsider(stack, directory, broker_url or stack.redis_url)
             yield client
             client.http.close()
         _check_log((directory / "home" / "logs" / "up.log").read_text())

@@ -6,6 +6,7 @@ And sending task events, for Flower: several at once.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,7 +41,13 @@ class CarefulConsumer(Consumer):
         return receive
 
     def on_send_event_buffered(self) -> Any:  # noqa: ANN401 - celery-types has it wrong; Celery asks for nothing
-        """Nothing: Celery would send each event on its own; ``flush_events`` sends what gathered meanwhile at once."""
+        """Send nothing: Celery would send each event on its own; ``flush_events`` sends what gathered at once.
+
+        Nor may a full buffer be sent by the thread that filled it: only the main one reads from the connection, and
+        RabbitMQ confirms what was sent.
+        """
+        dispatcher: Any = self.event_dispatcher
+        dispatcher.buffer_limit = sys.maxsize
 
     def flush_events(self) -> None:
         """Send the task events that gathered since the last time. Called from the worker's timer."""

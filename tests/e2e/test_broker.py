@@ -1,0 +1,38 @@
+"""What operators see of a broker, whichever it is."""
+
+from __future__ import annotations
+
+import json
+
+from kombu import Connection
+
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Outsider, call
+from tests.e2e.workers import await_back, kill
+from tests.stacks import run_harness
+
+
+def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
+    """It asks the broker that turns go through, and the workers through it."""
+    said = run_harness("doctor", "--home", str(outsider.stack.home), "--json")
+    found = json.loads(said.stdout)
+    assert found["ok"], found
+    names = {check["name"] for check in found["checks"]}
+    assert "workers" in names
+    assert ("broker" in names) is (outsider.broker_url != outsider.stack.redis_url)
+
+
+def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
+    """A wake-up that no coordinator takes waits in its queue, and is counted there."""
+    pid = kill(outsider, "coordinator")
+    with Connection(outsider.broker_url) as broker:
+        broker.default_channel.queue_purge("turns.interactive")
+    turn_id = outsider.post([call("look", n=1)], "done")
+
+    def has_waiting() -> bool:
+        lines = outsider.http.get("/metrics").text.splitlines()
+        return any("turns.interactive" in line and float(line.split()[-1]) >= 1 for line in lines)
+
+    wait_until(has_waiting, "the wake-up to be counted", 10)
+    await_back(outsider, "coordinator", pid)
+    assert outsider.end(turn_id)["output_text"] == "done"
