@@ -74,6 +74,25 @@ def test_turn_keeps_every_promise_when_calls_take_a_lock() -> None:
     assert broken == {}
 
 
+@pytest.mark.parametrize("turns", [1, 3])
+def test_turn_keeps_every_promise_when_its_agent_thinks(turns: int) -> None:
+    """It reflects and sums up: all that was promised holds, each is charged and told once, and prompts are sound."""
+    seeds = chunk(3)[: SEEDS // (4 * turns)]
+    broken = {seed: found for seed in seeds if (found := World(seed, some(seed), turns=turns, thinks=True).run())}
+    assert broken == {}
+
+
+def test_turn_wastes_nothing_without_faults_when_its_agent_thinks() -> None:
+    """Nobody sleeps on a step that comes after a thought; all kinds of thoughts are met."""
+    met: Counter[str] = Counter()
+    for seed in chunk(0)[:15]:
+        world = World(seed, NONE, turns=2, thinks=True)
+        assert world.run() == [], seed
+        asides = [e for e in world.store.events if e.type in ("reflection.completed", "compaction.completed")]
+        met.update(f"{event.type} {'stub' if event.data['is_stub'] else 'said'}" for event in asides)
+    assert set(met) == {f"{kind}.completed {how}" for kind in ("reflection", "compaction") for how in ("said", "stub")}
+
+
 def test_simulation_meets_every_kind_of_answer() -> None:
     """Parked turns see approvals, denials, edits that fit and edits that do not, second answers, and none at all."""
     met: Counter[str] = Counter()

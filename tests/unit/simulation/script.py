@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from harness_worker.core.hooks import Hooks
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.errors import ArgumentsInvalid, ModelError, Stopped, ToolError, TransientError
-from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind
 from tests.unit.simulation.faults import Fault, Faults
 from tests.unit.simulation.kernel import Kernel
 
@@ -24,6 +24,8 @@ LONG_OUTPUT_CHARS = 101
 READ, SAFE_WRITE, WRITE = "read", "safe_write", "write"
 SAME_READ, SAME_WRITE = "same_read", "same_write"
 """Tools that say of themselves that what succeeded need not be done twice; their calls are often equal."""
+
+THOUGHTFUL: dict[str, Any] = {"think": "low", "reflect_every": 2, "compact_at_tokens": 5}
 
 
 class Watcher(Protocol):
@@ -76,11 +78,15 @@ def _something(random: Random, faults: Faults) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedModel:
-    """Implements ``ports.ModelClient``; asked twice for one step, it may say something else."""
+    """Implements ``ports.ModelClient``; asked twice for one step, it may say something else.
+
+    Its prompts have as many tokens as messages. ``asked`` is what it was asked, by the text that it said.
+    """
 
     kernel: Kernel
     faults: Faults
     pause: Callable[[], None]
+    asked: dict[str, ModelRequest] = field(default_factory=dict[str, ModelRequest])
 
     def complete(self, request: ModelRequest) -> ModelReply:
         """See ``ports.ModelClient.complete``."""
@@ -93,11 +99,15 @@ class SimulatedModel:
         if self.faults.strikes(Fault.MODEL_ERROR, 0.01, random, self.kernel.now):
             raise ModelError("refused")
         self.pause()
-        content = self._content(random, request.step)
-        return ModelReply(content=content, stop_reason="tool_use", usage=Usage(input_tokens=1, output_tokens=1))
+        said = f"{request.kind} {request.step}, reply {len(self.asked)}"
+        self.asked[said] = request
+        usage = Usage(input_tokens=len(request.messages), output_tokens=1)
+        text = {"type": "text", "text": said}
+        if request.kind is not RequestKind.STEP:
+            return ModelReply(content=(text,), stop_reason=random.choice(["end_turn"] * 4 + ["refusal"]), usage=usage)
+        return ModelReply(content=self._content(random, request.step, text), stop_reason="tool_use", usage=usage)
 
-    def _content(self, random: Random, step: int) -> tuple[dict[str, Any], ...]:
-        text = {"type": "text", "text": f"step {step}"}
+    def _content(self, random: Random, step: int, text: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         if step >= 4 or (step >= 1 and random.random() < 0.35):
             return (text,)
         calls = (draw_call(random, position, faults=self.faults) for position in range(random.randint(1, 5)))
@@ -123,6 +133,7 @@ class Tools:
         pause: Where the process may be killed or stopped.
         asks: How likely it is that a call needs approval.
         locks: How likely it is that a call takes the lock.
+        thinks: Whether the agent reflects, and sums up what grows too long.
     """
 
     kernel: Kernel
@@ -132,6 +143,7 @@ class Tools:
     limits: dict[str, Limit]
     asks: float = 0.0
     locks: float = 0.0
+    thinks: bool = False
 
     def agent(self, hooks: tuple[Hooks, ...] = ()) -> AgentSpec:
         """An agent with reads, writes that may be repeated after a crash or need not be done twice, and one other."""
@@ -142,7 +154,8 @@ class Tools:
             self._spec(SAME_READ, Effect.READ_ONLY, retry_safe=True, idempotent=True),
             self._spec(SAME_WRITE, Effect.NETWORK, retry_safe=False, idempotent=True),
         )
-        return AgentSpec(name="agent", model="simulated", system="", tools=tools, hooks=hooks)
+        agent = AgentSpec(name="agent", model="simulated", system="", tools=tools, hooks=hooks)
+        return replace(agent, **THOUGHTFUL) if self.thinks else agent
 
     @contextmanager
     def soft_deadline(self, remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:

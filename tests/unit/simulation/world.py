@@ -28,6 +28,7 @@ from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.tool_body import ToolBody
 from tests.unit.builders import a_turn
 from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
 from tests.unit.simulation.faults import FAULTS_END_S, Fault, Faults
 from tests.unit.simulation.fleet import HEARTBEAT_S, Fleet, Stop, Worker
@@ -138,6 +139,7 @@ class World:
         cancels: How likely it is that a client cancels a turn.
         asks: How likely it is that a call needs approval.
         locks: How likely it is that a call takes the one lock there is.
+        thinks: Whether the agent reflects, and sums up what grows too long.
         make_gate: Makes a gate, at the start and after each flush.
     """
 
@@ -150,6 +152,7 @@ class World:
         cancels: float = 0.25,
         asks: float = 0.0,
         locks: float = 0.0,
+        thinks: bool = False,
         make_gate: Callable[..., WatchedGate] = WatchedGate,
         make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
@@ -172,7 +175,7 @@ class World:
             ttl_s=TIMING.lease_ttl_s,
             advance_aside=lambda turn_id: self._advance(turn_id, was_told=True),
         )
-        self._asks, self._lock_odds = asks, locks
+        self._asks, self._lock_odds, self._thinks = asks, locks, thinks
         self._wire(kernel)
         self.person = Person(seed=seed, kernel=kernel, store=self.store, wake=self._wake)
         self.store.person = self.person
@@ -196,8 +199,11 @@ class World:
         laws = self.all_laws[turn_id]
         yield from laws.broken
         yield from breaches(self.store, turn_id, laws, gate_was_flushed=self.flushes > 0)
-        _, calls = self.store.load(turn_id) or (None, ())
-        yield from self.person.breaches(turn_id, [e for e in self.store.events if e.turn_id == turn_id], calls)
+        turn, calls = self.store.load(turn_id) or (None, ())
+        events = [event for event in self.store.events if event.turn_id == turn_id]
+        yield from self.person.breaches(turn_id, events, calls)
+        if turn is not None and self._thinks:
+            yield from aside_breaches(turn, events, calls, self.model.asked)
         yield from self.hooks.breaches(turn_id, calls, gate_was_flushed=self.flushes > 0)
         if len(laws.claims) > MOST_VISITS:
             yield f"a hot loop of {len(laws.claims)} visits"
@@ -236,11 +242,12 @@ class World:
             limits={},
             asks=self._asks,
             locks=self._lock_odds,
+            thinks=self._thinks,
         )
         hooked = kernel.random.random() < HOOKED
         self.hooks = SimulatedHooks(random=kernel.random, pause=self._pause)
         agent = tools.agent((self.hooks,) if hooked else ())
-        model = SimulatedModel(kernel=kernel, faults=faults, pause=self._pause)
+        model = self.model = SimulatedModel(kernel=kernel, faults=faults, pause=self._pause)
         self.reconciler = Reconciler(store, self.broker, every_s=HEARTBEAT_S)
         self.coordinator = Coordinator(
             store=store,
