@@ -15,7 +15,7 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCRIPT: Final = re.compile(r'"scripted:([\w.]+)"')
 
 
-@pytest.mark.parametrize("page", ["budgets", "decisions", "gates", "hooks", "judges"])
+@pytest.mark.parametrize("page", ["budgets", "compaction", "decisions", "gates", "hooks", "judges", "thinking"])
 def test_example_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

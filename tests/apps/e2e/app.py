@@ -28,4 +28,12 @@ registry.judge("mortal", judges.mortal, timeout_s=1.0)
 registry.judge("relevance", model=_MODEL)
 registry.agent("judged", model=_MODEL, tools=_TOOLS, budget=_BUDGET, judges=["calls", "relevance"])
 registry.agent("mortally_judged", model=_MODEL, budget=_BUDGET, judges=["mortal"])
+registry.agent(
+    "thoughtful",
+    model=_MODEL,
+    tools=_TOOLS,
+    budget={**_BUDGET, "max_tokens": None},
+    think="low",
+    compact_at_tokens=1_000,
+)
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

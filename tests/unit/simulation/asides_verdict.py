@@ -61,7 +61,7 @@ def _of_reflections(turn: Turn, spoken: Sequence[Event], calls: Sequence[Call]) 
         failed = any(c.step == step - 1 and c.outcome is not None and is_error(c.outcome) for c in calls)
         if event.type == STEP and failed and step not in thoughts:
             yield f"step {step} did not reflect on a failure"
-    notes = turn.preparation.notes if turn.preparation is not None else {}
+    notes = dict(turn.preparation.notes) if turn.preparation is not None else dict[str, str]()
     told = {str(step): "" if data["is_stub"] else data["text"] for step, data in thoughts.items()}
     if notes != told:
         yield f"notes {notes} for reflections {told}"
