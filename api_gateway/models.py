@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -72,6 +72,16 @@ class RequiredAction(_Answer):
     expires_at: str
 
 
+class Citation(_Answer):
+    """What an answer cites: ``local``, a document by its passage's id; ``web``, a page by its address."""
+
+    kind: Literal["local", "web"]
+    id: str
+    title: str
+    source: str
+    quote: str | None = None
+
+
 class TurnSummary(_Answer):
     """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
 
@@ -82,6 +92,7 @@ class TurnSummary(_Answer):
     session_id: str
     input: str
     output_text: str
+    citations: list[Citation]
     usage: Usage
     budget: Budget
     required_actions: list[RequiredAction]
@@ -107,8 +118,9 @@ class Message(_Answer):
 
 
 class TurnWithMessages(Turn):
-    """A turn with its history."""
+    """A turn with its history; ``context`` is what the model was sent before the user's words."""
 
+    context: list[str]
     messages: list[Message]
 
 

@@ -46,6 +46,7 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},
         "usage": fields["used"],
+        "citations": fields["citations"] or [],
         "required_actions": [] if row.status in FINAL_STATUSES else list(_required_actions(calls)),
     }
 

@@ -66,7 +66,8 @@ class Store:
             turn = await self._turn(connection, turn_id)
             if turn is None:
                 return None
-            added = {name: await _PARTS[name](connection, turn_id) for name in parts}
+            names = parts | {"context"} if "messages" in parts else parts
+            added = {name: await _PARTS[name](connection, turn_id) for name in names}
         return _WITH[parts].model_validate({**dict(turn), **added})
 
     async def scores(self, turn_id: str) -> ScoreList | None:
@@ -157,7 +158,15 @@ async def _scores(connection: AsyncConnection, turn_id: str) -> list[Score]:
     return [score_of(row) for row in await connection.execute(query)]
 
 
+async def _context(connection: AsyncConnection, turn_id: str) -> list[str]:
+    """What the model was sent before the user's words."""
+    found = await connection.execute(select(turns.c.preparation).where(turns.c.id == turn_id))
+    prepared: dict[str, Any] | None = found.scalar_one()
+    return [] if prepared is None else prepared["context"]
+
+
 _PARTS: Final[Mapping[str, Callable[[AsyncConnection, str], Awaitable[object]]]] = {
+    "context": _context,
     "messages": _messages,
     "scores": _scores,
 }

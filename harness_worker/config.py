@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
+    vault: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="a directory of documents, for every agent that names none of its own"
+    )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
     anthropic_api_key: SecretStr | None = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY", description="the key for agents whose model is Claude"
@@ -51,6 +54,7 @@ class Settings(BaseSettings):
     hard_limit_slack_s: Seconds = 1.5
     late_grace_s: Seconds = 2.0
     model_timeout_s: Seconds = 600.0
+    context_timeout_s: Seconds = 5.0
     approval_timeout_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400.0
     attempt_cap: Annotated[int, Field(ge=1, le=100)] = 3
     max_tool_timeout_s: Seconds = 45.0

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from harness_worker.core.budget import Usage
+from harness_worker.core.context_pack import ContextPack
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.memories import Memory
 from harness_worker.core.prompt import PastTurn, RequestKind
 from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, Message, Turn
@@ -36,6 +38,7 @@ __all__ = [
     "LockName",
     "Locks",
     "Match",
+    "MemoryStore",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
@@ -51,6 +54,7 @@ __all__ = [
     "StopSignal",
     "TextIndex",
     "TurnStore",
+    "Vault",
 ]
 
 T = TypeVar("T")
@@ -397,6 +401,30 @@ class Retriever(Protocol):
 
     def index(self, texts: Sequence[str]) -> TextIndex:
         """Make texts searchable."""
+        ...
+
+
+class MemoryStore(Protocol):
+    """What is remembered of users. It is added to by the commits that end turns."""
+
+    def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
+        """What is remembered within a scope of a tenant, each text once, newest first.
+
+        Raises:
+            TransientError: The database did not answer.
+        """
+        ...
+
+
+class Vault(Protocol):
+    """The documents of an agent."""
+
+    def pack(self, query: str, limit: int) -> ContextPack:
+        """The passages that fit a query, best first, at most ``limit``, and the vault's preferences.
+
+        Raises:
+            TransientError: The documents cannot be read now.
+        """
         ...
 
 

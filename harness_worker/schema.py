@@ -71,6 +71,7 @@ turns = Table(
     Column("skill_context", Text),
     Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
+    Column("citations", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
     Column("decision", String(32)),
     Column("budget", JSON, nullable=False),
@@ -197,6 +198,21 @@ scores = Table(
     Index("scores_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
 )
 """What judges say of turns that are over; ``at`` is null, and ``due_at`` not, until they have said it."""
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("tenant", String(255), nullable=False),
+    Column("scope", String(640), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    PrimaryKeyConstraint("turn_id", "position"),
+    Index("memories_scope", "tenant", "scope", "created_at"),
+)
+"""What users said that is worth remembering; ``scope`` is whose it is within the tenant: a user's or a session's."""
 
 agents = Table(
     "agents",

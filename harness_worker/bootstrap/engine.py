@@ -10,13 +10,24 @@ from uuid_utils.compat import uuid7
 
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.config import Settings
 from harness_worker.core.artifact_reading import reader
 from harness_worker.core.registry import Registry
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import ToolSpec
 from harness_worker.core.visits import Visit
-from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, ModelClient, SoftDeadline, StopSignal, TurnStore
+from harness_worker.ports import (
+    Dispatcher,
+    EventSink,
+    Gate,
+    Locks,
+    MemoryStore,
+    ModelClient,
+    SoftDeadline,
+    StopSignal,
+    TurnStore,
+)
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
 from harness_worker.turn.call_runner import CallRunner, unheard
@@ -46,7 +57,8 @@ def timing_of(settings: Settings) -> Timing:
 def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     *,
     settings: Settings,
-    registry: Registry,
+    knowledge: Knowledge,
+    memories: MemoryStore,
     store: TurnStore,
     gate: Gate,
     dispatcher: Dispatcher,
@@ -64,17 +76,18 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         hint=events.hint,
         hooks=hooks,
         artifact_reader=_artifact_reader(settings, store),
+        gathering=knowledge.gathering(settings, memories),
     )
     return Coordinator(
         store=store,
         gate=gate,
         dispatcher=dispatcher,
         model_step=step,
-        agents=registry.agents,
+        agents=knowledge.agents,
         holding=holding,
         new_owner=new_id,
         timing=timing_of(settings),
-        finalizer=Finalizer(agents=registry.agents, store=store, hooks=hooks, dispatcher=dispatcher),
+        finalizer=Finalizer(agents=knowledge.agents, store=store, hooks=hooks, dispatcher=dispatcher),
         hooks=hooks,
     )
 
@@ -83,6 +96,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     *,
     settings: Settings,
     registry: Registry,
+    knowledge: Knowledge,
     store: TurnStore,
     gate: Gate,
     dispatcher: Dispatcher,
@@ -105,11 +119,11 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         dispatcher=dispatcher,
         body=body,
         keeper=LockKeeper(locks=locks, clock=SystemClock()),
-        tools={artifact_reader.name: artifact_reader, **registry.tools},
+        tools={artifact_reader.name: artifact_reader, **knowledge.tools, **registry.tools},
         clock=SystemClock(),
         timing=timing_of(settings),
         on_late=on_late,
-        agents=registry.agents,
+        agents=knowledge.agents,
     )
 
 

@@ -17,10 +17,12 @@ from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
+from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.agent_options import budget_problems
@@ -64,9 +66,11 @@ class AgentHarness:
         alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
         self._settings = given.model_copy(update=alone)
         self._registry = registry
+        self._knowledge = make_knowledge(self._settings, registry.agents)
         self._models = make_models(self._settings, registry.models)
         upgrade(url)
         self._engine = make_engine(url)
+        self._memories = SqlMemories(self._engine)
         self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         self._locks = MemoryLocks(lease_ttl_s=self._settings.lease_ttl_s)
         self._closed = weakref.finalize(self, _clean_up, self._engine, home)
@@ -144,7 +148,8 @@ class AgentHarness:
         dispatcher = InlineDispatcher(SystemClock(), approve)
         coordinator = make_coordinator(
             settings=self._settings,
-            registry=self._registry,
+            knowledge=self._knowledge,
+            memories=self._memories,
             store=store,
             gate=self._gate,
             dispatcher=dispatcher,
@@ -155,6 +160,7 @@ class AgentHarness:
         runner = make_call_runner(
             settings=self._settings,
             registry=self._registry,
+            knowledge=self._knowledge,
             store=store,
             gate=self._gate,
             dispatcher=dispatcher,

@@ -18,6 +18,8 @@ MAX_NAME_CHARS = 255
 _AMOUNTS = {"max_dollars", "timeout_s"}
 """Limits that may be fractions; the others are counts."""
 
+_SWITCHES = ("parallel", "memory", "show_citations")
+
 _LIMITS = tuple(field.name for field in fields(BudgetLimits))
 
 
@@ -32,15 +34,18 @@ def check_agent(spec: AgentSpec) -> None:
 
 
 def _problems(spec: AgentSpec) -> Iterator[str]:
-    name, model, system, parallel = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.parallel))
+    name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or "\x00" in name:
         yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
     if not isinstance(model, str) or not model:
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
         yield f"system must be a string, not {type(system).__name__}"
-    if not isinstance(parallel, bool):
-        yield f"parallel must be True or False, not {parallel!r}"
+    if vault is not None and (not isinstance(vault, str) or not vault):
+        yield f"vault must be a directory's path, not {vault!r}"
+    for word in _SWITCHES:
+        if not isinstance(getattr(spec, word), bool):
+            yield f"{word} must be True or False, not {getattr(spec, word)!r}"
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
     yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
     yield from _hook_problems(spec.hooks)

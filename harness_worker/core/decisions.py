@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from harness_worker.core.memories import Memory
 from harness_worker.core.records import Call, EventDraft, Message, Turn
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Decision(Generic[T]):
         events: Durable events to append, in order.
         artifacts: Metadata rows to add.
         judges: Whose scores of the turn are due from now on.
+        memories: What to remember of the turn, in order.
     """
 
     result: T
@@ -68,6 +70,7 @@ class Decision(Generic[T]):
     events: tuple[EventDraft, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     judges: tuple[str, ...] = ()
+    memories: tuple[Memory, ...] = ()
 
     def telling(self, result: U) -> Decision[U]:
         """The same changes with another result."""
@@ -79,4 +82,5 @@ class Decision(Generic[T]):
             events=self.events,
             artifacts=self.artifacts,
             judges=self.judges,
+            memories=self.memories,
         )

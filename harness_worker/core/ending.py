@@ -8,6 +8,7 @@ from typing import Any
 
 from harness_worker.core.collect_reads import GONE, ReadReport, taken
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
+from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
@@ -64,6 +65,8 @@ def terminal_event(turn: Turn) -> EventDraft:
         "error": dict(turn.error) if turn.error is not None else None,
         "decision": turn.decision.value if turn.decision is not None else None,
     }
+    if turn.citations:
+        data["citations"] = [as_mapping(citation) for citation in turn.citations]
     return EventDraft(type=f"turn.{turn.status.value}", data=data)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.citations import Citation
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.wire import StopReason, Strategy, TurnStatus
 
@@ -82,6 +83,7 @@ class TurnEnd(HookEvent):
 
     Args:
         decision: How it came by its answer.
+        citations: What the answer cites.
     """
 
     status: TurnStatus
@@ -89,6 +91,7 @@ class TurnEnd(HookEvent):
     output_text: str
     error: Mapping[str, str] | None
     decision: Strategy | None = None
+    citations: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

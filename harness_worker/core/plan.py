@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness_worker.core.budget import Usage
+from harness_worker.core.citations import Citation
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls, terminal_event
@@ -40,6 +41,7 @@ class Said:
         usage: What the call cost, without steps and tool calls.
         calls: The tool calls it asks for, planned; those denied have their outcome already.
         prompt: What was asked; it is kept with the turn, and told.
+        citations: What it cites.
     """
 
     content: tuple[Mapping[str, Any], ...]
@@ -48,6 +50,7 @@ class Said:
     usage: Usage
     calls: tuple[Call, ...]
     prompt: Prompt | None = None
+    citations: tuple[Citation, ...] = ()
 
 
 PAUSE = "pause_turn"
@@ -134,7 +137,7 @@ def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) 
 
 
 def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> Decision[Next]:
-    spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT)
+    spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT, citations=said.citations)
     status = TurnStatus.COMPLETED if cut is None else TurnStatus.INCOMPLETE
     ended = end_turn(spoken, status, cut or StopReason.END_TURN, now=fresh.now)
     whole = [end_call(c, c.outcome or not_run(c, "the reply was cut short"), now=fresh.now) for c in said.calls]

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from harness_worker.core.artifact_reading import tools_for
 from harness_worker.core.canonical import canonical
+from harness_worker.core.citations import Source
+from harness_worker.core.context_pack import ContextPack, memory_block, untrusted_block
 from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.records import Message, Turn, TurnPreparation
 from harness_worker.core.sent import WORDLESS, TurnMessages, noted, since_summary, tagged, text_block
@@ -58,6 +60,24 @@ class PastTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was loaded for a turn before its first model call.
+
+    Args:
+        facts: What is remembered of the user.
+        pack: What was found for the user's words.
+        left_out: What could not be loaded, and why.
+    """
+
+    facts: tuple[str, ...] = ()
+    pack: ContextPack = field(default_factory=ContextPack)
+    left_out: tuple[str, ...] = ()
+
+
+NOTHING: Final = Gathered()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """One model call, assembled.
 
@@ -71,6 +91,7 @@ class Prompt:
         has_past: Whether messages of earlier turns are among these.
         kind: What is asked for.
         max_tokens: What may be said at most, if there is a limit of its own.
+        sources: The documents that the session's turns were given, which may be cited.
     """
 
     system: str
@@ -82,6 +103,7 @@ class Prompt:
     has_past: bool = False
     kind: RequestKind = RequestKind.STEP
     max_tokens: int | None = None
+    sources: tuple[Source, ...] = ()
 
 
 def prepare(
@@ -91,6 +113,7 @@ def prepare(
     past: Sequence[PastTurn],
     own: Sequence[Message],
     artifact_reader: ToolSpec | None = None,
+    gathered: Gathered = NOTHING,
 ) -> Prompt:
     """The prompt of a turn's next model call.
 
@@ -100,11 +123,12 @@ def prepare(
         past: The session's earlier turns, in order.
         own: The turn's own history.
         artifact_reader: The tool that is offered once the session has an artifact.
+        gathered: What was loaded for a turn that was not sent before.
     """
     system = turn.system_prompt_override or agent.system
-    context = _context(turn, agent)
     known = turn.preparation or _last_preparation(past)
-    preparation = replace(_kept(turn, known), context=context, compact_at=agent.compact_at_tokens)
+    kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
+    preparation = replace(kept, compact_at=agent.compact_at_tokens)
     turns = (*map(_as_read, past), (preparation, as_sent(own, preparation)))
     messages = since_summary(turns)
     tools = tools_for(agent, (message for _, each in turns for message in each), artifact_reader)
@@ -118,14 +142,26 @@ def prepare(
         render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
+        sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
     )
 
 
-def _kept(turn: Turn, known: TurnPreparation | None) -> TurnPreparation:
-    """What goes on being kept with the turn; of an earlier one only how long its last prompt was."""
-    if turn.preparation is not None:
-        return turn.preparation
-    return replace(_UNPREPARED, prompt_tokens=known.prompt_tokens if known is not None else 0)
+def is_unprepared(turn: Turn) -> bool:
+    """Whether the turn's context is still to be made; one that spoke before there were preparations goes on without."""
+    return turn.preparation is None and turn.step == 0
+
+
+def _first_preparation(
+    turn: Turn, agent: AgentSpec, before: TurnPreparation | None, gathered: Gathered
+) -> TurnPreparation:
+    """What begins to be kept with the turn; of the one before only how long its last prompt was."""
+    return replace(
+        _UNPREPARED,
+        context=contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
+        prompt_tokens=before.prompt_tokens if before is not None else 0,
+        sources=gathered.pack.sources,
+        left_out=gathered.left_out,
+    )
 
 
 def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
@@ -133,15 +169,11 @@ def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) ->
     return _sha256(prefix if summary is None else {**prefix, "summary": summary})
 
 
-def _context(turn: Turn, agent: AgentSpec) -> tuple[str, ...]:
-    if turn.preparation is not None:
-        return turn.preparation.context
-    # One that spoke before there were preparations goes on as it began.
-    return () if turn.step > 0 else contexts_of(turn, model=agent.model)
+def contexts_of(turn: Turn, *, model: str, gathered: Gathered = NOTHING) -> tuple[str, ...]:
+    """What stands before the user's words, in order, nothing of it empty.
 
-
-def contexts_of(turn: Turn, *, model: str) -> tuple[str, ...]:
-    """What stands before the user's words, in order: runtime metadata, then the request's ``skill_context``."""
+    Runtime metadata, what is remembered, what was found and is not to be trusted, the request's ``skill_context``.
+    """
     date = datetime.fromtimestamp(turn.started_at or turn.created_at, UTC).date().isoformat()
     provider, separator, _ = model.partition(":")
     facts = {
@@ -151,7 +183,9 @@ def contexts_of(turn: Turn, *, model: str) -> tuple[str, ...]:
         "date": date,
     }
     metadata = tagged("runtime_metadata", "\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return (metadata, tagged("skill_context", turn.skill_context)) if turn.skill_context else (metadata,)
+    skill = tagged("skill_context", turn.skill_context) if turn.skill_context else ""
+    parts = (metadata, memory_block(gathered.facts), untrusted_block(gathered.pack), skill)
+    return tuple(part for part in parts if part)
 
 
 def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.citations import Citation, Source
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.recall import Recall
@@ -38,6 +39,8 @@ class TurnPreparation:
         compacted_at: The step before which the summary was made.
         prompt_tokens: How many tokens the last step's call was sent with; 0 if that is not known.
         compact_at: At how many of them the history is compacted; ``None``: never.
+        sources: The documents in the context, which may be cited.
+        left_out: What should have been in it and could not be loaded, and why.
     """
 
     context: tuple[str, ...]
@@ -47,12 +50,15 @@ class TurnPreparation:
     compacted_at: int = 0
     prompt_tokens: int = 0
     compact_at: int | None = None
+    sources: tuple[Source, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TurnPreparation:
         """From its fields as JSON; one that was written by an older worker lacks some."""
         known = dict(record)
-        known["context"] = tuple(known["context"])
+        known["context"], known["left_out"] = tuple(known["context"]), tuple(known.get("left_out", ()))
+        known["sources"] = tuple(Source(**source) for source in known.get("sources", ()))
         return cls(**known)
 
 
@@ -67,7 +73,7 @@ class Turn:
     not ended by then; ``followed``: a later one waits for it.
     ``decision`` says of an ended turn how it came by its answer.
     ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
-    what later calls are judged by.
+    what later calls are judged by. ``citations`` are those of the answer.
     """
 
     id: str
@@ -88,6 +94,7 @@ class Turn:
     preparation: TurnPreparation | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""
+    citations: tuple[Citation, ...] = ()
     error: Mapping[str, str] | None = None
     decision: Strategy | None = None
     used: Usage = field(default_factory=Usage)

@@ -131,6 +131,9 @@ class Registry:
         reflect_every: int | None = None,
         compact_at_tokens: int | Literal["auto"] | None = None,
         judges: Iterable[str] = (),
+        memory: bool = False,
+        vault: str | None = None,
+        show_citations: bool = False,
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -148,6 +151,10 @@ class Registry:
             compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
                 tokens; ``"auto"``: four fifths of 200,000.
             judges: Score its turns once they are over, by name.
+            memory: Whether it remembers what its users say.
+            vault: A directory of Markdown and text whose passages are found for the user's words; left out,
+                ``HARNESS_VAULT``, if that is set.
+            show_citations: Whether what an answer cites is listed behind it.
 
         Raises:
             ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
@@ -166,6 +173,9 @@ class Registry:
             reflect_every=reflect_every,
             compact_at_tokens=COMPACT_AT_TOKENS if compact_at_tokens == "auto" else compact_at_tokens,
             judges=tuple(self._known_judge(name, judge) for judge in judges),
+            memory=memory,
+            vault=vault,
+            show_citations=show_citations,
         )
         check_agent(spec)
         self._agents[name] = spec

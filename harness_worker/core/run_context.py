@@ -21,6 +21,7 @@ class RunContext:
         deadline: When the call's time is over.
         fence: With a ``lock``: a number above that of every earlier holder of it, for a resource that can refuse who is
             late; else ``None``.
+        agent: Whose turn it is.
     """
 
     turn_id: str
@@ -31,3 +32,4 @@ class RunContext:
     idempotency_key: str
     deadline: DeadlineToken
     fence: int | None = None
+    agent: str = ""

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from harness_worker.core.citations import with_sources
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.ending import terminal_event
 from harness_worker.core.judges import JUDGED
+from harness_worker.core.memories import memories_in
 from harness_worker.core.records import Turn
 from harness_worker.core.strategy import strategy_of
 from harness_worker.core.tools import AgentSpec
+from harness_worker.wire import TurnStatus
 
 Seal: TypeAlias = Callable[[Decision[Any], Turn, AgentSpec | None], Decision[Any]]
 """Given the decision, the ended turn in it, and the agent."""
@@ -42,6 +45,21 @@ def with_strategy(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None)
     return replace(decision, turn=replace(turn, decision=strategy_of(turn.recall)))
 
 
+def with_listed_sources(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
+    """Step 1: what the answer cites is listed behind it, for an agent that shows it."""
+    if agent is None or not agent.show_citations:
+        return decision
+    return replace(decision, turn=replace(turn, output_text=with_sources(turn.output_text, turn.citations)))
+
+
+def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
+    """Step 4: what the user said is remembered, once a turn, by an agent with a memory, if they were told an answer."""
+    told = turn.status in (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE)
+    if agent is None or not agent.memory or not told:
+        return decision
+    return replace(decision, memories=memories_in(turn.input))
+
+
 def retold(decision: Decision[T]) -> Decision[T]:
     """With the terminal event, which is the last one, of the turn as it is now."""
     if decision.turn is None:
@@ -49,5 +67,10 @@ def retold(decision: Decision[T]) -> Decision[T]:
     return replace(decision, events=(*decision.events[:-1], terminal_event(decision.turn)))
 
 
-SEALS: Final[tuple[tuple[str, Seal], ...]] = (("judges", with_judges), ("decision", with_strategy))
+SEALS: Final[tuple[tuple[str, Seal], ...]] = (
+    ("citations", with_listed_sources),
+    ("memory", with_memories),
+    ("judges", with_judges),
+    ("decision", with_strategy),
+)
 """The steps, in the order of the document, by the names under which failures are counted."""

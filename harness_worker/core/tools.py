@@ -83,6 +83,8 @@ class AgentSpec:
 
     ``think`` is how hard it thinks, ``reflect_every`` after how many steps it reflects though nothing failed;
     ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
+    ``memory``: it remembers what its users say; ``vault``: the directory of its documents; ``show_citations``: what an
+    answer cites is listed behind it.
     """
 
     name: str
@@ -96,6 +98,9 @@ class AgentSpec:
     reflect_every: int | None = None
     compact_at_tokens: int | None = None
     judges: tuple[str, ...] = ()
+    memory: bool = False
+    vault: str | None = None
+    show_citations: bool = False
 
     @property
     def asks_hooks(self) -> bool:

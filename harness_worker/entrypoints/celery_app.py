@@ -23,8 +23,10 @@ from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, t
 from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
+from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.bootstrap.engine import make_artifact_sweep, make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
+from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
@@ -81,13 +83,17 @@ def run_worker(
     Raises:
         HarnessError: The database does not answer, or a setting is wrong.
     """
+    knowledge = make_knowledge(settings, registry.agents)
     fleet = make_fleet(settings, pool_size=concurrency + 2)
-    fleet.store.publish_catalogue(settings.app or "", registry.agents.values())
+    fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
     faults = Faults(settings.faults) if settings.faults is not None else None
     if faults is not None:
         fleet = faulty_fleet(fleet, faults)
         strike_before_ack(faults)
-    wiring = _coordinator(fleet, registry, faults) if role == COORDINATOR else _tools(fleet, registry, faults)
+    if role == COORDINATOR:
+        wiring = _coordinator(fleet, registry, knowledge, faults)
+    else:
+        wiring = _tools(fleet, registry, knowledge, faults)
     name = WorkerName(role, settings.broker_url or settings.redis_url or "")
     worker_process_init.connect(name.disown, weak=False)
     drain = Drain(grace_s=settings.grace_s)
@@ -146,7 +152,7 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wiring:
+def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> _Wiring:
     settings = fleet.settings
     models = make_models(settings, registry.models)
     if faults is not None:
@@ -154,7 +160,8 @@ def _coordinator(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wi
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     coordinator = make_coordinator(
         settings=settings,
-        registry=registry,
+        knowledge=knowledge,
+        memories=SqlMemories(fleet.engine),
         store=fleet.store,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
@@ -185,11 +192,12 @@ def _advance(coordinator: Coordinator, turn_id: str) -> None:
         log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
 
-def _tools(fleet: Fleet, registry: Registry, faults: Faults | None) -> _Wiring:
+def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> _Wiring:
     deadline = SignalDeadline()
     runner = make_call_runner(
         settings=fleet.settings,
         registry=registry,
+        knowledge=knowledge,
         store=fleet.store,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,

@@ -75,7 +75,7 @@ class AsideStep:
         if answer.is_stub:
             return prompt
         summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer))
-        return self.model_step.prepare(summed_up, self.agent)
+        return self.model_step.prepare(summed_up, self.agent, remaining_s=0.0, stop=self.stop)
 
 
 def _text_of(reply: ModelReply) -> str:

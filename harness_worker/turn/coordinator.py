@@ -138,7 +138,9 @@ class Coordinator:
         agent = self.agents.get(turn.agent)
         if agent is None:
             return self._not_served(visit)
-        prompt = self.model_step.prepare(turn, agent)
+        began, remaining_s = self.model_step.clock.monotonic(), turn.deadline_at - visit.now
+        prompt = self.model_step.prepare(turn, agent, remaining_s=remaining_s, stop=stop)
+        visit = replace(visit, now=visit.now + self.model_step.clock.monotonic() - began)
         kind = due(prompt, turn, agent)
         if kind is None:
             return self._ask_step(visit, turn, agent, prompt, stop)
@@ -156,7 +158,8 @@ class Coordinator:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
-        said = replace(said_by(reply, turn, replace(agent, tools=prompt.tools)), prompt=prompt)
+        said = said_by(reply, turn, replace(agent, tools=prompt.tools))
+        said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
             self.gate.close(turn.id, visit.fence)
         return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))

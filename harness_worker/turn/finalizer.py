@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from harness_worker.core.citations import Citation, cite
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Turn
 from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.tools import AgentSpec
@@ -64,6 +66,10 @@ class Finalizer:
             return decision if ended_by(snapshot, decision) is None else self._sealed(snapshot, decision)
 
         return sealed
+
+    def citations(self, turn: Turn, text: str, prompt: Prompt) -> tuple[Citation, ...]:
+        """What a reply cites of what the model was given; nothing if that cannot be told."""
+        return self._guarded("citations", turn, partial(cite, text, prompt.sources, prompt.messages), ())
 
     def follow(self, turn: Turn) -> None:
         """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""

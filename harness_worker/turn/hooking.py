@@ -91,5 +91,6 @@ def tell_end(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
         output_text=turn.output_text,
         error=turn.error,
         decision=turn.decision,
+        citations=turn.citations,
     )
     caller.tell(hooks, "on_turn_end", over)

@@ -11,12 +11,13 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from harness_worker.core.artifact_reading import every_tool
 from harness_worker.core.hooks import StreamChunk, overrides
-from harness_worker.core.prompt import Prompt, RequestKind, prepare
+from harness_worker.core.prompt import NOTHING, Prompt, RequestKind, is_unprepared, prepare
 from harness_worker.core.records import Turn
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ModelError, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
+from harness_worker.turn.gathering import Gathering
 from harness_worker.turn.hooking import HookCaller, whose
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class ModelStep:
         hint: Shows the text to those who watch, while it is said.
         hooks: Calls the agents' hooks.
         artifact_reader: The tool offered to a session that has an artifact.
+        gathering: Loads what agents remember and know; ``None`` where none of them does.
     """
 
     store: TurnStore
@@ -47,20 +49,24 @@ class ModelStep:
     hint: Hint = unheard_hint
     hooks: HookCaller = field(default_factory=HookCaller)
     artifact_reader: ToolSpec | None = None
+    gathering: Gathering | None = None
 
     def whole(self, agent: AgentSpec) -> AgentSpec:
         """The agent with every tool that its calls may be of."""
         return replace(agent, tools=every_tool(agent, self.artifact_reader))
 
-    def prepare(self, turn: Turn, agent: AgentSpec) -> Prompt:
-        """The turn's next model call, from the journal.
+    def prepare(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> Prompt:
+        """The turn's next model call, from the journal; the first one with what there is to know for it.
 
         Raises:
             TransientError: The store did not answer.
         """
         past = self.store.past(turn) if turn.number > 1 else ()
         own = self.store.history(turn.id)
-        return prepare(turn, agent, past=past, own=own, artifact_reader=self.artifact_reader)
+        gathered = NOTHING
+        if self.gathering is not None and is_unprepared(turn):
+            gathered = self.gathering.gather(turn, agent, remaining_s=remaining_s, stop=stop)
+        return prepare(turn, agent, past=past, own=own, artifact_reader=self.artifact_reader, gathered=gathered)
 
     def ask(self, turn: Turn, agent: AgentSpec, prompt: Prompt, *, remaining_s: float, stop: StopSignal) -> ModelReply:
         """One reply; only those who watch a step are shown its text meanwhile.

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from harness_worker.core.approvals import waiting
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.citations import Citation
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
 from harness_worker.wire import StopReason, Strategy, TurnStatus, rfc3339
@@ -39,7 +40,10 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """One turn. ``messages`` is its own history, Anthropic-shaped; times are RFC 3339 UTC."""
+    """One turn. ``messages`` is its own history, Anthropic-shaped; times are RFC 3339 UTC.
+
+    ``context`` is what the model was sent before the user's words: what is remembered and what was found among it.
+    """
 
     id: str
     status: TurnStatus
@@ -48,6 +52,7 @@ class TurnResult:
     session_id: str
     input: str
     output_text: str
+    citations: tuple[Citation, ...]
     usage: Usage
     budget: BudgetLimits
     calls: tuple[CallResult, ...]
@@ -58,6 +63,7 @@ class TurnResult:
     created_at: str | None
     started_at: str | None
     finished_at: str | None
+    context: tuple[str, ...]
     messages: tuple[Mapping[str, Any], ...]
 
 
@@ -71,6 +77,7 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         session_id=turn.session_id,
         input=turn.input,
         output_text=turn.output_text,
+        citations=turn.citations,
         usage=turn.used,
         budget=turn.budget,
         calls=tuple(map(_call_result, calls)),
@@ -81,6 +88,7 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         created_at=rfc3339(turn.created_at),
         started_at=rfc3339(turn.started_at),
         finished_at=rfc3339(turn.finished_at),
+        context=turn.preparation.context if turn.preparation is not None else (),
         messages=tuple({"role": message.role, "content": message.content} for message in messages),
     )
 

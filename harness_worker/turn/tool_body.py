@@ -97,6 +97,7 @@ class ToolBody:
             idempotency_key=ticket.idempotency_key,
             deadline=DeadlineToken(at_s=at_s, clock=self.clock.monotonic),
             fence=fence,
+            agent=ticket.agent,
         )
 
     def _since_ms(self, started: float) -> float:

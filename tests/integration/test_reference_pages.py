@@ -15,7 +15,12 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCRIPT: Final = re.compile(r'"scripted:([\w.]+)"')
 
 
-@pytest.mark.parametrize("page", ["budgets", "compaction", "decisions", "gates", "hooks", "judges", "thinking"])
+PAGES_WITH_EXAMPLES: Final = (
+    *("budgets", "citations", "compaction", "decisions", "gates", "hooks", "judges", "memory", "thinking", "vault"),
+)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES)
 def test_example_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

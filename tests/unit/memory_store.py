@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.memories import Memory, scope_of
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
 from harness_worker.core.tools import AgentSpec
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class MemoryTurnStore:
-    """Implements ``ports.TurnStore``.
+    """Implements ``ports.TurnStore`` and ``ports.MemoryStore``.
 
     Args:
         clock: The database's clock, seconds since the epoch.
@@ -27,6 +28,7 @@ class MemoryTurnStore:
         events: Every committed event, oldest first.
         artifacts: Every artifact's metadata, by id.
         judges: Every score that is due, as (turn id, judge).
+        memories: What is remembered of each turn, oldest first.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -37,6 +39,7 @@ class MemoryTurnStore:
         self.events: list[Event] = []
         self.artifacts: dict[str, Artifact] = {}
         self.judges: list[tuple[str, str]] = []
+        self.memories: list[tuple[Turn, Memory]] = []
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
         """See ``ports.TurnStore.transact``."""
@@ -64,6 +67,7 @@ class MemoryTurnStore:
             counts["message_count"] += len(decision.messages)
         self.turns[turn_id] = replace(turn, **counts)
         self.judges += [(turn_id, judge) for judge in decision.judges]
+        self.memories += [(before.turn, memory) for memory in decision.memories]
         for artifact in decision.artifacts:
             self.artifacts.setdefault(artifact.id, artifact)
         if frees_session(before.turn, decision.turn):
@@ -158,6 +162,11 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.forget_artifacts``."""
         for artifact_id in artifact_ids:
             self.artifacts.pop(artifact_id, None)
+
+    def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
+        """See ``ports.MemoryStore.recall``."""
+        found = [memory for turn, memory in self.memories if (turn.tenant, scope_of(turn)) == (tenant, scope)]
+        return tuple(dict.fromkeys(reversed(found)))[:limit]
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """See ``ports.TurnStore.publish_catalogue``; nobody reads it here."""

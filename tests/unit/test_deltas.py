@@ -124,7 +124,9 @@ def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
         budget=BudgetLimits(),
     )  # fmt: skip
     agent = AgentSpec(name="a", model="claude", system="", tools=())
-    return step.ask(turn, agent, step.prepare(turn, agent), remaining_s=60.0, stop=Stop(time))
+    stop = Stop(time)
+    prompt = step.prepare(turn, agent, remaining_s=60.0, stop=stop)
+    return step.ask(turn, agent, prompt, remaining_s=60.0, stop=stop)
 
 
 def test_step_that_is_asked_again_says_so_in_its_hints() -> None:

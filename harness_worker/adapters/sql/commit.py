@@ -11,6 +11,7 @@ from harness_worker.adapters.sql.rows import changed_columns, columns_of
 from harness_worker.adapters.sql.statements import (
     ADD_CALL,
     ADD_EVENT,
+    ADD_MEMORY,
     ADD_MESSAGE,
     ADD_SCORE,
     CHANGE_CALL,
@@ -18,6 +19,7 @@ from harness_worker.adapters.sql.statements import (
     Statements,
 )
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.memories import scope_of
 from harness_worker.core.records import Call
 from harness_worker.core.scores import due
 from harness_worker.core.visits import frees_session
@@ -42,6 +44,7 @@ class Changes:
         events: Events to append.
         artifacts: Artifacts to add, whole.
         scores: Scores that are due from now on.
+        memories: What to remember, whole.
         freed: Whose next turn may go, if this ends a turn that another waits for.
     """
 
@@ -53,6 +56,7 @@ class Changes:
     events: Sequence[Event]
     artifacts: Sequence[Row]
     scores: Sequence[Row]
+    memories: Sequence[Row]
     freed: Row
 
     def __bool__(self) -> bool:
@@ -63,7 +67,7 @@ class Changes:
 def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: float) -> Changes:
     """What has to be written to make ``decision`` of ``snapshot``; artifacts are kept for that long."""
     calls, new_calls = _calls(snapshot, decision.calls)
-    others = calls or new_calls or decision.artifacts
+    others = calls or new_calls or decision.artifacts or decision.memories
     return Changes(
         turn_id=snapshot.turn.id,
         turn=_turn(snapshot, decision) or ({"last_seq": snapshot.turn.last_seq} if others else {}),
@@ -73,6 +77,7 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
         events=_events(snapshot, decision),
         artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
         scores=[asdict(due(snapshot.turn.id, judge, now=snapshot.now)) for judge in decision.judges],
+        memories=_memories(snapshot, decision),
         freed=_freed(snapshot, decision),
     )
 
@@ -88,6 +93,7 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
         (ADD_EVENT, [event_row(event) for event in changes.events]),
         (statements.add_artifact, changes.artifacts),
         (ADD_SCORE, changes.scores),
+        (ADD_MEMORY, changes.memories),
         (WAKE_NEXT, [changes.freed] if changes.freed else []),
     ]
 
@@ -141,6 +147,12 @@ def _events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
         Event(turn_id=turn.id, seq=seq, type=draft.type, at=snapshot.now, data=draft.data)
         for seq, draft in enumerate(decision.events, turn.last_seq + 1)
     ]
+
+
+def _memories(snapshot: Snapshot, decision: Decision[Any]) -> list[Row]:
+    turn = snapshot.turn
+    whose = {"turn_id": turn.id, "tenant": turn.tenant, "scope": scope_of(turn), "created_at": snapshot.now}
+    return [{**whose, "position": position, **columns_of(memory)} for position, memory in enumerate(decision.memories)]
 
 
 def _artifact(artifact: Artifact, now: float, usual_ttl_s: float) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
 from harness_worker.adapters.sql.statements import snapshot_calls
 from harness_worker.core.decisions import Snapshot
-from harness_worker.schema import artifacts, db_now, messages, scores, tool_calls, turn_events, turns
+from harness_worker.schema import artifacts, db_now, memories, messages, scores, tool_calls, turn_events, turns
 from harness_worker.sessions import WAKE_NEXT
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -49,6 +49,7 @@ _ADDED: Final = {
     "events": turn_events,
     "artifacts": artifacts,
     "scores": scores,
+    "memories": memories,
 }
 _JSON_COLUMNS: Final = {
     table.name: [(column.name, column.type.none_as_null) for column in table.c if isinstance(column.type, JSON)]
@@ -80,6 +81,7 @@ class _Shape(NamedTuple):
     events: tuple[str, ...]
     artifacts: tuple[str, ...]
     scores: tuple[str, ...]
+    memories: tuple[str, ...]
     frees: bool
 
 
@@ -112,6 +114,7 @@ def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
         "events": [event_row(event) for event in changes.events],
         "artifacts": changes.artifacts,
         "scores": changes.scores,
+        "memories": changes.memories,
     }
     columns = {name: tuple(rows[0]) if rows else () for name, rows in lists.items()}
     shape = _Shape(turn=tuple(changes.turn), **columns, frees=bool(changes.freed))

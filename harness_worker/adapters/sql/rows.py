@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
+from harness_worker.core.citations import Citation, CitationKind
 from harness_worker.core.decisions import Artifact
 from harness_worker.core.effects import Effect
 from harness_worker.core.flat import as_mapping
+from harness_worker.core.memories import Memory
 from harness_worker.core.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -50,6 +52,7 @@ def turn_of(row: Sequence[Any]) -> Turn:
     if values["decision"] is not None:
         values["decision"] = Strategy(values["decision"])
     values["preparation"] = _preparation_of(values["preparation"])
+    values["citations"] = tuple(map(_citation_of, values["citations"] or ()))
     return Turn(**values)
 
 
@@ -92,6 +95,10 @@ def _preparation_of(record: Mapping[str, Any] | None) -> TurnPreparation | None:
     return None if record is None else TurnPreparation.from_record(record)
 
 
+def _citation_of(record: Mapping[str, Any]) -> Citation:
+    return Citation(**{**record, "kind": CitationKind(record["kind"])})
+
+
 def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
     """The columns of a published agent; its budget is complete, for the gateway knows no defaults."""
     return {
@@ -104,8 +111,8 @@ def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
     }
 
 
-def columns_of(value: Turn | Call | Artifact, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """The named columns of a turn or a call, or all of them; an artifact's fields."""
+def columns_of(value: Turn | Call | Artifact | Memory, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The named columns of a turn or a call, or all of them; an artifact's or a memory's fields."""
     wanted = (field.name for field in fields(value)) if names is None else names
     return {name: _column(getattr(value, name)) for name in wanted}
 
@@ -128,11 +135,19 @@ def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
             return value.value
         case str():
             return _UNSTORABLE.sub("\ufffd", value)
-        case BudgetLimits() | Usage() | Recall() | TurnPreparation() | Approval():
-            return as_mapping(value)
-        case ToolExecutionResult() | ToolTimeout() | ToolFailure() | ToolDenied() | ToolArtifactReference():
-            return to_record(value)
+        case tuple():
+            return [_column(each) for each in cast("tuple[object, ...]", value)] or None
         case Mapping():
             return dict(cast("Mapping[str, Any]", value))
         case _:
-            return value
+            return _record(value) if is_dataclass(value) else value
+
+
+def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - any value that is kept as JSON
+    match value:
+        case ToolExecutionResult() | ToolTimeout() | ToolFailure() | ToolDenied() | ToolArtifactReference():
+            return to_record(value)
+        case TurnPreparation():
+            return {**as_mapping(value), "sources": [as_mapping(source) for source in value.sources]}
+        case _:
+            return as_mapping(value)

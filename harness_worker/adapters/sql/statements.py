@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
-from harness_worker.schema import agents, artifacts, db_now, messages, scores, tool_calls, turn_events, turns
+from harness_worker.schema import agents, artifacts, db_now, memories, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES
 
 _TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
@@ -58,6 +58,7 @@ ADD_CALL: Final = insert(tool_calls)
 ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
 ADD_SCORE: Final = insert(scores)
+ADD_MEMORY: Final = insert(memories)
 ARTIFACT_URL: Final = select(artifacts.c.url).where(
     artifacts.c.id == bindparam("artifact_id"),
     artifacts.c.tenant == bindparam("tenant"),

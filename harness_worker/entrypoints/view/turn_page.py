@@ -48,13 +48,17 @@ class TurnPage:
             yield from self._step(step, models.get(step), [call for call in turn["calls"] if call["step"] == step])
         if turn["output_text"]:
             yield from self._section("answered", turn["output_text"])
+        if turn["citations"]:
+            yield from self._section("cited", "\n".join(map(_cited, turn["citations"])))
         if turn["error"]:
             yield from self._section("error", f"{turn['error']['code']}: {turn['error']['message']}")
         if turn.get("scores"):
             yield from self._section("scores", "\n".join(map(score_line, turn["scores"])))
 
     def messages(self, turn: Json) -> Iterator[Text]:
-        """The lines of a turn's history."""
+        """The lines of a turn's history, and of what the model was sent before it."""
+        if turn["context"]:
+            yield from self._section("context", "\n".join(turn["context"]))
         for message in turn["messages"]:
             yield Text()
             yield Text(message["role"], style="bold")
@@ -114,6 +118,11 @@ class TurnPage:
             rows = textwrap.wrap(paragraph, self._width - indent, max_lines=most, placeholder=" …") or [""]
             for row in rows:
                 yield Text(" " * indent + row, style=style)
+
+
+def _cited(citation: Json) -> str:
+    title = "" if citation["title"] == citation["id"] else f"  {one_line(citation['title'])}"
+    return f"{citation['id']}{title}"
 
 
 def _blocks(content: Any) -> Iterator[str]:  # noqa: ANN401 - a string or Anthropic's blocks

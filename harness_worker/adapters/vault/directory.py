@@ -1,0 +1,130 @@
+"""``ports.Vault`` over a directory of Markdown and text files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness_worker.core.context_pack import ContextPack, Passage
+from harness_worker.core.passages import listed, passages_of
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import Retriever, TextIndex
+
+log = logging.getLogger(__name__)
+
+SUFFIXES: Final = frozenset({".md", ".markdown", ".txt"})
+PREFERENCES: Final = "preferences.md"
+"""The file at the top whose lines are given with everything that is found; it is no document itself."""
+
+MAX_FILE_BYTES: Final = 2_000_000
+INDEXING_S: Final = 10.0
+"""How long to wait for another thread that reads the directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A file as the directory lists it; equal as long as nobody writes it."""
+
+    path: str
+    size_bytes: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shelf:
+    """The directory as it was read."""
+
+    files: tuple[_File, ...]
+    preferences: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    index: TextIndex
+
+
+class DirectoryVault:
+    """Reads the directory when it is first asked, and again when a file was added, removed or written.
+
+    Hidden files, links that lead out and files of more than 2 MB are left out.
+
+    Args:
+        directory: Where the documents are.
+        retriever: Finds passages.
+
+    Raises:
+        ConfigError: There is no such directory, or it may not be read.
+    """
+
+    def __init__(self, directory: str, retriever: Retriever) -> None:
+        self._root = Path(directory).resolve()
+        self._retriever = retriever
+        self._lock = threading.Lock()
+        self._shelf: _Shelf | None = None
+        try:
+            os.listdir(self._root)
+        except OSError as error:
+            raise ConfigError(f"vault {directory!r}: {error.strerror}: {self._root}") from None
+
+    def pack(self, query: str, limit: int) -> ContextPack:
+        """The passages that fit a query, best first, at most ``limit``, and the preferences.
+
+        Raises:
+            TransientError: The directory cannot be read now, or takes long to be.
+        """
+        shelf = self._current()
+        found = shelf.index.search(query, limit)
+        return ContextPack(
+            preferences=shelf.preferences, documents=tuple(shelf.passages[match.position] for match in found)
+        )
+
+    def _current(self) -> _Shelf:
+        """The shelf as the directory stands now; threads that come while one reads wait for it."""
+        if not self._lock.acquire(timeout=INDEXING_S):
+            raise TransientError(f"the vault {self._root} is still being read")
+        try:
+            files = tuple(sorted(self._files(), key=lambda file: file.path))
+            if self._shelf is None or self._shelf.files != files:
+                self._shelf = self._read(files)
+            return self._shelf
+        finally:
+            self._lock.release()
+
+    def _read(self, files: tuple[_File, ...]) -> _Shelf:
+        texts = {file.path: text for file in files if (text := self._text(file)) is not None}
+        preferences = texts.pop(PREFERENCES, "")
+        passages = tuple(passage for path, text in texts.items() for passage in passages_of(path, text))
+        index = self._retriever.index([f"{passage.title}\n{passage.text}" for passage in passages])
+        return _Shelf(files=files, preferences=listed(preferences), passages=passages, index=index)
+
+    def _text(self, file: _File) -> str | None:
+        try:
+            return (self._root / file.path).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            log.warning("vault %s: %s left out: %s", self._root, file.path, error.strerror)
+            return None
+
+    def _files(self) -> Iterator[_File]:
+        for directory, subdirectories, names in os.walk(self._root, onerror=self._lost):
+            subdirectories[:] = [name for name in subdirectories if not name.startswith(".")]
+            for name in names:
+                if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                    yield from self._file(Path(directory, name))
+
+    def _file(self, path: Path) -> Iterator[_File]:
+        try:
+            found = path.stat()
+        except OSError:  # it was removed a moment ago, or its link leads nowhere
+            return
+        is_inside = not path.is_symlink() or path.resolve().is_relative_to(self._root)
+        if is_inside and found.st_size <= MAX_FILE_BYTES:
+            yield _File(
+                path=path.relative_to(self._root).as_posix(), size_bytes=found.st_size, changed_ns=found.st_mtime_ns
+            )
+
+    def _lost(self, error: OSError) -> None:
+        if Path(error.filename) == self._root:
+            raise TransientError(f"the vault {self._root} cannot be read: {error.strerror}") from error
+        log.warning("vault %s: %s left out: %s", self._root, error.filename, error.strerror)

@@ -1,0 +1,81 @@
+"""What agents know beside their history: memories and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Final
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.bootstrap.retrieval import make_retriever
+from harness_worker.config import Settings
+from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.core.vault_tool import context_pack_tool, with_vault_tool
+from harness_worker.ports import MemoryStore, Retriever, Vault
+from harness_worker.turn.gathering import Gathering, PackFinder
+
+_VAULT: Final = "harness_worker.adapters.vault.directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What the agents of a process know. Made once a process, so that documents are read once.
+
+    Args:
+        agents: Those that are served, by name; one with documents has the tool to look into them.
+        vaults: Documents, by agent.
+        tool: That tool; ``None`` if no agent has documents.
+        retriever: Finds what fits; ``None`` if nobody needs it.
+    """
+
+    agents: Mapping[str, AgentSpec]
+    vaults: Mapping[str, Vault] = field(default_factory=dict[str, Vault])
+    tool: ToolSpec | None = None
+    retriever: Retriever | None = None
+
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """The tool, by its name."""
+        return {} if self.tool is None else {self.tool.name: self.tool}
+
+    def gathering(self, settings: Settings, memories: MemoryStore) -> Gathering | None:
+        """What loads it for a turn; ``None`` if no agent knows anything."""
+        if self.retriever is None:
+            return None
+        return Gathering(
+            memories=memories,
+            vaults=self.vaults,
+            retriever=self.retriever,
+            clock=SystemClock(),
+            timeout_s=settings.context_timeout_s,
+        )
+
+
+def make_knowledge(settings: Settings, agents: Mapping[str, AgentSpec]) -> Knowledge:
+    """What these agents know; agents that know nothing cost nothing.
+
+    Raises:
+        ConfigError: A vault's directory is missing or may not be read.
+    """
+    directories = {name: where for name, agent in agents.items() if (where := agent.vault or settings.vault)}
+    if not directories and not any(agent.memory for agent in agents.values()):
+        return Knowledge(agents=agents)
+    retriever = make_retriever()
+    vaults = _vaults(directories, retriever)
+    tool = context_pack_tool(PackFinder(vaults=vaults), threshold_chars=settings.artifact_threshold_chars)
+    offered = {name: with_vault_tool(agent, tool) if name in vaults else agent for name, agent in agents.items()}
+    return Knowledge(agents=offered, vaults=vaults, tool=tool if vaults else None, retriever=retriever)
+
+
+def _vaults(directories: Mapping[str, str], retriever: Retriever) -> Mapping[str, Vault]:
+    """One vault a directory, however many agents share it."""
+    if not directories:
+        return {}
+    kind = import_module(_VAULT).DirectoryVault
+    made = {directory: kind(directory, retriever) for directory in _each_once(directories.values())}
+    return {name: made[directory] for name, directory in directories.items()}
+
+
+def _each_once(values: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(values)

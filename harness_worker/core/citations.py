@@ -1,0 +1,187 @@
+"""What an answer cites, of what the conversation was given: documents by their ids, web pages by their addresses.
+
+Nothing is taken on the model's word: an id that no context pack and an address that no tool's result had is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, cast
+
+CONTEXT_PACK_TOOL: Final = "get_context_pack"
+MOST_OF_A_KIND: Final = 8
+QUOTE_CHARS: Final = 200
+
+_MARK: Final = re.compile(r"\[doc:(?P<id>[^\[\]\s]+)\]|(?P<url>https?://[^\s<>\"'`\\{}|\[\]]+)")
+_TRAILING: Final = ".,;:!?*_"
+_TITLES: Final = ("title", "name")
+_QUOTES: Final = ("snippet", "description", "summary", "text", "content")
+
+
+class CitationKind(StrEnum):
+    """Where what is cited comes from."""
+
+    LOCAL = "local"
+    WEB = "web"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What may be cited by its id. ``quote``: its first characters."""
+
+    id: str
+    title: str
+    source: str
+    quote: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """What an answer cites.
+
+    Args:
+        kind: A document of the vault, or a page of the web.
+        id: The passage's id; a page's address.
+        title: What it is called.
+        source: The document's path; a page's address.
+        quote: Its first characters, if they are known.
+    """
+
+    kind: CitationKind
+    id: str
+    title: str
+    source: str
+    quote: str | None = None
+
+
+def excerpt(text: str) -> str:
+    """The first characters of a text, on one line."""
+    return " ".join(text.split())[:QUOTE_CHARS]
+
+
+def cite(text: str, sources: Iterable[Source], messages: Sequence[Any]) -> tuple[Citation, ...]:
+    """What an answer cites, each once, in the order of first use; at most eight documents and eight pages.
+
+    Args:
+        text: The answer.
+        sources: The documents that the conversation was given with its turns' words.
+        messages: What was sent to the model: objects with ``role`` and ``content``, Anthropic-shaped.
+    """
+    marks = dict.fromkeys(_marks(text))
+    if not marks:
+        return ()
+    results = tuple(_results(messages))
+    known = _known_documents(sources, results) | _known_pages(
+        results, (url for kind, url in marks if kind is CitationKind.WEB)
+    )
+    found = [known[mark] for mark in marks if mark in known]
+    counts: Counter[CitationKind] = Counter()
+    kept: list[Citation] = []
+    for citation in found:
+        counts[citation.kind] += 1
+        kept += [citation] if counts[citation.kind] <= MOST_OF_A_KIND else []
+    return tuple(kept)
+
+
+def with_sources(text: str, citations: Sequence[Citation]) -> str:
+    """An answer with a list of what it cites behind it."""
+    if not citations:
+        return text
+    lines = (f"- {each.title}: {each.id}" if each.title != each.id else f"- {each.id}" for each in citations)
+    return "\n".join((text, "", "Sources:", *lines))
+
+
+def _marks(text: str) -> Iterator[tuple[CitationKind, str]]:
+    for found in _MARK.finditer(text):
+        if found["id"] is not None:
+            yield CitationKind.LOCAL, found["id"]
+        else:
+            yield CitationKind.WEB, _address(found["url"])
+
+
+def _address(url: str) -> str:
+    """An address as it stands in prose, without the sentence's own punctuation."""
+    url = url.rstrip(_TRAILING)
+    return url if url.count("(") >= url.count(")") else url[: url.rindex(")")].rstrip(_TRAILING)
+
+
+def _known_documents(
+    sources: Iterable[Source], results: Iterable[tuple[str, str]]
+) -> dict[tuple[CitationKind, str], Citation]:
+    asked_for = (source for tool, content in results if tool == CONTEXT_PACK_TOOL for source in _given(content))
+    return {
+        (CitationKind.LOCAL, each.id): Citation(
+            kind=CitationKind.LOCAL, id=each.id, title=each.title, source=each.source, quote=each.quote
+        )
+        for each in (*sources, *asked_for)
+    }
+
+
+def _given(content: str) -> Iterator[Source]:
+    """The documents in a result of ``get_context_pack``; none if it is of another tool of that name."""
+    for each in _objects(_parsed(content)):
+        named = [each.get(name) for name in ("id", "title", "source", "text")]
+        if all(isinstance(value, str) for value in named):
+            id_, title, source, text = cast("list[str]", named)
+            yield Source(id=id_, title=title, source=source, quote=excerpt(text))
+
+
+def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dict[tuple[CitationKind, str], Citation]:
+    wanted = set(urls)
+    found: dict[tuple[CitationKind, str], Citation] = {}
+    for tool, content in results:
+        if not wanted or tool == CONTEXT_PACK_TOOL:
+            continue
+        for url in wanted & {_address(mark["url"]) for mark in _MARK.finditer(content) if mark["url"]}:
+            found.setdefault((CitationKind.WEB, url), _page(url, content))
+    return found
+
+
+def _page(url: str, content: str) -> Citation:
+    """A page with what the result says of it: the title and the text beside its address."""
+    about = next((each for each in _objects(_parsed(content)) if url in each.values()), dict[str, Any]())
+    title, quote = _first_text(about, _TITLES), _first_text(about, _QUOTES)
+    return Citation(
+        kind=CitationKind.WEB, id=url, title=title or url, source=url, quote=excerpt(quote) if quote else None
+    )
+
+
+def _first_text(about: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((about[name] for name in names if isinstance(about.get(name), str) and about[name]), None)
+
+
+def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The tool's name and the content of each result that is no error; tool_use ids may repeat in later messages."""
+    names: dict[str, str] = {}
+    for message in messages:
+        content: object = message.content
+        blocks = cast("list[Mapping[str, Any]]", content) if isinstance(content, list) else []
+        for block in blocks:
+            if block.get("type") == "tool_use":
+                names[block["id"]] = block["name"]
+            elif block.get("type") == "tool_result" and not block.get("is_error"):
+                yield names.get(block["tool_use_id"], ""), str(block.get("content", ""))
+
+
+def _parsed(content: str) -> object:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def _objects(value: object) -> Iterator[Mapping[str, Any]]:
+    """Every JSON object in a value, the outer ones first."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, dict):
+            yield cast("dict[str, Any]", each)
+            waiting += cast("dict[str, object]", each).values()
+        elif isinstance(each, list):
+            waiting += cast("list[object]", each)

@@ -1,0 +1,102 @@
+"""What is worth remembering of a user's words, by rules: what they ask to be remembered, who they are, what they like.
+
+A memory belongs to whoever said it: to the user whom the turn's metadata names (``user``), in all sessions of the
+tenant; without one to the session alone, for nothing is shared between sessions that nobody says belong together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+from harness_worker.core.records import Turn
+
+USER_KEY: Final = "user"
+MOST_A_TURN: Final = 8
+MOST_FACTS: Final = 8
+MOST_PREFERENCES: Final = 8
+MEMORY_CHARS: Final = 300
+SENTENCE_CHARS: Final = 500
+"""A longer sentence is no statement about anybody; it is not searched."""
+
+
+class MemoryKind(StrEnum):
+    """A fact is shown when it fits a turn's words, a preference always."""
+
+    FACT = "fact"
+    PREFERENCE = "preference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Something that a user said, in their own words."""
+
+    kind: MemoryKind
+    text: str
+
+
+_SENTENCE: Final = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")
+_ASKED: Final = re.compile(
+    r"\b(?:please\s+)?(?:remember|don'?t forget|keep in mind)(?:\s*:|\s+that\b)\s*(?P<what>.+)", re.IGNORECASE
+)
+_LIKES: Final = re.compile(
+    r"\bI\s+(?:(?:really|always|usually|generally|much)\s+)*(?:do\s+not\s+|don'?t\s+|never\s+)?"
+    r"(?:prefer|like|love|hate|dislike|enjoy)\b"
+    r"|\bI\s+(?:always|never|usually)\s+\w+"
+    r"|\bmy\s+(?:favou?rite|preferred)\b.+\b(?:is|are)\b",
+    re.IGNORECASE,
+)
+_IS: Final = re.compile(
+    r"\bmy\s+(?:\w+\s+)?(?:name|birthday|address|e-?mail|phone(?:\s+number)?|time\s?zone|language|pronouns|job)\s+(?:is|are)\b"
+    r"|\bcall\s+me\s+\w+|\bI(?:'m|\s+am)\s+(?:called|from|allergic)\b|\bI\s+(?:live|work)\s+(?:in|at|as|for)\b",
+    re.IGNORECASE,
+)
+
+
+def memories_in(text: str) -> tuple[Memory, ...]:
+    """What a user's words give to remember, in order, each once; questions give nothing."""
+    sentences = (sentence.strip() for sentence in _SENTENCE.findall(text) if len(sentence) <= SENTENCE_CHARS)
+    found = (_memory(sentence) for sentence in sentences if not sentence.endswith("?"))
+    return tuple(dict.fromkeys(memory for memory in found if memory is not None))[:MOST_A_TURN]
+
+
+def scope_of(turn: Turn) -> str:
+    """Whose memories a turn reads and adds to, within its tenant."""
+    user = turn.metadata.get(USER_KEY)
+    return f"user:{user}" if user else f"session:{turn.session_id}"
+
+
+def preferences_of(memories: Iterable[Memory]) -> tuple[str, ...]:
+    """The preferences, the first ones."""
+    return _texts(memories, MemoryKind.PREFERENCE)[:MOST_PREFERENCES]
+
+
+def facts_of(memories: Iterable[Memory]) -> tuple[str, ...]:
+    """All facts."""
+    return _texts(memories, MemoryKind.FACT)
+
+
+def chosen_facts(facts: Sequence[str], fitting: Iterable[int]) -> tuple[str, ...]:
+    """The facts to show: those that fit, best first, then the others in order.
+
+    Args:
+        facts: Newest first.
+        fitting: The places of those that fit the turn's words.
+    """
+    return tuple(dict.fromkeys(chain((facts[place] for place in fitting), facts)))[:MOST_FACTS]
+
+
+def _texts(memories: Iterable[Memory], kind: MemoryKind) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(memory.text for memory in memories if memory.kind is kind))
+
+
+def _memory(sentence: str) -> Memory | None:
+    asked = _ASKED.search(sentence)
+    text = " ".join((asked["what"] if asked else sentence).split()).rstrip(".!")[:MEMORY_CHARS].strip()
+    if _LIKES.search(text):
+        return Memory(kind=MemoryKind.PREFERENCE, text=text)
+    return Memory(kind=MemoryKind.FACT, text=text) if text and (asked or _IS.search(text)) else None

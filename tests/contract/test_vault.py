@@ -1,0 +1,142 @@
+"""What a vault does with the files of its directory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness_worker.adapters.vault.directory import MAX_FILE_BYTES, DirectoryVault
+from harness_worker.bootstrap.retrieval import make_retriever
+from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import Retriever, TextIndex
+
+
+class Counting:
+    """A retriever that counts how often it made an index."""
+
+    def __init__(self) -> None:
+        self._inner: Retriever = make_retriever()
+        self.indexed = 0
+
+    def index(self, texts: Sequence[str]) -> TextIndex:
+        """See ``ports.Retriever.index``."""
+        self.indexed += 1
+        return self._inner.index(texts)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory with a few documents."""
+    root = tmp_path / "vault"
+    (root / "deep").mkdir(parents=True)
+    (root / "refunds.md").write_text("# Refunds\n\nMoney comes back within 30 days.\n")
+    (root / "deep" / "notes.txt").write_text("The warehouse closes at noon.")
+    (root / "preferences.md").write_text("# House style\n- Answer in British English\n- Be brief about the warehouse\n")
+    return root
+
+
+def found(vault: DirectoryVault, query: str) -> list[str]:
+    """The ids of what fits."""
+    return [passage.id for passage in vault.pack(query, 10).documents]
+
+
+def test_vault_finds_passages_with_their_titles(root: Path) -> None:
+    """By their words or their headings, best first; the house's preferences come with everything."""
+    pack = DirectoryVault(str(root), make_retriever()).pack("refunding money", 4)
+    (passage,) = pack.documents
+    assert (passage.id, passage.title, passage.source) == ("refunds.md#1", "Refunds", "refunds.md")
+    assert pack.preferences == ("Answer in British English", "Be brief about the warehouse")
+
+
+def test_vault_reads_every_document_below_it(root: Path) -> None:
+    """Markdown and text, at any depth; preferences are no document."""
+    assert found(DirectoryVault(str(root), make_retriever()), "warehouse") == ["deep/notes.txt#1"]
+
+
+def test_vault_is_read_once_and_again_when_files_change(root: Path) -> None:
+    """Written, added or removed: the next question sees it; else nothing is read."""
+    counting = Counting()
+    vault = DirectoryVault(str(root), counting)
+    assert counting.indexed == 0
+    assert [found(vault, "warehouse"), found(vault, "money")] == [["deep/notes.txt#1"], ["refunds.md#1"]]
+    assert counting.indexed == 1
+    (root / "new.md").write_text("A second warehouse opens.")
+    assert sorted(found(vault, "warehouse")) == ["deep/notes.txt#1", "new.md#1"]
+    (root / "new.md").write_text("A second warehouse never opened, and is forgotten by everybody here.")
+    assert found(vault, "forgotten") == ["new.md#1"]
+    (root / "new.md").unlink()
+    assert found(vault, "warehouse") == ["deep/notes.txt#1"]
+    assert counting.indexed == 4
+
+
+def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> None:
+    """Hidden files, other kinds, links that lead out of it or nowhere, and what is too large."""
+    (tmp_path / "secret.md").write_text("warehouse secret")
+    (root / ".git").mkdir()
+    (root / ".git" / "x.md").write_text("warehouse")
+    (root / ".hidden.md").write_text("warehouse")
+    (root / "data.csv").write_text("warehouse")
+    (root / "out.md").symlink_to(tmp_path / "secret.md")
+    (root / "nowhere.md").symlink_to(tmp_path / "nothing.md")
+    (root / "large.md").write_text("warehouse " * (MAX_FILE_BYTES // 10 + 1))
+    (root / "alias.md").symlink_to(root / "refunds.md")
+    vault = DirectoryVault(str(root), make_retriever())
+    assert found(vault, "warehouse") == ["deep/notes.txt#1"]
+    assert sorted(found(vault, "money")) == ["alias.md#1", "refunds.md#1"]
+
+
+def test_vault_reads_what_is_not_quite_utf_8(root: Path) -> None:
+    """A byte that is none becomes a mark of that; an empty file has no passages."""
+    (root / "latin.txt").write_bytes(b"caf\xe9 opens at nine")
+    (root / "empty.md").write_text("")
+    assert found(DirectoryVault(str(root), make_retriever()), "opens") == ["latin.txt#1"]
+
+
+def test_empty_vault_finds_nothing(tmp_path: Path) -> None:
+    """A directory without documents is a vault like any other."""
+    pack = DirectoryVault(str(tmp_path), make_retriever()).pack("anything", 4)
+    assert (pack.preferences, pack.documents) == ((), ())
+
+
+def test_vault_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    """The message names what was asked for and where it was looked for."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"vault '.*/missing': No such file or directory"):
+        DirectoryVault(str(tmp_path / "missing"), make_retriever())
+    with pytest.raises(ConfigError, match="Not a directory"):
+        DirectoryVault(str(tmp_path / "file"), make_retriever())
+
+
+def test_vault_that_goes_away_is_worth_another_try(root: Path, tmp_path: Path) -> None:
+    """It may be mounted again."""
+    vault = DirectoryVault(str(root), make_retriever())
+    assert found(vault, "money")
+    root.rename(tmp_path / "moved")
+    with pytest.raises(TransientError, match="cannot be read"):
+        vault.pack("money", 4)
+    (tmp_path / "moved").rename(root)
+    assert found(vault, "money")
+
+
+def test_vault_is_read_by_one_thread_for_all(root: Path) -> None:
+    """Turns that come at once share one reading."""
+    counting, seen = Counting(), list[list[str]]()
+    vault = DirectoryVault(str(root), counting)
+    threads = [threading.Thread(target=lambda: seen.append(found(vault, "money"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (seen, counting.indexed) == ([["refunds.md#1"]] * 8, 1)
+
+
+def test_relative_vault_is_taken_from_the_working_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is when the process starts."""
+    monkeypatch.chdir(root.parent)
+    vault = DirectoryVault("vault", make_retriever())
+    monkeypatch.chdir(os.sep)
+    assert found(vault, "money") == ["refunds.md#1"]

@@ -1,0 +1,59 @@
+"""A document in parts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness_worker.core.passages import PASSAGE_CHARS, listed, passages_of
+
+GUIDE = """Before.
+
+# Refunds ##
+
+Within 30 days.
+```sh
+# no heading
+```
+
+## Late ones
+
+After that: ask.
+"""
+
+
+def test_passages_are_sections_under_their_headings() -> None:
+    """What stands before the first heading has the document's name; a comment in code is no heading."""
+    found = passages_of("help/guide.md", GUIDE)
+    assert [(each.id, each.title, each.text) for each in found] == [
+        ("help/guide.md#1", "guide", "Before."),
+        ("help/guide.md#2", "Refunds", "Within 30 days.\n```sh\n# no heading\n```"),
+        ("help/guide.md#3", "Late ones", "After that: ask."),
+    ]
+    assert {each.source for each in found} == {"help/guide.md"}
+
+
+def test_plain_text_has_no_headings() -> None:
+    """A line that begins with a number sign is text."""
+    (found,) = passages_of("notes.TXT", "# 1 is the first\n\nand 2 the second")
+    assert (found.title, found.text) == ("notes", "# 1 is the first\n\nand 2 the second")
+
+
+@given(st.lists(st.text(alphabet="ab \n", max_size=3 * PASSAGE_CHARS)), st.sampled_from(["a.txt", "a.md"]))
+def test_passages_are_short_and_lose_nothing(paragraphs: list[str], path: str) -> None:
+    """Each is at most 1,200 characters, none is empty, and together they have every letter in order."""
+    text = "\n\n".join(paragraphs)
+    found = passages_of(path, text)
+    assert all(0 < len(each.text) <= PASSAGE_CHARS for each in found)
+    assert "".join("".join(each.text for each in found).split()) == "".join(text.split())
+
+
+def test_ids_can_be_cited_whatever_the_file_is_called() -> None:
+    """No blank, bracket or other sign that a citation could end with."""
+    (found,) = passages_of("my [old] notes & more.md", "x")
+    assert (found.id, found.source) == ("my%20%5Bold%5D%20notes%20%26%20more.md#1", "my [old] notes & more.md")
+
+
+def test_list_is_its_items() -> None:
+    """Bullets, blank lines and headings are left out."""
+    assert listed("# Likes\n\n- tea\n* milk\n+ \nplain\n") == ("tea", "milk", "plain")
