@@ -11,18 +11,14 @@ from typing import Any, Final
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.canonical import canonical
-from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.plan import COUNTS
-from harness_worker.core.progress import AskModel, Next, Zombie, exhausted, in_next_visit, run_out, stop_turn
 from harness_worker.core.prompt import Prompt, RequestKind
 from harness_worker.core.records import EventDraft, Turn, TurnPreparation
 from harness_worker.core.sent import blocks_of, with_text_behind
 from harness_worker.core.thinking import REFLECTION_TOKENS
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.visits import Visit, holds, stop_cause
-from harness_worker.core.warnings import CONTEXT_TOKENS
 
 NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"
@@ -47,13 +43,11 @@ class Aside:
     """What an aside came to, ready to be committed.
 
     Args:
-        step: The step before which it was asked.
         preparation: With what the turn is sent from now on.
         used: What it cost, the reflection included.
         event: Tells of it.
     """
 
-    step: int
     preparation: TurnPreparation
     used: Usage
     event: EventDraft
@@ -186,38 +180,4 @@ def _aside(
     usage = {name: value for name, value in as_mapping(answer.used).items() if name not in COUNTS}
     data = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub, "usage": usage, **told}
     broke = {"cache_break": True} if prompt.is_cache_break else {}
-    return Aside(
-        step=turn.step,
-        preparation=preparation,
-        used=answer.used,
-        event=EventDraft(type=kind, data={**data, **broke}),
-    )
-
-
-def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
-    """The commit of an aside: it is charged and told, and the turn goes on to its step if it still may."""
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
-    fresh = replace(snapshot, calls=())
-    decision = _go_on(fresh, visit, _with(snapshot.turn, aside))
-    return replace(decision, events=(aside.event, *decision.events))
-
-
-def _with(turn: Turn, aside: Aside) -> Turn:
-    """Charged; and warned anew of a context whose length is no longer known."""
-    warned = turn.recall.warned
-    if aside.preparation.prompt_tokens == 0:
-        warned = tuple(name for name in warned if name != CONTEXT_TOKENS)
-    recall = replace(turn.recall, warned=warned)
-    return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, recall=recall)
-
-
-def _go_on(fresh: Snapshot, visit: Visit, turn: Turn) -> Decision[Next]:
-    cause = stop_cause(turn, fresh.now)
-    if cause is not None:
-        return stop_turn(fresh, turn, (), cause, {})
-    reason = exhausted(turn, now=fresh.now)
-    if reason is not None:
-        return run_out(fresh, turn, (), reason)
-    going: Decision[Next] = Decision(result=AskModel(turn=turn), turn=turn)
-    return in_next_visit(going, visit, now=fresh.now)
+    return Aside(preparation=preparation, used=answer.used, event=EventDraft(type=kind, data={**data, **broke}))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from harness_worker.core.asides import due, take
+from harness_worker.core.aside_commit import take
+from harness_worker.core.asides import due
 from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.workers import await_back, kill
 
 LOOK = call("look", n=1)
 FAILS: list[Step] = [[call("fail", how="tool_error"), LOOK], [LOOK]]
@@ -69,3 +71,19 @@ def test_session_is_summed_up(outsider: Outsider) -> None:
     third = outsider.run("three", aside("compaction", 0, "All is well."), agent="thoughtful", session_id=session_id)
     ((_, again),) = told(outsider, third, "compaction.completed")
     assert (again["text"], again["kept_messages"]) == ("All is well.", 1)
+
+
+def test_coordinator_killed_while_it_reflects_costs_one_more_call(outsider: Outsider) -> None:
+    """Another one asks anew: one reflection is told, and charged."""
+    thought = {**aside("reflection", 1, "Again.", output_tokens=7), "latency_s": 4}
+    turn_id = outsider.post(*FAILS, "done", thought, agent="thoughtful")
+    wait_until(lambda: ("step.started", 1) in steps(outsider, turn_id), "the reflection to be asked for")
+    await_back(outsider, "coordinator", kill(outsider, "coordinator"))
+    turn = outsider.end(turn_id)
+    assert [data["text"] for _, data in told(outsider, turn, "reflection.completed")] == ["Again."]
+    assert (turn["output_text"], turn["usage"]["output_tokens"]) == ("done", 7)
+
+
+def steps(outsider: Outsider, turn_id: str) -> list[tuple[str, Any]]:
+    """The turn's events so far, with the steps that they tell of."""
+    return [(event["type"], event["data"].get("step")) for event in outsider.events(turn_id)]

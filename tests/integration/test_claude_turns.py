@@ -32,8 +32,8 @@ class NoReading(Hooks):
         return Deny(reason="not here") if event.tool == "read_artifact" else None
 
 
-def a_registry(*hooks: Hooks) -> Registry:
-    """One agent on Claude, with one tool."""
+def a_registry(*hooks: Hooks, **options: Any) -> Registry:  # noqa: ANN401 - any of an agent's
+    """One agent on Claude, with two tools."""
     registry = Registry()
 
     @registry.tool(effect=Effect.READ_ONLY)
@@ -46,7 +46,8 @@ def a_registry(*hooks: Hooks) -> Registry:
         """Numbers, a line each."""
         return "\n".join(f"{number:06}" for number in range(until))
 
-    registry.agent("clerk", model="claude-sonnet-5-5", system="Count.", tools=["double", "count"], hooks=hooks)
+    tools = ["double", "count"]
+    registry.agent("clerk", model="claude-sonnet-5-5", system="Count.", tools=tools, hooks=hooks, **options)
     return registry
 
 
@@ -195,4 +196,52 @@ def test_hooks_judge_the_reading_of_artifacts_too(stub: MessagesStub, settings: 
     stub.answer(Reply(content=[tool_use(1, "count", until=5_000)]), reads, said("No."))
     turn = harness.run_turn("s", "Count.")
     assert turn.calls[1].content == "denied: pre_hook: not here"
+    harness.close()
+
+
+def test_agent_that_thinks_reflects_with_the_same_prefix(stub: MessagesStub, settings: Settings) -> None:
+    """Effort, tools, system text and history are the step's: the cache serves both; thoughts go back whole."""
+    harness = AgentHarness(a_registry(think="medium"), settings)
+    wrong = Reply(content=[THINKING, tool_use(1, "double", number="four")])
+    stub.answer(wrong, Reply(content=[THINKING, *said("A number it must be.").content]), said("Eight."))
+    turn = harness.run_turn("s", "Double four.")
+    assert (turn.output_text, turn.usage.reflections, turn.usage.steps) == ("Eight.", 1, 2)
+    first, aside, second = (asked.body for asked in stub.asked)
+    assert (first["thinking"], first["output_config"]) == ({"type": "adaptive"}, {"effort": "medium"})
+    for part in ("system", "tools", "model", "thinking", "output_config"):
+        assert first[part] == aside[part] == second[part]
+    assert (aside["max_tokens"], second["max_tokens"]) == (2_000, first["max_tokens"])
+    assert (
+        aside["messages"][:2]
+        == second["messages"][:2]
+        == [*first["messages"], {"role": "assistant", "content": wrong.content}]
+    )
+    result, wish = aside["messages"][2]["content"]
+    assert result["is_error"]
+    assert "Before you go on" in wish["text"]
+    note = {"type": "text", "text": "<reflection>\nA number it must be.\n</reflection>"}
+    assert second["messages"][2:] == [{"role": "user", "content": [result, note]}]
+    harness.close()
+
+
+def test_history_that_was_summed_up_goes_out_without_the_thoughts_of_its_newest_step(
+    stub: MessagesStub, settings: Settings
+) -> None:
+    """They are bound to what stood before them; what is thought later goes back whole, and all roles take turns."""
+    harness = AgentHarness(a_registry(think="low", compact_at_tokens=1_000), settings)
+    uses = [tool_use(number, "double", number=number) for number in range(3)]
+    long = {"input_tokens": 400, "cache_read_input_tokens": 600}
+    steps = [Reply(content=[THINKING, use], usage=long if number == 1 else {}) for number, use in enumerate(uses)]
+    stub.answer(*steps[:2], said("They double."), steps[2], said("Done."))
+    turn = harness.run_turn("s", "Double them.")
+    assert (turn.status, turn.output_text, len(turn.messages)) == ("completed", "Done.", 8)
+    *_, summing, third, last = (asked.body["messages"] for asked in stub.asked)
+    assert "Sum up" in summing[-1]["content"][-1]["text"]
+    assert third[0]["content"][0]["text"] == "<summary>\nThey double.\n</summary>"
+    assert third[1:] == [
+        {"role": "assistant", "content": [uses[1]]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_0001", "content": "2"}]},
+    ]
+    assert last[:3] == third
+    assert last[3] == {"role": "assistant", "content": [THINKING, uses[2]]}
     harness.close()

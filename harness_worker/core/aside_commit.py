@@ -1,0 +1,41 @@
+"""The commit of what a model was asked beside a turn's steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness_worker.core.asides import Aside
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.progress import AskModel, Next, Zombie, exhausted, in_next_visit, run_out, stop_turn
+from harness_worker.core.records import Turn
+from harness_worker.core.visits import Visit, holds, stop_cause
+from harness_worker.core.warnings import CONTEXT_TOKENS
+
+
+def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
+    """Keep an aside: it is charged and told, and the turn goes on to its step if it still may."""
+    if not holds(visit, snapshot):
+        return Decision(result=Zombie())
+    fresh = replace(snapshot, calls=())
+    decision = _go_on(fresh, visit, _with(snapshot.turn, aside))
+    return replace(decision, events=(aside.event, *decision.events))
+
+
+def _with(turn: Turn, aside: Aside) -> Turn:
+    """Charged; and warned anew of a context whose length is no longer known."""
+    warned = turn.recall.warned
+    if aside.preparation.prompt_tokens == 0:
+        warned = tuple(name for name in warned if name != CONTEXT_TOKENS)
+    recall = replace(turn.recall, warned=warned)
+    return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, recall=recall)
+
+
+def _go_on(fresh: Snapshot, visit: Visit, turn: Turn) -> Decision[Next]:
+    cause = stop_cause(turn, fresh.now)
+    if cause is not None:
+        return stop_turn(fresh, turn, (), cause, {})
+    reason = exhausted(turn, now=fresh.now)
+    if reason is not None:
+        return run_out(fresh, turn, (), reason)
+    going: Decision[Next] = Decision(result=AskModel(turn=turn), turn=turn)
+    return in_next_visit(going, visit, now=fresh.now)
