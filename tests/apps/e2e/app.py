@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.apps.e2e import faults, hooks, journal, judges, stoppable
 from tests.apps.e2e.work import registry
 
@@ -35,5 +37,13 @@ registry.agent(
     budget={**_BUDGET, "max_tokens": None},
     think="low",
     compact_at_tokens=1_000,
+)
+registry.agent(
+    "knowing",
+    model=_MODEL,
+    tools=["look"],
+    budget=_BUDGET,
+    memory=True,
+    vault=str(Path(__file__).parent / "vault"),
 )
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)
