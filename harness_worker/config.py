@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     context_timeout_s: Seconds = 5.0
     approval_timeout_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400.0
     attempt_cap: Annotated[int, Field(ge=1, le=100)] = 3
+    tenant_turns: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="how many turns of one tenant may run at a time; its others wait"
+    )
     max_tool_timeout_s: Seconds = 45.0
     visibility_timeout_s: Seconds = 120.0
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000

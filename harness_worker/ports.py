@@ -124,6 +124,13 @@ class TurnStore(Protocol):
         """The next turn of the same session that has not ended, as (id, priority); ``turn`` has."""
         ...
 
+    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
+        """Turns of the same tenant to wake when one of its turns has made room, as (id, priority), oldest first.
+
+        None, and nothing is asked, where any number of turns of a tenant may run.
+        """
+        ...
+
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
         ...

@@ -49,6 +49,7 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
 
 
 _ENDED = "finished_at IS NOT NULL"
+_OPEN = "finished_at IS NULL"
 _DUE = "due_at IS NOT NULL"
 
 turns = Table(
@@ -97,6 +98,7 @@ turns = Table(
     Index("turns_due", "wake_at"),
     Index("turns_listed", "tenant", "created_at", "id"),
     Index("turns_session", "tenant", "session_id", "number", unique=True),
+    Index("turns_open", "tenant", "status", "created_at", sqlite_where=text(_OPEN), postgresql_where=text(_OPEN)),
     Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
 )
 

@@ -40,12 +40,14 @@ class Snapshot:
         turn: The turn.
         calls: Its calls that are not collected yet, and all of the latest step, by position.
         is_behind: Whether an earlier turn of its session has not ended; only told of a turn that ``waits``.
+        is_crowded: Whether as many turns of its tenant run as may; only told of a queued turn.
     """
 
     now: float
     turn: Turn
     calls: tuple[Call, ...]
     is_behind: bool = False
+    is_crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ VISIT_SLACK_S = 10.0
 """How long after its turn's deadline a visit may still hold it."""
 
 QUEUE_LOOK_S = 30.0
-"""How often a turn that waits for its session is looked at, though the end of the one before it wakes it."""
+"""How often a turn that waits for its session or tenant is looked at, though the end of another wakes it."""
 
 
 class StopCause(StrEnum):
@@ -69,14 +69,17 @@ def stop_cause(turn: Turn, now: float) -> StopCause | None:
 def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
     """Take the turn, or leave word (``wakes``) with the one who holds it.
 
-    ``None`` if it is over, or if it waits for an earlier turn of its session; only a cancel lets it overtake. A turn
-    that has waited has all its time from here on; what it has waited for a person is added to its deadline.
+    ``None`` if it is over, or if it waits for an earlier turn of its session or for its tenant's turn; only a cancel
+    lets it overtake. A turn that has waited has all its time from here on; what it has waited for a person is added to
+    its deadline.
     """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
         return Decision(result=None)
     if turn.waits and snapshot.is_behind and not turn.cancel_requested:
         return Decision(result=None, turn=replace(turn, wake_at=now + QUEUE_LOOK_S))
+    if turn.status is TurnStatus.QUEUED and snapshot.is_crowded and not turn.cancel_requested:
+        return Decision(result=None, turn=replace(turn, waits=True, wake_at=now + QUEUE_LOOK_S))
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
     deadline_at = _deadline_at(turn, now)

@@ -36,7 +36,7 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.tickets import ticket_for
-from harness_worker.wire import StopReason
+from harness_worker.wire import StopReason, TurnStatus
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +205,7 @@ class Coordinator:
                     self.dispatcher.stop(visit.turn.id)
                 if after.followed:
                     self._wake_next(visit.turn)
+                self._make_room(visit.turn)
                 self.finalizer.follow(visit.turn)
             case Dispatch():
                 self._send(visit, after)
@@ -228,6 +229,13 @@ class Coordinator:
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
         if after.knock:
             self.dispatcher.advance(turn.id, turn.priority)
+        if turn.status is TurnStatus.REQUIRES_ACTION:
+            self._make_room(turn)
+
+    def _make_room(self, turn: Turn) -> None:
+        """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
+        for waiting in self.store.next_of_tenant(turn):
+            self.dispatcher.advance(*waiting)
 
     def _wake_next(self, turn: Turn) -> None:
         """Tell of the turn that may go now; the commit has said so in its row, so this is only sooner."""

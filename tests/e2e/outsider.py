@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
+from kombu import Connection
 
 from harness_worker.entrypoints.stack import StackInfo
 from harness_worker.testing.waiting import wait_until
@@ -52,6 +53,12 @@ class Outsider:
         answer = self.http.post("/v1/turns", json=self.body(*steps, agent=agent, **options))
         assert answer.status_code == 202, answer.text
         return answer.json()["id"]
+
+    def lose_messages(self, queue: str) -> int:
+        """Lose everything that waits in a queue; returns how many messages that were."""
+        with Connection(self.broker_url) as broker:
+            channel: Any = broker.default_channel
+            return channel.queue_purge(queue)
 
     def turn(self, turn_id: str) -> Json:
         """The turn with its messages, as it is now."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from kombu import Connection
-
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Outsider, call
 from tests.e2e.workers import await_back, kill
@@ -25,8 +23,7 @@ def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
 def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
     """A wake-up that no coordinator takes waits in its queue, and is counted there."""
     pid = kill(outsider, "coordinator")
-    with Connection(outsider.broker_url) as broker:
-        broker.default_channel.queue_purge("turns.interactive")
+    outsider.lose_messages("turns.interactive")
     turn_id = outsider.post([call("look", n=1)], "done")
 
     def has_waiting() -> bool:

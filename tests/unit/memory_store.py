@@ -13,6 +13,7 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event, RunningCall
+from harness_worker.wire import TurnStatus
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ class MemoryTurnStore:
         clock: The database's clock, seconds since the epoch.
 
     Attributes:
+        tenant_turns: How many turns of one tenant may run at a time; ``None``: any number.
         turns: Every turn, by id.
         events: Every committed event, oldest first.
         artifacts: Every artifact's metadata, by id.
@@ -35,6 +37,7 @@ class MemoryTurnStore:
         self._clock = clock
         self._calls: dict[str, dict[tuple[int, int], Call]] = {}
         self._messages: dict[str, list[Message]] = {}
+        self.tenant_turns: int | None = None
         self.turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.artifacts: dict[str, Artifact] = {}
@@ -48,6 +51,9 @@ class MemoryTurnStore:
             return None
         is_behind = turn.waits and any(t.number < turn.number for t in self._unfinished(turn))
         snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn), is_behind=is_behind)
+        if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED:
+            running = [t for t in self.turns.values() if t.tenant == turn.tenant and t.status is TurnStatus.RUNNING]
+            snapshot = replace(snapshot, is_crowded=len(running) >= self.tenant_turns)
         decision = decide(snapshot)
         self.commit(snapshot, decision)
         return decision.result
@@ -118,6 +124,14 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.next_of_session``."""
         later = [(t.id, t.priority) for t in self._unfinished(turn) if t.number > turn.number]
         return later[0] if later else None
+
+    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
+        """See ``ports.TurnStore.next_of_tenant``."""
+        if self.tenant_turns is None:
+            return []
+        mine = [t for t in self.turns.values() if t.tenant == turn.tenant and t.status is TurnStatus.QUEUED and t.waits]
+        free = [t for t in mine if not any(each.number < t.number for each in self._unfinished(t))]
+        return [(t.id, t.priority) for t in sorted(free, key=lambda t: t.created_at)[:2]]
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """See ``ports.TurnStore.beat_turn``."""

@@ -46,8 +46,9 @@ class CarefulConsumer(Consumer):
         Nor may a full buffer be sent by the thread that filled it: only the main one reads from the connection, and
         RabbitMQ confirms what was sent.
         """
-        dispatcher: Any = self.event_dispatcher
-        dispatcher.buffer_limit = sys.maxsize
+        dispatcher: Any = getattr(self, "event_dispatcher", None)
+        if dispatcher is not None:
+            dispatcher.buffer_limit = sys.maxsize
 
     def flush_events(self) -> None:
         """Send the task events that gathered since the last time. Called from the worker's timer."""

@@ -28,12 +28,14 @@ from harness_worker.adapters.sql.statements import (
     WHETHER,
     statements_for,
 )
+from harness_worker.adapters.sql.tenants import RUNNING, WAITING
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Event, EventSink, RunningCall
+from harness_worker.wire import TurnStatus
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class SqlTurnStore:
         events: Gets the events of each commit, after it.
         beats: The engine of the heartbeats, with timeouts of its own; without one they use ``engine``.
         artifact_ttl_s: How long artifacts are kept, in seconds.
+        tenant_turns: How many turns of one tenant may run at a time; ``None``: any number.
         unlocked_tries: How often a turn is decided on without a lock, on Postgres, before it is locked.
     """
 
@@ -66,6 +69,7 @@ class SqlTurnStore:
         *,
         beats: Engine | None = None,
         artifact_ttl_s: float = 3_600.0,
+        tenant_turns: int | None = None,
         unlocked_tries: int = 3,
     ) -> None:
         self._engine = engine
@@ -73,6 +77,7 @@ class SqlTurnStore:
         self._beats = beats or engine
         self._events = events
         self._artifact_ttl_s = artifact_ttl_s
+        self._tenant_turns = tenant_turns
         self._statements = statements_for(engine.dialect.name)
         self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
@@ -93,7 +98,7 @@ class SqlTurnStore:
             if not rows:
                 return Decided(result=None)
             seen = read_of(rows[0])
-            snapshot = _placed(connection, seen.snapshot)
+            snapshot = self._placed(connection, seen.snapshot)
             decision = decide(snapshot)
             changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
             if changes:
@@ -142,6 +147,13 @@ class SqlTurnStore:
         values = {**_session_of(turn), "after_number": turn.number}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
         return (rows[0][0], rows[0][1]) if rows else None
+
+    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
+        """The oldest waiting turns of the same tenant, as (id, priority); none where any number may run."""
+        if self._tenant_turns is None:
+            return []
+        (rows,) = read(self._reader, lambda connection: fetch(connection, [WAITING], {"of_tenant": turn.tenant}))
+        return [(row[0], row[1]) for row in rows]
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
@@ -198,7 +210,17 @@ class SqlTurnStore:
             return None
         *columns, now = found[0]
         snapshot = Snapshot(now=now, turn=turn_of(columns), calls=tuple(map(call_of, calls)))
-        return _placed(connection, snapshot)
+        return self._placed(connection, snapshot)
+
+    def _placed(self, connection: Connection, snapshot: Snapshot) -> Snapshot:
+        """With whether the turn must wait for others, which is asked only of one that may have to."""
+        turn = snapshot.turn
+        if turn.waits:
+            snapshot = replace(snapshot, is_behind=_is_behind(connection, turn))
+        if self._tenant_turns is not None and turn.status is TurnStatus.QUEUED:
+            ((running,),) = fetch(connection, [RUNNING], {"of_tenant": turn.tenant})[0]
+            snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
+        return snapshot
 
     def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str]]]:
         found = [(row[0], row[1]) for row in connection.execute(self._statements.lock_due, {"most": limit})]
@@ -233,13 +255,10 @@ def _session_of(turn: Turn) -> dict[str, Any]:
     return {"of_tenant": turn.tenant, "of_session": turn.session_id}
 
 
-def _placed(connection: Connection, snapshot: Snapshot) -> Snapshot:
-    """With whether the turn is behind another, which is asked only of one that waits."""
-    if not snapshot.turn.waits:
-        return snapshot
-    values = {**_session_of(snapshot.turn), "before_number": snapshot.turn.number}
+def _is_behind(connection: Connection, turn: Turn) -> bool:
+    values = {**_session_of(turn), "before_number": turn.number}
     ((is_behind,),) = fetch(connection, [sessions.IS_BEHIND], values)[0]
-    return replace(snapshot, is_behind=bool(is_behind))
+    return bool(is_behind)
 
 
 def _load(connection: Connection, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:

@@ -1,0 +1,19 @@
+"""An index of the turns that have not ended, for what a tenant may have at a time."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0010"
+down_revision: str | None = "0009"
+branch_labels: None = None
+depends_on: None = None
+
+OPEN = sa.text("finished_at IS NULL")
+
+
+def upgrade() -> None:
+    """Only turns that have not ended are in it, by tenant and status, oldest first."""
+    columns = ["tenant", "status", "created_at"]
+    op.create_index("turns_open", "turns", columns, sqlite_where=OPEN, postgresql_where=OPEN)

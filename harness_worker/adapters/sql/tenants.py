@@ -1,0 +1,37 @@
+"""The SQL of a tenant's share: how many of its turns run, and which of them is the next to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, exists, func, literal_column, select
+
+from harness_worker.schema import turns
+from harness_worker.wire import TurnStatus
+
+WOKEN: Final = 2
+"""Turns that are woken where one made room: two ends at once may choose the same one, and each leaves room."""
+
+_OPEN: Final = (turns.c.tenant == bindparam("of_tenant"), turns.c.finished_at.is_(None))
+_EARLIER: Final = turns.alias("earlier")
+_IS_BEHIND: Final = exists().where(
+    _EARLIER.c.tenant == turns.c.tenant,
+    _EARLIER.c.session_id == turns.c.session_id,
+    _EARLIER.c.number < turns.c.number,
+    _EARLIER.c.finished_at.is_(None),
+)
+
+RUNNING: Final = (
+    select(func.count())
+    .select_from(turns)
+    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.RUNNING.value}'"))
+)
+"""How many turns of a tenant run."""
+
+WAITING: Final = (
+    select(turns.c.id, turns.c.priority)
+    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.QUEUED.value}'"), turns.c.waits, ~_IS_BEHIND)
+    .order_by(turns.c.created_at)
+    .limit(literal_column(str(WOKEN)))
+)
+"""The oldest turns of a tenant that wait and are behind no other of their session, as (id, priority)."""

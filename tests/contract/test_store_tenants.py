@@ -1,0 +1,49 @@
+"""A tenant's share in the store: one suite, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.decisions import Decision
+from harness_worker.wire import TurnStatus
+from tests.contract.store_world import World
+
+
+def sharing(world: World, turns: int) -> SqlTurnStore:
+    """The store where so many turns of a tenant may run."""
+    return SqlTurnStore(world.engine, world.sink, tenant_turns=turns)
+
+
+def is_crowded(store: SqlTurnStore, turn_id: str) -> bool | None:
+    """Whether the store says that the turn's tenant has its share."""
+    return store.transact(turn_id, lambda snapshot: Decision(result=snapshot.is_crowded))
+
+
+def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:
+    """Only what runs counts, and only of the same tenant; it is told of queued turns alone."""
+    store = sharing(world, 2)
+    ids = [world.queued(tenant="noisy") for _ in range(5)]
+    quiet = world.queued(tenant="quiet")
+    world.change(ids[0], status=TurnStatus.RUNNING)
+    world.change(ids[1], status=TurnStatus.REQUIRES_ACTION)
+    world.change(ids[2], status=TurnStatus.COMPLETED, finished_at=world.now())
+    assert is_crowded(store, ids[4]) is False
+    world.change(ids[3], status=TurnStatus.RUNNING)
+    assert [is_crowded(store, turn_id) for turn_id in (ids[4], ids[3], quiet)] == [True, False, False]
+    assert is_crowded(world.store, ids[4]) is False
+
+
+def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
+    """Those that have waited and are behind no other of their session, two at a time; none without shares."""
+    store = sharing(world, 1)
+    first = world.queued(tenant="noisy", session_id="talk")
+    behind = world.queued(tenant="noisy", session_id="talk")
+    others = [world.queued(tenant="noisy") for _ in range(3)]
+    world.queued(tenant="quiet")
+    ended = world.turn(world.queued(tenant="noisy"))
+    assert store.next_of_tenant(ended) == []
+    for turn_id in (behind, *others):
+        world.change(turn_id, waits=True)
+    assert store.next_of_tenant(ended) == [(others[0], "interactive"), (others[1], "interactive")]
+    world.change(first, status=TurnStatus.COMPLETED, finished_at=world.now())
+    assert store.next_of_tenant(ended) == [(behind, "interactive"), (others[0], "interactive")]
+    assert world.store.next_of_tenant(ended) == []
