@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.apps.e2e.app import registry
 from tests.e2e.outsider import Outsider, call
 
 
@@ -70,7 +69,7 @@ def test_thirty_turns_at_once_all_end(outsider: Outsider) -> None:
 def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:
     """Workers publish what they serve."""
     agents = {agent["name"]: agent for agent in outsider.http.get("/v1/agents").json()["data"]}
-    assert set(agents) == set(registry.agents)
+    assert {"worker", "orderly", "modest", "hooked"} <= set(agents)
     assert agents["orderly"]["parallel"] is False
     tools = {tool["name"]: tool for tool in agents["worker"]["tools"]}
     assert tools["look"]["effect"] == "READ_ONLY"
