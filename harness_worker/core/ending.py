@@ -67,6 +67,8 @@ def terminal_event(turn: Turn) -> EventDraft:
     }
     if turn.citations:
         data["citations"] = [as_mapping(citation) for citation in turn.citations]
+    if turn.preparation is not None and turn.preparation.summary is not None:
+        data["context_was_compacted"] = True
     return EventDraft(type=f"turn.{turn.status.value}", data=data)
 
 

@@ -100,6 +100,13 @@ def test_compaction_is_told_and_charged() -> None:
     assert breaks == [False, False, True]
 
 
+@pytest.mark.parametrize(("aside", "flagged"), [(SHORT, True), (ModelError("no"), False)])
+def test_turn_that_was_compacted_says_so_at_its_end(aside: Told, *, flagged: bool) -> None:
+    """In its last event, and only if a summary was made."""
+    engine = worked(*LONG, answers("done"), asides=(aside,))
+    assert ("context_was_compacted" in engine.store.events[-1].data) is flagged
+
+
 def test_journal_keeps_what_was_summed_up() -> None:
     """Nothing of it is rewritten."""
     engine = worked(*LONG, answers("done"))
