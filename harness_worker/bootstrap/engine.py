@@ -11,6 +11,7 @@ from uuid_utils.compat import uuid7
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.knowledge import Knowledge
+from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.config import Settings
 from harness_worker.core.artifact_reading import reader
 from harness_worker.core.registry import Registry
@@ -37,6 +38,7 @@ from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
+from harness_worker.turn.tool_selector import ToolSelector
 
 VISIT_SLACK_S: Final = 10.0
 
@@ -77,6 +79,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         hooks=hooks,
         artifact_reader=_artifact_reader(settings, store),
         gathering=knowledge.gathering(settings, memories),
+        selector=ToolSelector(make_retriever),
     )
     return Coordinator(
         store=store,

@@ -47,6 +47,8 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         if not isinstance(getattr(spec, word), bool):
             yield f"{word} must be True or False, not {getattr(spec, word)!r}"
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
+    if not _is_count(spec.select_tools):
+        yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
     yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
     yield from _hook_problems(spec.hooks)
     yield from _thinking_problems(spec)

@@ -66,7 +66,7 @@ def tools_for(agent: AgentSpec, messages: Iterable[Message], artifact_reader: To
 
     A history only grows, so what was offered once is offered for the rest of the session.
     """
-    return every_tool(agent, artifact_reader) if any(map(_refers, messages)) else agent.tools
+    return every_tool(agent, artifact_reader) if any(map(refers, messages)) else agent.tools
 
 
 def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:
@@ -76,7 +76,8 @@ def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[Tool
     return (*agent.tools, artifact_reader)
 
 
-def _refers(message: Message) -> bool:
+def refers(message: Message) -> bool:
+    """Whether a message shows a call's result that is an artifact's id."""
     content: object = message.content
     if message.role != "user" or not isinstance(content, list):
         return False

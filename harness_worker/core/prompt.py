@@ -21,6 +21,7 @@ from harness_worker.core.context_pack import ContextPack, memory_block, untruste
 from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.records import Message, Turn, TurnPreparation
 from harness_worker.core.sent import WORDLESS, TurnMessages, noted, since_summary, tagged, text_block
+from harness_worker.core.tool_selection import offered
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import TurnStatus
 
@@ -106,7 +107,7 @@ class Prompt:
     sources: tuple[Source, ...] = ()
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - what a prompt is made of
     turn: Turn,
     agent: AgentSpec,
     *,
@@ -114,6 +115,7 @@ def prepare(
     own: Sequence[Message],
     artifact_reader: ToolSpec | None = None,
     gathered: Gathered = NOTHING,
+    selected: Sequence[str] = (),
 ) -> Prompt:
     """The prompt of a turn's next model call.
 
@@ -124,21 +126,23 @@ def prepare(
         own: The turn's own history.
         artifact_reader: The tool that is offered once the session has an artifact.
         gathered: What was loaded for a turn that was not sent before.
+        selected: The names of the tools to offer, of an agent that selects.
     """
     system = turn.system_prompt_override or agent.system
-    known = turn.preparation or _last_preparation(past)
+    known = known_preparation(turn, past)
     kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
     preparation = replace(kept, compact_at=agent.compact_at_tokens)
     turns = (*map(_as_read, past), (preparation, as_sent(own, preparation)))
     messages = since_summary(turns)
-    tools = tools_for(agent, (message for _, each in turns for message in each), artifact_reader)
+    said = [message for _, each in turns for message in each]
+    tools = offered(agent, selected, said, artifact_reader) if selected else tools_for(agent, said, artifact_reader)
     summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
     prefix_hash = _prefix_hash(system, tools, summary)
     return Prompt(
         system=system,
         tools=tools,
         messages=messages,
-        preparation=replace(preparation, prefix_hash=prefix_hash),
+        preparation=replace(preparation, prefix_hash=prefix_hash, offered=_offered(known, agent, tools, selected)),
         render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
@@ -162,6 +166,19 @@ def _first_preparation(
         sources=gathered.pack.sources,
         left_out=gathered.left_out,
     )
+
+
+def known_preparation(turn: Turn, past: Sequence[PastTurn]) -> TurnPreparation | None:
+    """What the session was last sent with: this turn, else the last one before it that was sent."""
+    return turn.preparation or _last_preparation(past)
+
+
+def _offered(
+    known: TurnPreparation | None, agent: AgentSpec, tools: Sequence[ToolSpec], selected: Sequence[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """What the session is offered, kept for its later turns, those of other agents included."""
+    before = (known or _UNPREPARED).offered
+    return {**before, agent.name: tuple(tool.name for tool in tools)} if selected else before
 
 
 def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:

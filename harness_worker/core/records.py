@@ -41,6 +41,7 @@ class TurnPreparation:
         compact_at: At how many of them the history is compacted; ``None``: never.
         sources: The documents in the context, which may be cited.
         left_out: What should have been in it and could not be loaded, and why.
+        offered: The names of the tools that the session is offered, in order, by agent; only of agents that select.
     """
 
     context: tuple[str, ...]
@@ -52,6 +53,7 @@ class TurnPreparation:
     compact_at: int | None = None
     sources: tuple[Source, ...] = ()
     left_out: tuple[str, ...] = ()
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TurnPreparation:
@@ -59,6 +61,7 @@ class TurnPreparation:
         known = dict(record)
         known["context"], known["left_out"] = tuple(known["context"]), tuple(known.get("left_out", ()))
         known["sources"] = tuple(Source(**source) for source in known.get("sources", ()))
+        known["offered"] = {agent: tuple(names) for agent, names in known.get("offered", {}).items()}
         return cls(**known)
 
 

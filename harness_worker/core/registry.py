@@ -134,6 +134,7 @@ class Registry:
         memory: bool = False,
         vault: str | None = None,
         show_citations: bool = False,
+        select_tools: int | None = None,
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -155,6 +156,7 @@ class Registry:
             vault: A directory of Markdown and text whose passages are found for the user's words; left out,
                 ``HARNESS_VAULT``, if that is set.
             show_citations: Whether what an answer cites is listed behind it.
+            select_tools: If it has more tools, a session is offered so many, those that fit its first words best.
 
         Raises:
             ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
@@ -176,6 +178,7 @@ class Registry:
             memory=memory,
             vault=vault,
             show_citations=show_citations,
+            select_tools=select_tools,
         )
         check_agent(spec)
         self._agents[name] = spec

@@ -85,6 +85,7 @@ class AgentSpec:
     ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
     ``memory``: it remembers what its users say; ``vault``: the directory of its documents; ``show_citations``: what an
     answer cites is listed behind it.
+    ``judges`` are names; ``select_tools`` is how many of its tools a session is offered, ``None`` all.
     """
 
     name: str
@@ -101,6 +102,7 @@ class AgentSpec:
     memory: bool = False
     vault: str | None = None
     show_citations: bool = False
+    select_tools: int | None = None
 
     @property
     def asks_hooks(self) -> bool:

@@ -23,6 +23,7 @@ from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished,
 from harness_worker.core.prompt import Prompt, RequestKind
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
+from harness_worker.core.tool_selection import callable_tools
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Held, StopCause, Visit, holds, release
 from harness_worker.core.warnings import with_warnings
@@ -159,7 +160,7 @@ class Coordinator:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
-        said = said_by(reply, turn, replace(agent, tools=prompt.tools))
+        said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)))
         said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
             self.gate.close(turn.id, visit.fence)

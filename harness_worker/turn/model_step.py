@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -11,14 +11,16 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from harness_worker.core.artifact_reading import every_tool
 from harness_worker.core.hooks import StreamChunk, overrides
-from harness_worker.core.prompt import NOTHING, Prompt, RequestKind, is_unprepared, prepare
+from harness_worker.core.prompt import NOTHING, PastTurn, Prompt, RequestKind, is_unprepared, known_preparation, prepare
 from harness_worker.core.records import Turn
+from harness_worker.core.tool_selection import kept, selects
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ModelError, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
 from harness_worker.turn.gathering import Gathering
 from harness_worker.turn.hooking import HookCaller, whose
+from harness_worker.turn.tool_selector import ToolSelector
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class ModelStep:
         hooks: Calls the agents' hooks.
         artifact_reader: The tool offered to a session that has an artifact.
         gathering: Loads what agents remember and know; ``None`` where none of them does.
+        selector: Chooses among the tools of agents that have many.
     """
 
     store: TurnStore
@@ -50,6 +53,7 @@ class ModelStep:
     hooks: HookCaller = field(default_factory=HookCaller)
     artifact_reader: ToolSpec | None = None
     gathering: Gathering | None = None
+    selector: ToolSelector | None = None
 
     def whole(self, agent: AgentSpec) -> AgentSpec:
         """The agent with every tool that its calls may be of."""
@@ -66,7 +70,15 @@ class ModelStep:
         gathered = NOTHING
         if self.gathering is not None and is_unprepared(turn):
             gathered = self.gathering.gather(turn, agent, remaining_s=remaining_s, stop=stop)
-        return prepare(turn, agent, past=past, own=own, artifact_reader=self.artifact_reader, gathered=gathered)
+        selected = self._selected(turn, agent, past)
+        reader = self.artifact_reader
+        return prepare(turn, agent, past=past, own=own, artifact_reader=reader, gathered=gathered, selected=selected)
+
+    def _selected(self, turn: Turn, agent: AgentSpec, past: Sequence[PastTurn]) -> tuple[str, ...]:
+        """The tools that the session is offered; none are named for an agent that offers all of its own."""
+        if self.selector is None or not selects(agent):
+            return ()
+        return kept(agent, known_preparation(turn, past)) or self.selector.choose(agent, turn.input)
 
     def ask(self, turn: Turn, agent: AgentSpec, prompt: Prompt, *, remaining_s: float, stop: StopSignal) -> ModelReply:
         """One reply; only those who watch a step are shown its text meanwhile.

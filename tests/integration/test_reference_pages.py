@@ -16,7 +16,8 @@ SCRIPT: Final = re.compile(r'"scripted:([\w.]+)"')
 
 
 PAGES_WITH_EXAMPLES: Final = (
-    *("budgets", "citations", "compaction", "decisions", "gates", "hooks", "judges", "memory", "thinking", "vault"),
+    *("budgets", "citations", "compaction", "decisions", "gates", "hooks", "judges", "memory", "thinking"),
+    *("tool-selection", "vault"),
 )
 
 

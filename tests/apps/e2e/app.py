@@ -29,6 +29,7 @@ registry.judge("calls", judges.calls)
 registry.judge("mortal", judges.mortal, timeout_s=1.0)
 registry.judge("relevance", model=_MODEL)
 registry.agent("judged", model=_MODEL, tools=_TOOLS, budget=_BUDGET, judges=["calls", "relevance"])
+registry.agent("choosy", model=_MODEL, tools=_TOOLS, budget=_BUDGET, select_tools=3)
 registry.agent("mortally_judged", model=_MODEL, budget=_BUDGET, judges=["mortal"])
 registry.agent(
     "thoughtful",

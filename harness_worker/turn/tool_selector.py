@@ -1,0 +1,34 @@
+"""Choosing the tools that fit a session's first words, among very many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from harness_worker.core.tool_selection import chosen, words_of
+from harness_worker.core.tools import AgentSpec
+from harness_worker.ports import Retriever, TextIndex
+
+
+class ToolSelector:
+    """Ranks an agent's tools by words; an agent's index is made when it is first needed, once a process.
+
+    Args:
+        make_retriever: Makes the retriever, whose libraries only those load who select tools.
+    """
+
+    def __init__(self, make_retriever: Callable[[], Retriever]) -> None:
+        self._make_retriever = make_retriever
+        self._indexes: dict[str, TextIndex] = {}
+        self._lock = threading.Lock()
+
+    def choose(self, agent: AgentSpec, words: str) -> tuple[str, ...]:
+        """The names of the tools that fit best, as many as the agent selects."""
+        matches = self._index(agent).search(words, agent.select_tools or 0)
+        return chosen(agent, [match.position for match in matches])
+
+    def _index(self, agent: AgentSpec) -> TextIndex:
+        with self._lock:
+            if agent.name not in self._indexes:
+                self._indexes[agent.name] = self._make_retriever().index([words_of(tool) for tool in agent.tools])
+            return self._indexes[agent.name]
