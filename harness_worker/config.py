@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
     vault: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
+    )
+    retriever: Literal["bm25", "semantic"] = Field(
+        default="bm25", description="finds memories and documents by words in common, or by meaning"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
     anthropic_api_key: SecretStr | None = Field(

@@ -56,12 +56,12 @@ def make_knowledge(settings: Settings, agents: Mapping[str, AgentSpec]) -> Knowl
     """What these agents know; agents that know nothing cost nothing.
 
     Raises:
-        ConfigError: A vault's directory is missing or may not be read.
+        ConfigError: A vault's directory is missing or may not be read, or the retriever is not installed.
     """
     directories = {name: where for name, agent in agents.items() if (where := agent.vault or settings.vault)}
     if not directories and not any(agent.memory for agent in agents.values()):
         return Knowledge(agents=agents)
-    retriever = make_retriever()
+    retriever = make_retriever(semantic=settings.retriever == "semantic")
     vaults = _vaults(directories, retriever)
     tool = context_pack_tool(PackFinder(vaults=vaults), threshold_chars=settings.artifact_threshold_chars)
     offered = {name: with_vault_tool(agent, tool) if name in vaults else agent for name, agent in agents.items()}

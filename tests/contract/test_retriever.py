@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from harness_worker.bootstrap.retrieval import make_retriever
+from harness_worker.errors import ConfigError
 from harness_worker.ports import Retriever
 
 TEXTS = [
@@ -18,10 +19,10 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def retriever() -> Retriever:
-    """A retriever."""
-    return make_retriever()
+@pytest.fixture(scope="module", params=["bm25", "semantic"])
+def retriever(request: pytest.FixtureRequest) -> Retriever:
+    """A retriever of either kind."""
+    return make_retriever(semantic=request.param == "semantic")
 
 
 @pytest.mark.parametrize(
@@ -71,13 +72,27 @@ def test_search_by_threads_gives_each_its_own(retriever: Retriever) -> None:
     assert wrong == []
 
 
+def test_semantic_retriever_finds_what_is_meant() -> None:
+    """Without a word in common."""
+    index = make_retriever(semantic=True).index(TEXTS)
+    assert [index.search(query, 1)[0].position for query in ("Will it rain tomorrow?", "reimburse me")] == [1, 2]
+
+
+def test_retriever_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install."""
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.delitem(sys.modules, "harness_worker.adapters.retrieval.minilm", raising=False)
+    with pytest.raises(ConfigError, match=r"HARNESS_RETRIEVER=semantic: .*pip install 'agent-harness\[semantic\]'"):
+        make_retriever(semantic=True)
+
+
 def test_retriever_is_loaded_by_who_needs_it_only() -> None:
     """A process that makes none imports none of its libraries."""
     code = (
         "import sys, harness_worker.entrypoints.celery_app, harness_worker.bootstrap.retrieval as retrieval\n"
         "before = 'bm25s' in sys.modules\n"
         "retrieval.make_retriever()\n"
-        "print(before, 'bm25s' in sys.modules)"
+        "print(before, 'bm25s' in sys.modules, 'onnxruntime' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert ran.stdout.split() == ["False", "True"]
+    assert ran.stdout.split() == ["False", "True", "False"]

@@ -15,8 +15,7 @@ PACK = call("get_context_pack", query="how long is a lamp kept?", limit=1)
 @pytest.fixture
 def user(outsider: Outsider, request: pytest.FixtureRequest) -> str:
     """A user of the test's own."""
-    name: str = request.node.name  # pyright: ignore[reportUnknownMemberType] - pytest leaves it open
-    return f"{name}-{outsider.stack.home.parent.name}"
+    return f"{request.function.__name__}-{outsider.stack.home.parent.name}"
 
 
 def ask(outsider: Outsider, words: str, *steps: Any, user: str | None = None, **options: object) -> str:  # noqa: ANN401
