@@ -113,3 +113,18 @@ def test_reconciler_goes_on_after_an_error(store: MemoryTurnStore, seen: Interru
     wait_until(lambda: sent.advances, "a wake-up")
     reconciler.stop()
     Reconciler(store, sent, every_s=SOON_S).stop()
+
+
+def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTurnStore) -> None:
+    """In order; an error of one of them ends neither the look nor the thread."""
+    done: list[str] = []
+
+    def fail() -> None:
+        done.append("second")
+        raise SILENT
+
+    reconciler = Reconciler(store, Sent(), every_s=SOON_S, besides=(lambda: done.append("first"), fail))
+    reconciler.start()
+    wait_until(lambda: len(done) >= 4, "a second round")
+    reconciler.stop()
+    assert done[:4] == ["first", "second"] * 2

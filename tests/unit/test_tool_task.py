@@ -1,4 +1,4 @@
-"""What a tool task does with a message before its runner sees it."""
+"""What tasks do with a message before anything of the harness sees it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 from celery.exceptions import Ignore
 
-from harness_worker.adapters.celery.tasks import ToolTask
+from harness_worker.adapters.celery.tasks import JudgeTask, ToolTask
+from harness_worker.errors import TransientError
 
 NEWER = {"v": 2, "turn_id": "t", "call_id": "0.0", "attempt": 1, "read": False, "tenant": "default", "more": 1}
 
@@ -23,3 +24,34 @@ def test_message_that_is_not_for_this_worker_starts_nothing(
     with pytest.raises(Ignore):
         task.run(**kwargs)
     assert said in caplog.text
+
+
+class _Judging:
+    """Notes what it is asked to judge; the journal does not answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def judge(self, turn_id: str, name: str) -> None:
+        """See ``Judging.judge``."""
+        self.asked.append((turn_id, name))
+        raise TransientError("away")
+
+
+@pytest.mark.parametrize("args", [(), ("t",), ("t", 7), (b"t", "brief"), ("t", "brief", "more")])
+def test_message_that_is_no_judges_is_dropped(args: tuple[object, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing in a queue ends a worker."""
+    judging = _Judging()
+    task = JudgeTask(cast("Any", judging))
+    task.run(*args)
+    task.run("t", "brief", more=1)
+    assert judging.asked == []
+    assert "dropped" in caplog.text
+
+
+def test_judge_whose_journal_is_away_is_left_to_the_reconciler(caplog: pytest.LogCaptureFixture) -> None:
+    """The row says that it is due; the message need not."""
+    judging = _Judging()
+    JudgeTask(cast("Any", judging)).run("t", "brief")
+    assert judging.asked == [("t", "brief")]
+    assert "the reconciler will see to it: away" in caplog.text
