@@ -41,7 +41,7 @@ def test_ready_gateway_says_so(gateway: Gateway) -> None:
 
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
-    tables = ("idempotency_keys", "scores", "tool_calls", "turn_events", "messages", "turns")
+    tables = ("idempotency_keys", "scores", "memories", "tool_calls", "turn_events", "messages", "turns")
     with gateway.worker.engine.begin() as connection:
         for table in tables:
             connection.execute(text(f"drop table {table}"))
