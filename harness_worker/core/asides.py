@@ -86,8 +86,8 @@ def due(prompt: Prompt, turn: Turn, agent: AgentSpec) -> RequestKind | None:
 def _reflects(prompt: Prompt, turn: Turn, agent: AgentSpec) -> bool:
     if agent.think == "off" or turn.step == 0 or str(turn.step) in prompt.preparation.notes:
         return False
-    failed = any(block.get("is_error") for block in blocks_of(prompt.messages[-1]))
-    return failed or (agent.reflect_every is not None and turn.step % agent.reflect_every == 0)
+    has_failed = any(block.get("is_error") for block in blocks_of(prompt.messages[-1]))
+    return has_failed or (agent.reflect_every is not None and turn.step % agent.reflect_every == 0)
 
 
 def _compacts(prompt: Prompt, turn: Turn) -> bool:

@@ -149,7 +149,7 @@ def exhausted(turn: Turn, *, now: float) -> StopReason | None:
         return StopReason.DEADLINE
     if used.steps >= budget.max_steps:
         return StopReason.MAX_STEPS
-    if budget.is_spent(used):
+    if used.steps > 0 and budget.is_spent(used):
         return StopReason.BUDGET
     if turn.recall.repeats >= EQUAL_STEPS:
         return StopReason.NO_PROGRESS

@@ -239,6 +239,15 @@ def test_summary_that_uses_the_budget_up_ends_the_turn() -> None:
     assert engine.model.requests[-1].messages[0].content[0] == SUMMARY
 
 
+def test_summary_before_a_turns_first_call_never_forbids_it() -> None:
+    """Whatever it cost: a first model call is always made."""
+    engine = worked(sent_with(100, answers("done")), asides=())
+    costly = replace(SHORT, usage=Usage(dollars=2.0))
+    next_turn(engine, answers("well"), asides=(costly,))
+    ended = engine.store.turns["turn-2"]
+    assert (ended.status, ended.output_text, ended.used.dollars) == (TurnStatus.COMPLETED, "well", 2.0)
+
+
 def test_summary_of_a_turn_that_failed_then_is_not_lost() -> None:
     """The turn itself is left out, for no model ever answered it."""
     engine = worked(sent_with(100, answers("done")))
