@@ -12,7 +12,8 @@ from typing import Final
 from harness_worker import Effect, Registry, RunContext
 
 ADDRESS_VARIABLE: Final = "CHAOS_OUTSIDE"
-SCRIPT: Final = Path(__file__).with_name("script.jsonl")
+SCRIPT: Final = os.path.relpath(Path(__file__).with_name("script.jsonl"))
+"""From the working directory: its name is part of what turns tell, and no path of this machine may be."""
 
 registry = Registry()
 
