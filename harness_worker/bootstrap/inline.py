@@ -56,17 +56,17 @@ class AgentHarness:
             goes with this object.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is wrong, or an agent's vault is missing.
     """
 
     def __init__(self, registry: Registry, settings: Settings | None = None) -> None:
-        home = Path(tempfile.mkdtemp(prefix="harness-"))
         given = settings or load_settings()
+        self._knowledge = make_knowledge(given, registry.agents)
+        home = Path(tempfile.mkdtemp(prefix="harness-"))
         url = given.database_url or f"sqlite:///{home / 'harness.db'}"
         alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
         self._settings = given.model_copy(update=alone)
         self._registry = registry
-        self._knowledge = make_knowledge(self._settings, registry.agents)
         self._models = make_models(self._settings, registry.models)
         upgrade(url)
         self._engine = make_engine(url)

@@ -22,6 +22,7 @@ from tests.stacks import APP, run_harness
         (["--app", APP], {"HARNESS_REDIS_URL": "http://127.0.0.1"}, 2, "HARNESS_REDIS_URL"),
         (["--app", APP], {"HARNESS_DATABASE_URL": "postgresql://me:hidden@127.0.0.1:1/x"}, 3, "me:***@127.0.0.1"),
         (["--app", APP], {"HARNESS_GRACE_S": "soon"}, 2, "HARNESS_GRACE_S"),
+        (["--app", APP], {"HARNESS_VAULT": "no/such/vault"}, 2, "vault 'no/such/vault': No such file or directory"),
     ],
 )
 def test_up_refuses_with_a_message(

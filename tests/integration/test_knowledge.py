@@ -1,0 +1,103 @@
+"""What a process makes of what its agents shall know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness_worker import AgentHarness, Registry
+from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
+from harness_worker.config import Settings
+from harness_worker.errors import ConfigError
+
+MODEL = "scripted:none.jsonl"
+
+
+def known(registry: Registry, **settings: str) -> Knowledge:
+    """What its agents know under these settings."""
+    return make_knowledge(Settings.model_validate(settings), registry.agents)
+
+
+def tools(knowledge: Knowledge) -> dict[str, list[str]]:
+    """The tools of each agent."""
+    return {name: [tool.name for tool in agent.tools] for name, agent in knowledge.agents.items()}
+
+
+def test_vault_of_the_settings_is_that_of_agents_without_one(tmp_path: Path) -> None:
+    """Each agent has one, and the tool; those that share a directory share what was read."""
+    own, common = tmp_path / "own", tmp_path / "common"
+    own.mkdir()
+    common.mkdir()
+    registry = Registry()
+    registry.agent("own", model=MODEL, vault=str(own))
+    registry.agent("one", model=MODEL)
+    registry.agent("two", model=MODEL)
+    knowledge = known(registry, vault=str(common))
+    assert tools(knowledge) == {name: ["get_context_pack"] for name in ("own", "one", "two")}
+    assert knowledge.vaults["one"] is knowledge.vaults["two"]
+    assert knowledge.vaults["own"] is not knowledge.vaults["one"]
+    assert tools(known(registry)) == {"own": ["get_context_pack"], "one": [], "two": []}
+
+
+def test_tool_of_that_name_takes_the_place_of_ours(tmp_path: Path) -> None:
+    """The agent keeps its own, and is offered no second one."""
+    registry = Registry()
+
+    @registry.tool
+    def get_context_pack() -> str:
+        """Mine."""
+        return "mine"
+
+    registry.agent("own", model=MODEL, vault=str(tmp_path), tools=[get_context_pack])
+    (tool,) = known(registry).agents["own"].tools
+    assert tool.description == "Mine."
+
+
+def test_memory_alone_offers_no_tool() -> None:
+    """It is given, not asked for."""
+    registry = Registry()
+    registry.agent("guide", model=MODEL, memory=True)
+    knowledge = known(registry)
+    assert (knowledge.tools, tools(knowledge), knowledge.retriever is None) == ({}, {"guide": []}, False)
+
+
+def test_agents_that_know_nothing_cost_nothing() -> None:
+    """No retriever is loaded, and nothing gathers."""
+    code = (
+        "import sys\n"
+        "from harness_worker import AgentHarness, Registry\n"
+        "registry = Registry(); registry.agent('a', model='scripted:x')\n"
+        "harness = AgentHarness(registry)\n"
+        "print('bm25s' in sys.modules, 'numpy' in sys.modules, harness._knowledge.gathering(None, None))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split() == ["False", "False", "None"]
+
+
+def test_missing_vault_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names it; no directory is left behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    registry = Registry()
+    registry.agent("desk", model=MODEL, vault=str(tmp_path / "gone"))
+    with pytest.raises(ConfigError, match=r"vault '.*gone': No such file or directory"):
+        AgentHarness(registry)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"vault": ""}, "vault must be a directory's path, not ''"),
+        ({"vault": 7}, "vault must be a directory's path, not 7"),
+        ({"memory": "yes"}, "memory must be True or False, not 'yes'"),
+        ({"show_citations": None}, "show_citations must be True or False, not None"),
+    ],
+)
+def test_declaration_that_cannot_work_is_refused(words: dict[str, object], problem: str) -> None:
+    """When it is made, by name."""
+    with pytest.raises(ConfigError, match=problem):
+        Registry().agent("a", model=MODEL, **words)  # pyright: ignore[reportArgumentType]
