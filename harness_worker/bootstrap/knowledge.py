@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Final
@@ -73,9 +73,5 @@ def _vaults(directories: Mapping[str, str], retriever: Retriever) -> Mapping[str
     if not directories:
         return {}
     kind = import_module(_VAULT).DirectoryVault
-    made = {directory: kind(directory, retriever) for directory in _each_once(directories.values())}
+    made = {directory: kind(directory, retriever) for directory in set(directories.values())}
     return {name: made[directory] for name, directory in directories.items()}
-
-
-def _each_once(values: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(values)

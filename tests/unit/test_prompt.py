@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness_worker.core.context_pack import ContextPack, Passage
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
-from harness_worker.core.prompt import CLOSINGS, PastTurn, Prompt, prepare
+from harness_worker.core.prompt import CLOSINGS, Gathered, PastTurn, Prompt, prepare
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registry import Registry
 from harness_worker.core.sent import WORDLESS
@@ -72,6 +73,21 @@ def test_prompt_has_its_parts_in_order() -> None:
         ("assistant", texts("one")),
         ("user", texts(METADATA, "<skill_context>\nFold paper.\n</skill_context>", "hello")),
     ]
+
+
+def test_prompt_has_what_was_gathered_between_metadata_and_skill() -> None:
+    """A6: metadata, memory, what is not to be trusted, skill, the user's words; what may be cited is kept beside."""
+    document = Passage(id="a.md#1", title="A", source="a.md", text="So.")
+    gathered = Gathered(facts=("my name is Ann",), pack=ContextPack(documents=(document,)), left_out=("x",))
+    turn = a_turn(started_at=DAY_S, skill_context="Fold paper.")
+    prompt = prepare(turn, an_agent(), past=(), own=(says("user", turn.input),), gathered=gathered)
+    (message,) = prompt.messages
+    starts = [block["text"].partition("\n")[0] for block in message.content]
+    assert starts == ["<runtime_metadata>", "<memory>", "<untrusted_context>", "<skill_context>", "hello"]
+    assert [source.id for source in prompt.sources] == ["a.md#1"]
+    kept = replace(turn, preparation=prompt.preparation, step=1)
+    again = prepare(kept, an_agent(), past=(), own=(says("user", turn.input),))
+    assert (again.messages, again.sources, again.preparation) == (prompt.messages, prompt.sources, prompt.preparation)
 
 
 def test_prompt_leaves_out_what_is_empty() -> None:
