@@ -71,7 +71,6 @@ class AgentHarness:
         upgrade(url)
         self._engine = make_engine(url)
         self._memories = SqlMemories(self._engine)
-        self._gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         self._locks = MemoryLocks(lease_ttl_s=self._settings.lease_ttl_s)
         self._closed = weakref.finalize(self, _clean_up, self._engine, home)
 
@@ -145,13 +144,14 @@ class AgentHarness:
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
         events = MemoryEvents()
         store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
+        gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve)
         coordinator = make_coordinator(
             settings=self._settings,
             knowledge=self._knowledge,
             memories=self._memories,
             store=store,
-            gate=self._gate,
+            gate=gate,
             dispatcher=dispatcher,
             events=events,
             models=self._models,
@@ -162,14 +162,14 @@ class AgentHarness:
             registry=self._registry,
             knowledge=self._knowledge,
             store=store,
-            gate=self._gate,
+            gate=gate,
             dispatcher=dispatcher,
             soft_deadline=_unlimited,
             locks=self._locks,
         )
         store.insert_turn(turn)
         try:
-            dispatcher.drive(turn.id, coordinator, runner, store, self._gate)
+            dispatcher.drive(turn.id, coordinator, runner, store, gate)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
             store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise

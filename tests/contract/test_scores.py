@@ -78,9 +78,9 @@ def test_due_gives_what_is_overdue_and_pushes_it_on(world: World, scores: SqlSco
     """The oldest first, only judges that are asked for, and not again at once; never one that is given."""
     first, second = ended(world, *JUDGES), ended(world, "brief")
     assert scores.due(JUDGES, 9, 30.0) == []
-    for turn_id in (second, first):
-        scores.change(turn_id, "brief", at_once)
-    scores.change(first, "kind", at_once)
+    scores.change(second, "brief", lambda row, now: (replace(row, due_at=now - 2), None))
+    for judge in JUDGES:
+        scores.change(first, judge, at_once)
     assert scores.due(["brief"], 1, 30.0) == [(second, "brief")]
     assert scores.due(["brief"], 9, 30.0) == [(first, "brief")]
     assert scores.due(["brief"], 9, 30.0) == []

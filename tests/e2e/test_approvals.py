@@ -60,7 +60,8 @@ def kinds(outsider: Outsider, turn: Json) -> list[str]:
 
 def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
     """The plan keeps its order, all that waits is asked at once, and the model reads the reason of a denial."""
-    turn = parked(outsider, [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("look", n=4)], "done")
+    asked = [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("look", n=4, s=2)]
+    turn = parked(outsider, asked, "done")
     assert [each["outcome"] for each in turn["calls"]] == ["ToolExecutionResult", None, None, None]
     assert [(a["call_id"], a["tool"], a["arguments"]) for a in turn["required_actions"]] == [
         ("0.1", "ask_put", {"n": 2}),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.e2e.outsider import Outsider, call
+from tests.e2e.outsider import Json, Outsider, call
+from tests.e2e.times import contents
 
 
 def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> None:
@@ -51,19 +52,26 @@ def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> No
     assert outsider.end(gave_up.json()["id"])["status"] == "completed"
 
 
-def test_thirty_turns_at_once_all_end(outsider: Outsider) -> None:
-    """Turns posted together all finish, interactive and batch."""
-    steps = [call("look", n=1), call("look", n=2)], [call("put", n=3)], "done"
-    bodies = [outsider.body(*steps, priority=priority) for priority in ("interactive", "batch") for _ in range(15)]
+def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None:
+    """Turns posted together all finish, interactive and batch, each with its own results, words and tokens."""
 
-    def post(number: int) -> str:
-        return outsider.http.post("/v1/turns", json=bodies[number]).json()["id"]
+    def body(n: int) -> Json:
+        answer = {"content": [{"type": "text", "text": f"done {n}"}], "usage": {"input_tokens": n, "output_tokens": 1}}
+        steps = [call("look", n=1_000 + n), call("look", n=2_000 + n)], [call("put", n=3_000 + n)], answer
+        return {**outsider.body(*steps, priority="interactive" if n % 2 else "batch"), "input": f"go {n}"}
 
+    bodies = [body(n) for n in range(30)]
     with ThreadPoolExecutor(10) as pool:
-        ids = list(pool.map(post, range(30)))
-    turns = [outsider.end(turn_id) for turn_id in ids]
-    assert {turn["status"] for turn in turns} == {"completed"}
-    assert all(len(outsider.entries(turn_id)) == 3 for turn_id in ids)
+        answers = pool.map(lambda each: outsider.http.post("/v1/turns", json=each), bodies)
+        ids = [answer.json()["id"] for answer in answers]
+    for n, turn_id in enumerate(ids):
+        turn = outsider.end(turn_id)
+        assert (turn["status"], turn["output_text"]) == ("completed", f"done {n}")
+        assert contents(turn) == [f'{{"n":{1_000 + n}}}', f'{{"n":{2_000 + n}}}']
+        assert contents(turn, 1) == [f"put {3_000 + n}"]
+        assert turn["messages"][0]["content"] == f"go {n}"
+        assert turn["usage"]["input_tokens"] == n
+        assert len(outsider.entries(turn_id)) == 3
 
 
 def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:

@@ -45,6 +45,8 @@ def test_post_answers_202_with_exactly_the_contracts_fields(gateway: Gateway) ->
         "session_id": "s1",
         "input": "Where is order ö1?",
         "output_text": "",
+        "citations": [],
+        "decision": None,
         "usage": {**dict.fromkeys(zeros, 0), "tool_calls": 0},
         "budget": CAPS,
         "calls": [],

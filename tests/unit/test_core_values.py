@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
@@ -66,6 +67,14 @@ def test_outcome_survives_its_record(outcome: ToolOutcome, content: str, error: 
     assert from_record(record) == outcome
     assert (record["kind"], record["content"], record["is_error"]) == (type(outcome).__name__, content, error)
     assert (content_of(outcome), is_error(outcome), elapsed_ms_of(outcome)) == (content, error, elapsed_ms)
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome, *_ in OUTCOMES], ids=lambda v: type(v).__name__)
+def test_outcome_cannot_be_changed(outcome: ToolOutcome) -> None:
+    """Its fields are set once, and it takes no others."""
+    for name in (*(field.name for field in fields(outcome)), "note"):
+        with pytest.raises((FrozenInstanceError, TypeError)):
+            setattr(outcome, name, "changed")
 
 
 def test_record_of_no_outcome_is_refused() -> None:

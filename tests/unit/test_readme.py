@@ -103,17 +103,30 @@ def test_pages_link_to_what_exists(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_architecture_names_tests_that_exist() -> None:
-    """Each invariant in the table names at least one test, and each named test is there."""
+def _rows(heading: str) -> list[list[str]]:
+    """The rows of the table below a heading of the architecture's page, by cells."""
     page = (ROOT / "docs" / "architecture.md").read_text()
-    table = page.partition("| invariant | tests (below `tests/`) |")[2].partition("\n\n")[0]
-    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| ")]
+    _, *rows = (
+        line for line in page.partition(f"## {heading}")[2].partition("\n## ")[0].splitlines() if line[:2] == "| "
+    )
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+@pytest.mark.parametrize("heading", ["Invariants and the tests that hold them", "The turn, behaviour by behaviour"])
+def test_architecture_names_tests_that_exist(heading: str) -> None:
+    """Each row names at least one test, and each named test is there."""
+    rows = _rows(heading)
     assert len(rows) >= 10
-    for invariant, tests in rows:
+    for *what, tests in rows:
         named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
-        assert named, invariant
+        assert named, what
         for file, test in named:
             assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+
+
+def test_architecture_shows_every_behaviour_of_the_turn() -> None:
+    """None is left out."""
+    assert [row[0] for row in _rows("The turn, behaviour by behaviour")] == [f"A{number}" for number in range(1, 23)]
 
 
 def test_how_to_example_registers_its_tools() -> None:

@@ -1,0 +1,85 @@
+"""Many turns through one ``AgentHarness``: it keeps nothing of them, and none meets another (document 000, A1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings
+
+TURNS = 200
+THREADS = 8
+
+
+def lines_of(number: int) -> list[dict[str, Any]]:
+    """A script of the turn's own words, addresses and tokens."""
+    look = {"type": "tool_use", "id": "u", "name": "look", "input": {"word": f"word-{number:03}"}}
+    said = {"type": "text", "text": f"It is on https://example.org/word-{number:03}."}
+    usage = {"input_tokens": 1_000 + number, "output_tokens": number}
+    steps = [{"content": [look], "usage": usage}, {"content": [said], "usage": usage}]
+    return [{"script": f"s{number}", "step": step, **line} for step, line in enumerate(steps)]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Generator[AgentHarness]:
+    """One agent that looks something up and cites it, and remembers its users."""
+    registry = Registry()
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def look(word: str, ctx: RunContext) -> dict[str, str]:
+        """Look a word up."""
+        return {"url": f"https://example.org/{word}", "turn": ctx.turn_id}
+
+    script = tmp_path / "script.jsonl"
+    script.write_text("".join(json.dumps(line) + "\n" for number in range(TURNS) for line in lines_of(number)))
+    registry.agent("clerk", model=f"scripted:{script}", tools=[look], memory=True)
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    yield harness
+    harness.close()
+
+
+def state_of(value: object, seen: set[int] | None = None) -> object:
+    """Everything that an object of ours holds, however deep, as plain values; of others' objects only their type."""
+    seen = set() if seen is None else seen
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        return {str(key): state_of(each, seen) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [state_of(each, seen) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    kind = type(value)
+    if not kind.__module__.startswith("harness_worker"):
+        return kind.__qualname__
+    slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ()) if hasattr(value, name)]
+    held = {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+    return {name: state_of(each, seen) for name, each in held.items()}
+
+
+def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -> None:
+    """No message, call, citation or token of one turn is found in another, and the façade is what it was."""
+    harness.run_turn(None, "warm up", metadata={"script": "s0"})
+    before = state_of(harness)
+    with ThreadPoolExecutor(THREADS) as pool:
+        asked = [
+            pool.submit(harness.run_turn, f"session-{n}", f"question {n}", metadata={"script": f"s{n}"})
+            for n in range(TURNS)
+        ]
+        turns = [each.result() for each in asked]
+    assert state_of(harness) == before
+    for number, turn in enumerate(turns):
+        found = {"url": f"https://example.org/word-{number:03}", "turn": turn.id}
+        assert (turn.status, turn.output_text) == ("completed", f"It is on {found['url']}.")
+        assert [json.loads(call.content) for call in turn.calls] == [found]
+        assert (turn.usage.input_tokens, turn.usage.output_tokens) == (2 * (1_000 + number), 2 * number)
+        assert [each.id for each in turn.citations] == [found["url"]]
+        told = json.dumps([[message["role"], message["content"]] for message in turn.messages])
+        assert f"question {number}" in told
+        assert told.count("word-") == told.count(f"word-{number:03}")
