@@ -95,4 +95,9 @@ class _Files:
         self._root = str(root).rstrip("/")
 
     def read(self, key: str, start: int, stop: int) -> bytes:
-        return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
+        except OSError:
+            raise
+        except Exception as error:  # of the library that reaches a file system over a network
+            raise OSError(str(error)) from error

@@ -6,14 +6,17 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
+from tests.s3 import S3, s3_service
 
 os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
 
@@ -30,6 +33,28 @@ def postgres_server() -> Generator[PostgresServer]:
     """A real Postgres, one a session."""
     with given_or_own_postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Generator[S3]:
+    """A local S3, one a session."""
+    with s3_service() as server:
+        yield server
+
+
+@pytest.fixture
+def reach_s3(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[S3], None]]:
+    """Has this process find an S3, by its environment; fsspec keeps what it has connected, wherever that was."""
+    untyped: Any = core
+    files = untyped.get_filesystem_class("s3")
+
+    def reach(s3: S3) -> None:
+        files.clear_instance_cache()
+        for name, value in s3.env.items():
+            monkeypatch.setenv(name, value)
+
+    yield reach
+    files.clear_instance_cache()
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.errors import ConfigError, PermanentError, TransientError
 from harness_worker.ports import BlobStore
+from tests.s3 import S3
 
 
-@pytest.fixture(params=["memory", "file", "relative file"])
+@pytest.fixture
+def bucket(s3: S3, reach_s3: Callable[[S3], None]) -> str:
+    """The URL of an empty bucket."""
+    reach_s3(s3)
+    return s3.new_bucket()
+
+
+@pytest.fixture(params=["memory", "file", "relative file", pytest.param("s3", marks=pytest.mark.acceptance)])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
     """An empty store."""
     monkeypatch.chdir(tmp_path)
+    if request.param == "s3":
+        return FsspecBlobs(f"{request.getfixturevalue('bucket')}/artifacts")
     urls = {"memory": f"memory://{tmp_path.name}", "file": f"file://{tmp_path}/a b", "relative file": "file://here"}
     return FsspecBlobs(urls[request.param])
 
@@ -64,11 +78,39 @@ def test_blobs_that_cannot_be_written_are_worth_another_try(tmp_path: Path) -> N
         FsspecBlobs(f"file://{tmp_path}/taken").put("art_1", b"x")
 
 
-@pytest.mark.parametrize("url", ["nope://x", "s3://bucket/x"])
-def test_blobs_of_an_unusable_url_are_a_configuration_error(url: str) -> None:
-    """An unknown protocol, or one whose package is not installed, names the setting."""
-    with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_URL="):
+@pytest.mark.parametrize(("url", "why"), [("nope://x", "not known: nope"), ("s3a://bucket/x", "Install s3fs")])
+def test_blobs_of_an_unusable_url_are_a_configuration_error(
+    url: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown protocol, or one whose package is not installed, names the setting and what is missing."""
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ConfigError, match=rf"^HARNESS_ARTIFACT_URL=.*{why}"):
         FsspecBlobs(url)
+
+
+@pytest.mark.acceptance
+def test_blobs_of_a_bucket_are_shared_with_children(bucket: str) -> None:
+    """A process that was forked opens connections of its own, though its parent had some."""
+    blobs = FsspecBlobs(bucket)
+    url = blobs.put("art_1", b"from the parent")
+    child = multiprocessing.get_context("fork").Process(target=lambda: blobs.put("art_2", blobs.get(url)))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert blobs.get(f"{bucket}/art_2") == b"from the parent"
+
+
+@pytest.mark.acceptance
+def test_blobs_of_a_bucket_that_does_not_answer_are_worth_another_try(reach_s3: Callable[[S3], None]) -> None:
+    """Errors of the client's library are transient errors as well."""
+    reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
+    blobs = FsspecBlobs("s3://bucket")
+    with pytest.raises(TransientError, match="the artifact store did not take 'art_1': Could not connect"):
+        blobs.put("art_1", b"x")
+    with pytest.raises(TransientError, match="the artifact store did not give "):
+        blobs.get("s3://bucket/art_1")
+    with pytest.raises(TransientError, match="the artifact store did not remove "):
+        blobs.delete("s3://bucket/art_1")
 
 
 def test_blobs_delete_what_was_put(blobs: BlobStore) -> None:

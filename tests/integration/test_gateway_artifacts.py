@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import httpx
@@ -11,9 +11,11 @@ from sqlalchemy import insert, update
 
 from api_gateway.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.schema import artifacts, db_now
 from harness_worker.wire import artifact_key
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.s3 import S3
 
 DATA = "0123456789ä" * 200_000
 ID = "art_1"
@@ -101,6 +103,17 @@ def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: 
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
         keep(gateway, ID)
         assert "HARNESS_ARTIFACT_URL" in problem_of(got(gateway), 503, "not_ready")["detail"]
+
+
+@pytest.mark.acceptance
+def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
+    sqlite_url: str, valkey_url: str, reach_s3: Callable[[S3], None]
+) -> None:
+    """Errors of the library that reaches S3 are told as the store's."""
+    reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), artifact_url="s3://bucket") as gateway:
+        keep(gateway, ID)
+        assert "does not answer" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ class FsspecBlobs:
     """
 
     def __init__(self, url: str) -> None:
-        untyped: Any = core
         try:
-            self._fs, root = untyped.url_to_fs(url)
+            _, root = _opened(url)
         except (ValueError, ImportError) as error:
             raise ConfigError(f"HARNESS_ARTIFACT_URL={url!r}: {error}") from None
+        self._url = url
         self._root = str(root).rstrip("/")
 
     def put(self, key: str, data: bytes) -> str:
@@ -41,10 +41,9 @@ class FsspecBlobs:
             raise PermanentError(f"not a blob key: {key!r}")
         path = f"{self._root}/{key}"
         try:
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._fs.pipe_file(path, data)
-        except OSError as error:
-            raise TransientError(f"the artifact store did not take {key!r}: {error.strerror or error}") from error
+            self._write(path, data)
+        except Exception as error:
+            raise TransientError(f"the artifact store did not take {key!r}: {_why(error)}") from error
         return str(self._fs.unstrip_protocol(path))
 
     def get(self, url: str) -> bytes:
@@ -54,12 +53,13 @@ class FsspecBlobs:
             PermanentError: There is nothing at that URL, or it is not of this store.
             TransientError: The file system did not answer.
         """
+        path = self._path(url)
         try:
-            return bytes(self._fs.cat_file(self._path(url)))
+            return bytes(self._fs.cat_file(path))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise PermanentError(f"there is no artifact at {url}") from error
-        except OSError as error:
-            raise TransientError(f"the artifact store did not give {url}: {error.strerror or error}") from error
+        except Exception as error:
+            raise TransientError(f"the artifact store did not give {url}: {_why(error)}") from error
 
     def delete(self, url: str) -> None:
         """Remove the bytes at a URL that ``put`` returned, if they are there.
@@ -73,8 +73,21 @@ class FsspecBlobs:
             self._fs.rm_file(path)
         except FileNotFoundError:
             return
-        except OSError as error:
-            raise TransientError(f"the artifact store did not remove {url}: {error.strerror or error}") from error
+        except Exception as error:
+            raise TransientError(f"the artifact store did not remove {url}: {_why(error)}") from error
+
+    @property
+    def _fs(self) -> Any:  # noqa: ANN401 - fsspec has no types
+        """The file system of this process: the connections of a parent are of no use to its children."""
+        return _opened(self._url)[0]
+
+    def _write(self, path: str, data: bytes) -> None:
+        """A directory is made when it is found to be missing; a bucket needs none."""
+        try:
+            self._fs.pipe_file(path, data)
+        except FileNotFoundError:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
 
     def _path(self, url: str) -> str:
         prefix = f"{self._fs.unstrip_protocol(self._root)}/"
@@ -82,3 +95,14 @@ class FsspecBlobs:
         if key == url or _KEY.fullmatch(key) is None:
             raise PermanentError(f"not an artifact of this store: {url}")
         return f"{self._root}/{key}"
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, which fsspec keeps for each thread, and the path in it."""
+    untyped: Any = core
+    return untyped.url_to_fs(url)
+
+
+def _why(error: Exception) -> str:
+    """What a file system says of its error; those that are reached over a network raise errors of their libraries."""
+    return getattr(error, "strerror", None) or str(error)
