@@ -117,14 +117,15 @@ def add_script(directory: Path, steps: Sequence[Step]) -> str:
     file = journal.scripts_file(directory)
     known = file.read_text() if file.exists() else ""
     if f'"{name}"' not in known:
-        lines = [json.dumps({"script": name, "step": number, **_line(step)}) for number, step in enumerate(steps)]
+        lines = [json.dumps({"script": name, "step": number, **script_line(step)}) for number, step in enumerate(steps)]
         fresh = file.with_suffix(".new")
         fresh.write_text(known + "".join(line + "\n" for line in lines))
         fresh.replace(file)
     return name
 
 
-def _line(step: Step) -> Mapping[str, Any]:
+def script_line(step: Step) -> Mapping[str, Any]:
+    """What a scripted model says, as a line of its script names it."""
     if isinstance(step, str):
         return {"content": [{"type": "text", "text": step}]}
     if isinstance(step, Mapping):
