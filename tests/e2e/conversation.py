@@ -6,38 +6,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-import httpx
-
-from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
-from harness_worker.adapters.sql.migrate import upgrade
-from harness_worker.entrypoints.stack import StackInfo
-from harness_worker.testing.postgres import postgres_service
-from harness_worker.testing.services import valkey_service
-from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import DEFAULT_TOOL_QUEUE
 from tests.apps import conversation
 from tests.apps.conversation.app import ARCHIVE
 from tests.apps.e2e.journal import scripts_file
 from tests.e2e.outsider import Json, Outsider, script_line
-from tests.s3 import s3_service
-from tests.stacks import HARNESS, ROOT
+from tests.e2e.two_hosts import open_hosts
 
 APP: Final = "tests.apps.conversation.app:registry"
 RECORDED: Final = Path(__file__).with_name("conversation.jsonl")
-HOSTS: Final[Mapping[str, str]] = {"north": ARCHIVE, "south": "tools"}
-"""The hosts, each with the queue that its tool worker serves: what one of them stores the other has to read."""
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 40.0
+QUEUES: Final = {"north": ARCHIVE, "south": DEFAULT_TOOL_QUEUE}
+"""What the hosts' tool workers serve: what one of them stores the other has to read."""
 
 _SAID: Final = Path(conversation.__file__).with_name("conversation.jsonl")
 _SESSION: Final = "conversation"
@@ -139,81 +126,9 @@ def _timeless(event: Json) -> Json:
 
 @contextmanager
 def open_conversation(directory: Path) -> Generator[Conversation]:
-    """Two hosts with homes of their own, beside a gateway; they share Postgres, Valkey and a bucket, and no files."""
-    with ExitStack() as stack:
-        s3 = stack.enter_context(s3_service())
-        redis_url = stack.enter_context(valkey_service())
-        database_url = stack.enter_context(postgres_service()).create_database()
-        upgrade(database_url)
-        env = {
-            **s3.env,
-            "HARNESS_ARTIFACT_URL": f"{s3.new_bucket()}/artifacts",
-            "HARNESS_DATABASE_URL": database_url,
-            "HARNESS_REDIS_URL": redis_url,
-            "HARNESS_LEASE_TTL_S": "30",  # a machine under load must not add events of its own
-            "HARNESS_DEV_KEYLESS": "1",
-            "PYTHONPATH": str(ROOT),
-        }
-        hosts = [_host(stack, directory / name, queue, env) for name, queue in HOSTS.items()]
-        port = free_port()
-        stack.enter_context(_process(directory / "gateway", ("gateway", "--port", str(port)), env))
-        info = StackInfo(
-            gateway_url=f"http://{LOOPBACK}:{port}",
-            redis_url=redis_url,
-            database_url=database_url,
-            pid=os.getpid(),
-            home=directory,
-            processes=(),
-        )
-        outsider = Outsider(info, directory)
-        stack.callback(outsider.http.close)
-        _await_ready(hosts, outsider)
+    """Somebody who can hold the conversation, on two hosts."""
+    with open_hosts(directory, app=APP, queues=QUEUES) as (outsider, hosts):
         yield Conversation(outsider, hosts)
-
-
-def _host(stack: ExitStack, directory: Path, queue: str, env: Mapping[str, str]) -> Path:
-    shared = ("--app", APP, "--home", "home", "--concurrency", "2")
-    for role, narrowed in {"coordinator": (), "tools": ("--queues", queue)}.items():
-        command = ("worker", "--role", role, *shared, "--ready-file", f"{role}.ready", *narrowed)
-        stack.enter_context(_process(directory, command, env, log=f"{role}.log"))
-    return directory
-
-
-@contextmanager
-def _process(directory: Path, command: Sequence[str], env: Mapping[str, str], log: str = "log") -> Generator[None]:
-    directory.mkdir(exist_ok=True)
-    with (directory / log).open("wb") as sink:
-        process = subprocess.Popen(
-            [*HARNESS, *command],
-            env={**os.environ, **env},
-            cwd=directory,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _await_ready(hosts: Sequence[Path], outsider: Outsider) -> None:
-    for host in hosts:
-        for role in ("coordinator", "tools"):
-            wait_until((host / f"{role}.ready").exists, f"{role} of {host.name} to be ready", START_TIMEOUT_S)
-    wait_until(lambda: _answers(outsider.http), "the gateway to answer", START_TIMEOUT_S)
-
-
-def _answers(http: httpx.Client) -> bool:
-    try:
-        return http.get("/readyz").is_success
-    except httpx.TransportError:
-        return False
 
 
 def record() -> None:
