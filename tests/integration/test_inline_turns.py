@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -52,9 +52,9 @@ def state_of(value: object, seen: set[int] | None = None) -> object:
         return "again"
     seen.add(id(value))
     if isinstance(value, Mapping):
-        return {str(key): state_of(each, seen) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return {str(key): state_of(each, seen) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [state_of(each, seen) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [state_of(each, seen) for each in cast("Iterable[Any]", value)]
     kind = type(value)
     if not kind.__module__.startswith("harness_worker"):
         return kind.__qualname__
