@@ -48,7 +48,7 @@ class Verdict:
         late_commits: Turns that changed after their end.
         late_rejected: Results that came too late and were dropped.
         unsound: What else was wrong with a turn, its calls or its events.
-        left_behind: Processes, connections and keys that stayed.
+        left_behind: Processes, connections, keys and temporary files that stayed.
         recovery_s_max: The longest silence of a turn under way, in seconds, whatever struck it meanwhile.
         recovery_s_a_loss_max: The longest a single loss cost: a silence without the run that ended it, divided among
             the attempts that were lost in it.

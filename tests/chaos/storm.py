@@ -60,13 +60,15 @@ class Options:
 def storm(options: Options, tell: Callable[[str], None]) -> Verdict:
     """One storm over a fleet of its own."""
     with tempfile.TemporaryDirectory(prefix="storm-") as place, _database(options.database) as database_url:
-        home, faults = Path(place) / "home", Path(place) / "faults"
+        home, faults, temporary = (Path(place) / name for name in ("home", "faults", "temporary"))
         faults.mkdir()
+        temporary.mkdir()
         with service_outside() as outside:
             env = {
                 ADDRESS_VARIABLE: outside.address,
                 "HARNESS_FAULTS": str(faults),
                 "HARNESS_VISIBILITY_TIMEOUT_S": str(VISIBILITY_S),
+                "TMPDIR": str(temporary),
                 **database_url,
             }
             verdict = _over(options, home, faults, env, outside, tell)
@@ -100,7 +102,12 @@ def _over(
             kills=weather.struck["kill"],
             faults=weather.fired + weather.struck.total() - weather.struck["kill"],
             log=log,
-            left_behind=[*keys, *_processes_that_stay(family), *_connections_that_stay(env)],
+            left_behind=[
+                *keys,
+                *_processes_that_stay(family),
+                *_connections_that_stay(env),
+                *_files_that_stay(Path(env["TMPDIR"])),
+            ],
         ),
     )
 
@@ -155,6 +162,10 @@ def _connections_that_stay(env: dict[str, str]) -> list[str]:
     with psycopg.connect(url) as connection:
         others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         return [f"connection: {pid}" for (pid,) in connection.execute(others)]
+
+
+def _files_that_stay(temporary: Path) -> list[str]:
+    return [f"temporary file: {path.name}" for path in temporary.iterdir()]
 
 
 def _options(arguments: Sequence[str]) -> Options:

@@ -15,6 +15,7 @@ from harness_worker.entrypoints.stack import open_stack
 from tests.chaos.killer import Killer, workers
 
 APPS = {
+    "tau2-retail": "harness_worker.workloads.tau2.retail_app:registry",
     "tau2-airline": "harness_worker.workloads.tau2.airline_app:registry",
     "bfcl-multi-turn": "harness_worker.workloads.bfcl.app:registry",
 }

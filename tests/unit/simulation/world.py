@@ -27,6 +27,7 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.tool_body import ToolBody
 from tests.unit.builders import a_turn
+from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
@@ -100,20 +101,6 @@ class WatchedGate(MemoryGate):
         if accepted:
             self.laws[run.turn_id].completed(run.call_id, run.attempt)
         return accepted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blobs:
-    """Implements ``ports.BlobStore``; nobody reads here."""
-
-    def put(self, key: str, data: bytes) -> str:  # noqa: ARG002 - the port's signature
-        return f"memory://{key}"
-
-    def get(self, url: str) -> bytes:
-        raise NotImplementedError(url)
-
-    def delete(self, url: str) -> None:
-        raise NotImplementedError(url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +253,7 @@ class World:
             dispatcher=self.broker,
             body=ToolBody(
                 soft_deadline=tools.soft_deadline,
-                blobs=_Blobs(),
+                blobs=KeptBlobs(),
                 clock=clock,
                 new_artifact_id=lambda: f"art_{next(artifacts)}",
                 threshold_chars=LONG_OUTPUT_CHARS - 1,
