@@ -27,7 +27,7 @@ from api_gateway.models import (
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import agent_of, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import agents, db_now, messages, metadata, scores, tool_calls, turn_events, turns
-from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ async def _messages(connection: AsyncConnection, turn_id: str) -> list[Message]:
 
 
 async def _scores(connection: AsyncConnection, turn_id: str) -> list[Score]:
-    query = select(scores).where(scores.c.turn_id == turn_id).order_by(scores.c.judge)
+    query = select(scores).where(scores.c.turn_id == turn_id, scores.c.judge != MEMORY).order_by(scores.c.judge)
     return [score_of(row) for row in await connection.execute(query)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from harness_worker.core.budget import Usage
 from harness_worker.core.context_pack import ContextPack
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
-from harness_worker.core.memories import Memory
+from harness_worker.core.memories import Memory, Remembered
 from harness_worker.core.prompt import PastTurn, RequestKind
 from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, Message, Turn
@@ -165,15 +165,22 @@ class TurnStore(Protocol):
 
 
 class Scores(Protocol):
-    """What judges say of turns that are over; the commit that ends a turn adds its rows.
+    """What judges, and a memory's model, say of turns that are over; the commit that ends a turn adds its rows.
 
     Every method is one transaction; raises ``TransientError`` when the database does not answer.
     """
 
-    def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]]) -> T | None:
+    def change(
+        self,
+        turn_id: str,
+        judge: str,
+        rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]],
+        found: Remembered | None = None,
+    ) -> T | None:
         """Lock the row, let ``rule`` say what becomes of it now, write that; ``None`` if there is no such row.
 
-        ``rule`` is pure and given the row and the database's clock; returns the row as it shall be, and a result.
+        ``rule`` is pure and given the row and the database's clock; returns the row as it shall be, and a result. If
+        that is true, what was ``found`` is remembered in the same transaction.
         """
         ...
 
@@ -182,7 +189,7 @@ class Scores(Protocol):
         ...
 
     def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
-        """The turn's scores, by judge."""
+        """The turn's scores, by judge; :data:`~harness_worker.wire.MEMORY` is none."""
         ...
 
 

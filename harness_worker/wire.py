@@ -15,6 +15,8 @@ from harness_worker.errors import NewerWire, WireError
 
 ADVANCE_TASK: Final = "turn.advance"
 JUDGE_TASK: Final = "turn.judge"
+MEMORY: Final = ":memory"
+"""In the place of a judge: what a model finds worth remembering of a turn. No judge's name has a colon."""
 TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
 """The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""

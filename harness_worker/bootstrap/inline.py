@@ -38,7 +38,7 @@ from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
-from harness_worker.wire import Priority, TurnStatus
+from harness_worker.wire import MEMORY, Priority, TurnStatus
 
 TENANT = "default"
 NO_LEASE_S = 86_400.0
@@ -130,11 +130,9 @@ class AgentHarness:
 
         Each has ``judge``, ``score`` and ``reason``, or ``error``.
         """
-        scores, store = SqlScores(self._engine), SqlTurnStore(self._engine, MemoryEvents())
-        judging = Judging(store=store, scores=scores, judges=self._registry.judges, models=self._models)
+        scores = SqlScores(self._engine)
         for row in scores.of_turn(turn_id):
-            for _ in range(ATTEMPTS):  # one that has spoken is not asked again
-                judging.judge(turn_id, row.judge)
+            self._ask(turn_id, row.judge)
         return scores.of_turn(turn_id)
 
     def close(self) -> None:
@@ -173,9 +171,24 @@ class AgentHarness:
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
             store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise
+        if self._registry.agents[turn.agent].memory_model is not None:
+            self._ask(turn.id, MEMORY)
         loaded = store.load(turn.id)
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, store.history(turn.id))
+
+    def _ask(self, turn_id: str, duty: str) -> None:
+        """Ask a judge, or who finds memories, if they have not spoken."""
+        judging = Judging(
+            store=SqlTurnStore(self._engine, MemoryEvents()),
+            scores=SqlScores(self._engine),
+            judges=self._registry.judges,
+            models=self._models,
+            agents=self._registry.agents,
+            memories=self._memories,
+        )
+        for _ in range(ATTEMPTS):  # one that has spoken is not asked again
+            judging.judge(turn_id, duty)
 
     def _agent(self, name: str | None) -> AgentSpec:
         agents = self._registry.agents

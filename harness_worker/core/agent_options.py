@@ -18,7 +18,7 @@ MAX_NAME_CHARS = 255
 _AMOUNTS = {"max_dollars", "timeout_s"}
 """Limits that may be fractions; the others are counts."""
 
-_SWITCHES = ("parallel", "memory", "show_citations")
+_SWITCHES = ("parallel", "show_citations")
 
 _LIMITS = tuple(field.name for field in fields(BudgetLimits))
 
@@ -43,9 +43,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"system must be a string, not {type(system).__name__}"
     if vault is not None and (not isinstance(vault, str) or not vault):
         yield f"vault must be a directory's path, not {vault!r}"
-    for word in _SWITCHES:
-        if not isinstance(getattr(spec, word), bool):
-            yield f"{word} must be True or False, not {getattr(spec, word)!r}"
+    yield from _switch_problems(spec)
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
     if not _is_count(spec.select_tools):
         yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
@@ -57,6 +55,15 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
 
 def _twice(names: Sequence[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
+
+
+def _switch_problems(spec: AgentSpec) -> Iterator[str]:
+    for word in _SWITCHES:
+        if not isinstance(getattr(spec, word), bool):
+            yield f"{word} must be True or False, not {getattr(spec, word)!r}"
+    memory: Any = spec.memory
+    if not isinstance(memory, bool | str) or memory == "":
+        yield f"memory must be True, False or the name of the model that looks for it, not {memory!r}"
 
 
 def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is worth remembering of a user's words, by rules: what they ask to be remembered, who they are, what they like.
+"""What is remembered of a user's words. By rules: what they ask to be remembered, who they are, what they like.
 
 A memory belongs to whoever said it: to the user whom the turn's metadata names (``user``), in all sessions of the
 tenant; without one to the session alone, for nothing is shared between sessions that nobody says belong together.
@@ -33,10 +33,18 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Something that a user said, in their own words."""
+    """Something that a user said: in their own words, or as a model put it."""
 
     kind: MemoryKind
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What is remembered of a turn, in order."""
+
+    turn: Turn
+    memories: tuple[Memory, ...]
 
 
 _SENTENCE: Final = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")

@@ -35,12 +35,13 @@ _UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
 
 
 class RequestKind(StrEnum):
-    """What a model is asked for: a turn's next step, something beside its steps, or a word on its end."""
+    """What a model is asked for: a turn's next step, something beside its steps, or a word on it once it is over."""
 
     STEP = "step"
     REFLECTION = "reflection"
     COMPACTION = "compaction"
     JUDGE = "judge"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,9 +59,13 @@ class Registry:
 
     @property
     def models(self) -> frozenset[str]:
-        """Every model that an agent or a judge names."""
-        asked = (judge.model for judge in self._judges.values() if judge.model is not None)
-        return frozenset((*(agent.model for agent in self._agents.values()), *asked))
+        """Every model that an agent, its memory or a judge names."""
+        asked = (
+            *(agent.model for agent in self._agents.values()),
+            *(agent.memory_model for agent in self._agents.values()),
+            *(judge.model for judge in self._judges.values()),
+        )
+        return frozenset(model for model in asked if model is not None)
 
     @overload
     def tool(self, name: F, /) -> F: ...
@@ -131,7 +135,7 @@ class Registry:
         reflect_every: int | None = None,
         compact_at_tokens: int | Literal["auto"] | None = None,
         judges: Iterable[str] = (),
-        memory: bool = False,
+        memory: bool | str = False,
         vault: str | None = None,
         show_citations: bool = False,
         select_tools: int | None = None,
@@ -152,7 +156,7 @@ class Registry:
             compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
                 tokens; ``"auto"``: four fifths of 200,000.
             judges: Score its turns once they are over, by name.
-            memory: Whether it remembers what its users say.
+            memory: Whether it remembers what its users say: found by rules, or by the model named here.
             vault: A directory of Markdown and text whose passages are found for the user's words; left out,
                 ``HARNESS_VAULT``, if that is set.
             show_citations: Whether what an answer cites is listed behind it.

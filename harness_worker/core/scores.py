@@ -1,5 +1,7 @@
 """The rules of a score that is due: who may judge now, whose word counts, and when it is given up.
 
+What a model finds worth remembering of a turn is due in the same way; its row has no score.
+
 A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the word, as a fence
 guards a turn: a judge that comes back late, after another was let in, is not heard. So one score is written, once.
 """
@@ -72,12 +74,13 @@ def claim(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int |
     return replace(row, attempt=row.attempt + 1, lease_until=until, due_at=until), row.attempt + 1
 
 
-def give(row: ScoreRow, now: float, *, attempt: int, score: Score) -> tuple[ScoreRow, bool]:
-    """Take the judge's word; False if it comes too late."""
+def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tuple[ScoreRow, bool]:
+    """Take the judge's word; ``None`` if it is no score that was due. False if it comes too late."""
     if not _is_of(row, attempt):
         return row, False
-    reason = clean_text(score.reason)[:MOST_CHARS]
-    return replace(_over(row, now), score=score.value, reason=reason), True
+    if score is None:
+        return _over(row, now), True
+    return replace(_over(row, now), score=score.value, reason=clean_text(score.reason)[:MOST_CHARS]), True
 
 
 def miss(row: ScoreRow, now: float, *, attempt: int, why: str) -> tuple[ScoreRow, bool]:

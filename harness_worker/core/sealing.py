@@ -18,7 +18,7 @@ from harness_worker.core.memories import memories_in
 from harness_worker.core.records import Turn
 from harness_worker.core.strategy import strategy_of
 from harness_worker.core.tools import AgentSpec
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import MEMORY
 
 Seal: TypeAlias = Callable[[Decision[Any], Turn, AgentSpec | None], Decision[Any]]
 """Given the decision, the ended turn in it, and the agent."""
@@ -31,13 +31,15 @@ def ended_by(snapshot: Snapshot, decision: Decision[Any]) -> Turn | None:
 
 
 def with_judges(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 6: the scores that are due."""
+    """Step 6: what others have to say of the turn, which is due from now on."""
     return replace(decision, judges=judges_of(turn, agent))
 
 
 def judges_of(turn: Turn, agent: AgentSpec | None) -> tuple[str, ...]:
-    """Who scores an ended turn."""
-    return agent.judges if agent is not None and turn.status in JUDGED else ()
+    """Who scores an ended turn, and whether a model looks for what is worth remembering of it."""
+    if agent is None or turn.status not in JUDGED:
+        return ()
+    return agent.judges if agent.memory_model is None else (*agent.judges, MEMORY)
 
 
 def with_strategy(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None) -> Decision[Any]:
@@ -53,9 +55,11 @@ def with_listed_sources(decision: Decision[Any], turn: Turn, agent: AgentSpec | 
 
 
 def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 4: what the user said is remembered, once a turn, by an agent with a memory, if they were told an answer."""
-    told = turn.status in (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE)
-    if agent is None or not agent.memory or not told:
+    """Step 4: what the user said is remembered, once a turn, by an agent with a memory, if they were told an answer.
+
+    By rules; what a model finds is due later, like a judge's word (:func:`judges_of`).
+    """
+    if agent is None or agent.memory is not True or turn.status not in JUDGED:
         return decision
     return replace(decision, memories=memories_in(turn.input))
 

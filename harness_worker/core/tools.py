@@ -83,8 +83,8 @@ class AgentSpec:
 
     ``think`` is how hard it thinks, ``reflect_every`` after how many steps it reflects though nothing failed;
     ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
-    ``memory``: it remembers what its users say; ``vault``: the directory of its documents; ``show_citations``: what an
-    answer cites is listed behind it.
+    ``memory``: it remembers what its users say, found by rules or by the model named; ``vault``: the directory of its
+    documents; ``show_citations``: what an answer cites is listed behind it.
     ``judges`` are names; ``select_tools`` is how many of its tools a session is offered, ``None`` all.
     """
 
@@ -99,10 +99,15 @@ class AgentSpec:
     reflect_every: int | None = None
     compact_at_tokens: int | None = None
     judges: tuple[str, ...] = ()
-    memory: bool = False
+    memory: bool | str = False
     vault: str | None = None
     show_citations: bool = False
     select_tools: int | None = None
+
+    @property
+    def memory_model(self) -> str | None:
+        """The model that finds what is worth remembering; ``None`` if nobody does, or rules do."""
+        return self.memory if isinstance(self.memory, str) else None
 
     @property
     def asks_hooks(self) -> bool:

@@ -158,10 +158,11 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     if faults is not None:
         models = faulty_models(models, faults)
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
+    memories = SqlMemories(fleet.engine)
     coordinator = make_coordinator(
         settings=settings,
         knowledge=knowledge,
-        memories=SqlMemories(fleet.engine),
+        memories=memories,
         store=fleet.store,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
@@ -169,7 +170,14 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
         models=models,
         holding=heartbeat.holding,
     )
-    judging = Judging(store=fleet.store, scores=fleet.scores, judges=registry.judges, models=models)
+    judging = Judging(
+        store=fleet.store,
+        scores=fleet.scores,
+        judges=registry.judges,
+        models=models,
+        agents=registry.agents,
+        memories=memories,
+    )
     fleet.app.register_task(AdvanceTask(coordinator))
     fleet.app.register_task(JudgeTask(judging))
     aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
@@ -180,7 +188,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
 
     serve_stop(stop)
     sweep = make_artifact_sweep(settings, fleet.store)
-    judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, judges=frozenset(registry.judges))
+    judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=(judges, sweep))
     return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
 

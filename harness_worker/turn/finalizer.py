@@ -74,7 +74,7 @@ class Finalizer:
     def follow(self, turn: Turn) -> None:
         """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""
         agent = self._agents.get(turn.agent)
-        if agent is None or not (agent.hooks or agent.judges):
+        if agent is None or not (agent.hooks or agent.judges or agent.memory_model):
             return
         loaded = self._guarded("load", turn, partial(self._store.load, turn.id), None)
         if loaded is None:

@@ -1,4 +1,7 @@
-"""Judging a turn that is over: one task of the batch queue a judge, and the look for those that were lost."""
+"""What is said of a turn that is over, one task of the batch queue each: by its judges, and by who looks for memories.
+
+And the look for those tasks that were lost.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,23 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from harness_worker.core import memory_prompt
 from harness_worker.core.judge_prompt import case_of, system_of, verdict_of
-from harness_worker.core.judges import JudgeSpec, Score, score_of
+from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, Score, score_of
+from harness_worker.core.memories import Remembered, scope_of
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.scores import claim, give, miss
+from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import HarnessError, InvariantError
-from harness_worker.ports import Dispatcher, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
+from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
+from harness_worker.wire import MEMORY
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +36,8 @@ RESEND_S: Final = 30.0
 """How long after a message was sent again the next one is, if nobody began to judge."""
 
 DEFAULT_SCRIPT: Final = "default"
+MOST_KNOWN: Final = 50
+"""So many memories a model is told that it need not find again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,63 +49,102 @@ class Judging:
         scores: Where their words are due, and go.
         judges: What this process serves, by name.
         models: Clients by the prefix of the model's name.
+        agents: Those that this process serves, by name: some have a model that finds what is worth remembering.
+        memories: What is remembered already.
     """
 
     store: TurnStore
     scores: Scores
     judges: Mapping[str, JudgeSpec]
     models: Mapping[str, ModelClient]
+    agents: Mapping[str, AgentSpec]
+    memories: MemoryStore
+
+    @property
+    def duties(self) -> frozenset[str]:
+        """What this process can be asked for: its judges, and to find memories."""
+        remembers = any(agent.memory_model is not None for agent in self.agents.values())
+        return frozenset((*self.judges, MEMORY)) if remembers else frozenset(self.judges)
 
     def judge(self, turn_id: str, name: str) -> None:
         """Have one judge score one turn, if that is due and nobody is at it. Safe to call any number of times.
 
         What a judge raises is no score: it is asked again later, and at last its error is written instead.
 
+        Args:
+            turn_id: The turn.
+            name: The judge, or :data:`~harness_worker.wire.MEMORY` for what is worth remembering of the turn.
+
         Raises:
             TransientError: The journal did not answer; somebody looks again.
         """
-        spec = self.judges.get(name)
-        if spec is None:
+        duty = self._duty(turn_id, name)
+        if duty is None:
             log.warning("judge %s of turn %s is not served here", name, turn_id)
             return
-        attempt = self.scores.change(turn_id, name, partial(claim, judge_s=spec.timeout_s))
+        attempt = self.scores.change(turn_id, name, partial(claim, judge_s=duty.timeout_s))
         if attempt is None:
             return
+        found: Remembered | None = None
         try:
-            said = partial(give, attempt=attempt, score=self._score(spec, turn_id))
+            score, found = duty.work()
+            said = partial(give, attempt=attempt, score=score)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a judge is the application's code
             log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
             said = partial(miss, attempt=attempt, why=_told(error))
-        if not self.scores.change(turn_id, name, said):
+        if not self.scores.change(turn_id, name, said, found):
             log.warning("judge %s came too late for turn %s, its word is dropped", name, turn_id)
 
-    def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
+    def _duty(self, turn_id: str, name: str) -> _Duty | None:
+        if name != MEMORY:
+            spec = self.judges.get(name)
+            return spec and _Duty(timeout_s=spec.timeout_s, work=lambda: (self._score(spec, turn_id), None))
+        turn, _ = self._loaded(turn_id)
+        agent = self.agents.get(turn.agent)
+        model = agent.memory_model if agent is not None else None
+        if model is None:
+            return None
+        return _Duty(timeout_s=TIMEOUT_S, work=lambda: (None, self._remembered(turn, model)))
+
+    def _loaded(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]]:
         loaded = self.store.load(turn_id)
         if loaded is None:
             raise InvariantError(f"there is no turn {turn_id}")
-        turn, calls = loaded
-        if spec.fn is None:
-            return self._asked(spec, turn, calls)
-        view = turn_result(turn, calls, self.store.history(turn_id))
-        return score_of(within(spec.timeout_s, partial(spec.fn, view)))
+        return loaded
 
-    def _asked(self, spec: JudgeSpec, turn: Turn, calls: tuple[Call, ...]) -> Score:
-        model = spec.model or ""
+    def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
+        turn, calls = self._loaded(turn_id)
+        if spec.fn is not None:
+            view = turn_result(turn, calls, self.store.history(turn_id))
+            return score_of(within(spec.timeout_s, partial(spec.fn, view)))
         case = case_of(turn.input, _evidence(turn, calls), turn.output_text)
-        script = turn.metadata.get("script", DEFAULT_SCRIPT)
-        request = ModelRequest(
-            model=model,
-            system=system_of(spec.criterion),
-            tools=(),
-            messages=(Message(role="user", content=case),),
-            step=0,
-            metadata={**turn.metadata, "script": f"{script}/{spec.name}"},
-            timeout_s=spec.timeout_s,
-            stop=threading.Event(),
-            kind=RequestKind.JUDGE,
-        )
-        reply = client_for(self.models, model).complete(request)
-        return verdict_of("".join(str(block["text"]) for block in reply.content if block.get("type") == "text"))
+        request = _request(turn, spec.model or "", system_of(spec.criterion), case, spec.timeout_s)
+        script = f"{turn.metadata.get('script', DEFAULT_SCRIPT)}/{spec.name}"
+        return verdict_of(self._said(replace(request, metadata={**turn.metadata, "script": script})))
+
+    def _remembered(self, turn: Turn, model: str) -> Remembered:
+        """Of the user's own words alone: what tools and documents say could plant memories."""
+        known = self.memories.recall(turn.tenant, scope_of(turn), MOST_KNOWN)
+        request = _request(turn, model, memory_prompt.SYSTEM, memory_prompt.case_of(turn.input, known), TIMEOUT_S)
+        said = self._said(replace(request, kind=RequestKind.MEMORY))
+        return Remembered(turn=turn, memories=memory_prompt.memories_told(said))
+
+    def _said(self, request: ModelRequest) -> str:
+        reply = client_for(self.models, request.model).complete(request)
+        return "".join(str(block["text"]) for block in reply.content if block.get("type") == "text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Duty:
+    """What somebody has to say of one turn: a score, or what is worth remembering.
+
+    Args:
+        timeout_s: How long that may take, in seconds.
+        work: Says it.
+    """
+
+    timeout_s: float
+    work: Callable[[], tuple[Score | None, Remembered | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +154,12 @@ class JudgeLook:
     Args:
         scores: Knows what is due.
         dispatcher: Sends the judges again.
-        judges: Those that this process serves.
+        duties: Those that this process serves.
     """
 
     scores: Scores
     dispatcher: Dispatcher
-    judges: frozenset[str]
+    duties: frozenset[str]
 
     def __call__(self) -> None:
         """Send what is overdue once.
@@ -119,9 +167,9 @@ class JudgeLook:
         Raises:
             TransientError: The journal did not answer.
         """
-        if not self.judges:
+        if not self.duties:
             return
-        for turn_id, judge in self.scores.due(self.judges, BATCH, RESEND_S):
+        for turn_id, judge in self.scores.due(self.duties, BATCH, RESEND_S):
             self.dispatcher.judge(turn_id, judge)
 
 
@@ -153,6 +201,20 @@ def _evidence(turn: Turn, calls: tuple[Call, ...]) -> list[str]:
     context = turn.preparation.context if turn.preparation is not None else ()
     outcomes = [call.outcome for call in calls if call.outcome is not None]
     return [*context, *(content_of(outcome) for outcome in outcomes if not is_error(outcome))]
+
+
+def _request(turn: Turn, model: str, system: str, case: str, timeout_s: float) -> ModelRequest:
+    return ModelRequest(
+        model=model,
+        system=system,
+        tools=(),
+        messages=(Message(role="user", content=case),),
+        step=0,
+        metadata=turn.metadata,
+        timeout_s=timeout_s,
+        stop=threading.Event(),
+        kind=RequestKind.JUDGE,
+    )
 
 
 def _told(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -114,14 +114,19 @@ def add_script(directory: Path, steps: Sequence[Step]) -> str:
     """Add a script to the suite's file, at once for whoever reads it; returns its name."""
     text = json.dumps(steps)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    add_lines(directory, ({"script": name, "step": number, **script_line(step)} for number, step in enumerate(steps)))
+    return name
+
+
+def add_lines(directory: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Add lines to the suite's file of scripts, at once for whoever reads it; those that are in it are left out."""
     file = journal.scripts_file(directory)
     known = file.read_text() if file.exists() else ""
-    if f'"{name}"' not in known:
-        lines = [json.dumps({"script": name, "step": number, **script_line(step)}) for number, step in enumerate(steps)]
+    added = [text for line in lines if (text := json.dumps(line) + "\n") not in known]
+    if added:
         fresh = file.with_suffix(".new")
-        fresh.write_text(known + "".join(line + "\n" for line in lines))
+        fresh.write_text(known + "".join(added))
         fresh.replace(file)
-    return name
 
 
 def script_line(step: Step) -> Mapping[str, Any]:

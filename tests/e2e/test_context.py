@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.e2e.outsider import Json, Outsider, call
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Json, Outsider, add_lines, call
 from tests.e2e.workers import await_back, kill
 
 PACK = call("get_context_pack", query="how long is a lamp kept?", limit=1)
@@ -46,6 +48,21 @@ def test_session_is_remembered_without_a_user(outsider: Outsider, user: str) -> 
     outsider.end(ask(outsider, "Remember that the gate code is 12.", "Yes.", session_id=user))
     turn = outsider.end(ask(outsider, "Which code?", "12.", session_id=user))
     assert "- the gate code is 12\n" in blocks(turn)["memory"]
+
+
+def test_model_finds_memories_once_the_turn_is_over(outsider: Outsider, user: str) -> None:
+    """A coordinator asks it on the batch queue; what it found is shown to the user's later turns."""
+    body = outsider.body("Hello.", agent="minding")
+    note = {"memories": [{"kind": "fact", "text": f"is called {user}"}]}
+    line = {"kind": "memory", "step": 0, "content": [{"type": "text", "text": json.dumps(note)}]}
+    add_lines(outsider.directory, [{"script": body["metadata"]["script"], **line}])
+    whose = {"metadata": {**body["metadata"], "user": user}}
+
+    def is_known() -> bool:
+        turn_id = outsider.http.post("/v1/turns", json={**body, **whose, "input": "They call me so."}).json()["id"]
+        return f"- is called {user}\n" in blocks(outsider.end(turn_id)).get("memory", "")
+
+    wait_until(is_known, "the model's memory to be shown", 60)
 
 
 def test_documents_are_given_looked_up_and_cited(outsider: Outsider) -> None:

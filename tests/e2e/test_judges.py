@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 
 import pytest
 
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.judges import judged_file
-from tests.e2e.outsider import Json, Outsider, Posted, call
+from tests.e2e.outsider import Json, Outsider, Posted, add_lines, call
 from tests.e2e.workers import await_back
 from tests.stacks import HARNESS, ROOT
 
@@ -37,17 +36,8 @@ def scores(outsider: Outsider, turn_id: str, timeout_s: float = 60.0) -> dict[st
 def turns(outsider: Outsider) -> Posted:
     """A turn that is judged; the model's judge finds its line by the turn's script."""
     judged = outsider.body(*LOOKS, "done", agent="judged")
-    _add_verdict(outsider, f"{judged['metadata']['script']}/relevance")
+    add_lines(outsider.directory, [{"script": f"{judged['metadata']['script']}/relevance", **VERDICT}])
     return Posted(outsider, {"judged": judged})
-
-
-def _add_verdict(outsider: Outsider, script: str) -> None:
-    file = outsider.directory / "scripts.jsonl"
-    line = json.dumps({"script": script, **VERDICT}) + "\n"
-    if line not in file.read_text():
-        fresh = file.with_suffix(".new")
-        fresh.write_text(file.read_text() + line)
-        fresh.replace(file)
 
 
 def test_judges_score_a_turn_that_is_over(turns: Posted, outsider: Outsider) -> None:

@@ -61,9 +61,12 @@ def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None
         return {**outsider.body(*steps, priority="interactive" if n % 2 else "batch"), "input": f"go {n}"}
 
     bodies = [body(n) for n in range(30)]
+
+    def post(body: Json) -> str:
+        return outsider.http.post("/v1/turns", json=body).json()["id"]
+
     with ThreadPoolExecutor(10) as pool:
-        answers = pool.map(lambda each: outsider.http.post("/v1/turns", json=each), bodies)
-        ids = [answer.json()["id"] for answer in answers]
+        ids = list(pool.map(post, bodies))
     for n, turn_id in enumerate(ids):
         turn = outsider.end(turn_id)
         assert (turn["status"], turn["output_text"]) == ("completed", f"done {n}")

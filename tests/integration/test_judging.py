@@ -12,9 +12,11 @@ import pytest
 
 from harness_worker import Registry, Score, TurnResult
 from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
+from harness_worker.core.memories import Remembered
 from harness_worker.core.scores import ScoreRow, claim
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
@@ -51,7 +53,14 @@ class Bench:
     def judging(self) -> Judging:
         """Has them say it."""
         models = {"": self.model, "scripted": ScriptedModel()}
-        return Judging(store=self.world.store, scores=self.scores, judges=self.registry.judges, models=models)
+        return Judging(
+            store=self.world.store,
+            scores=self.scores,
+            judges=self.registry.judges,
+            models=models,
+            agents=self.registry.agents,
+            memories=SqlMemories(self.world.engine),
+        )
 
     def over(self, **changes: Any) -> None:  # noqa: ANN401 - any field of the turn
         """End a turn that all judges shall score."""
@@ -154,7 +163,7 @@ def test_judge_that_died_is_asked_again_and_writes_one_score(world: World) -> No
     assert bench.scores.change(bench.turn_id, "brief", partial(claim, judge_s=30.0)) == 1
     assert bench.judge().at is None
     sent = Sent()
-    look = JudgeLook(scores=bench.scores, dispatcher=sent, judges=frozenset({"brief"}))
+    look = JudgeLook(scores=bench.scores, dispatcher=sent, duties=frozenset({"brief"}))
     look()
     assert sent.judged == []
     bench.scores.change(bench.turn_id, "brief", due_now)
@@ -170,10 +179,10 @@ def test_worker_without_judges_does_not_look(world: World) -> None:
     bench = bench_with(world, lambda _: 1.0)
     bench.scores.change(bench.turn_id, "brief", due_now)
     sent = Sent()
-    JudgeLook(scores=bench.scores, dispatcher=sent, judges=frozenset({"kind"}))()
-    JudgeLook(scores=None, dispatcher=sent, judges=frozenset())()  # type: ignore[arg-type]
+    JudgeLook(scores=bench.scores, dispatcher=sent, duties=frozenset({"kind"}))()
+    JudgeLook(scores=None, dispatcher=sent, duties=frozenset())()  # type: ignore[arg-type]
     assert sent.judged == []
-    Judging(store=world.store, scores=bench.scores, judges={}, models={}).judge(bench.turn_id, "brief")
+    Bench(world).judging.judge(bench.turn_id, "brief")
     assert bench.row().attempt == 0
 
 
@@ -272,12 +281,12 @@ def test_models_reply_that_comes_after_the_journal_went_is_found_missing(world: 
 
         claimed = False
 
-        def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, Any]]) -> Any:  # noqa: ANN401
+        def change(self, turn_id: str, judge: str, rule: Any, found: Remembered | None = None) -> Any:  # noqa: ANN401
             """See ``ports.Scores.change``."""
             if self.claimed:
                 raise TransientError("away")
             self.claimed = True
-            return super().change(turn_id, judge, rule)
+            return super().change(turn_id, judge, rule, found)
 
     with pytest.raises(TransientError):
         replace(bench.judging, scores=Gone(world.engine)).judge(bench.turn_id, "brief")

@@ -67,7 +67,8 @@ class ScriptUsage(BaseModel):
 class ScriptLine(BaseModel):
     """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes.
 
-    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step; of ``judge``, by a judge.
+    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step; of ``judge``, by a judge;
+    of ``memory``, once its turn is over.
     """
 
     model_config = ConfigDict(frozen=True)

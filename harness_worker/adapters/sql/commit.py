@@ -19,7 +19,7 @@ from harness_worker.adapters.sql.statements import (
     Statements,
 )
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
-from harness_worker.core.memories import scope_of
+from harness_worker.core.memories import Remembered, scope_of
 from harness_worker.core.records import Call
 from harness_worker.core.scores import due
 from harness_worker.core.visits import frees_session
@@ -77,7 +77,7 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
         events=_events(snapshot, decision),
         artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
         scores=[asdict(due(snapshot.turn.id, judge, now=snapshot.now)) for judge in decision.judges],
-        memories=_memories(snapshot, decision),
+        memories=memory_rows(Remembered(turn=snapshot.turn, memories=decision.memories), snapshot.now),
         freed=_freed(snapshot, decision),
     )
 
@@ -101,6 +101,13 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
 def event_row(event: Event) -> dict[str, Any]:
     """The columns of an event."""
     return {"turn_id": event.turn_id, "seq": event.seq, "type": event.type, "at": event.at, "data": dict(event.data)}
+
+
+def memory_rows(found: Remembered, now: float) -> list[Row]:
+    """The columns of what is remembered of a turn."""
+    turn = found.turn
+    whose = {"turn_id": turn.id, "tenant": turn.tenant, "scope": scope_of(turn), "created_at": now}
+    return [{**whose, "position": position, **columns_of(memory)} for position, memory in enumerate(found.memories)]
 
 
 def _freed(snapshot: Snapshot, decision: Decision[Any]) -> Row:
@@ -147,12 +154,6 @@ def _events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
         Event(turn_id=turn.id, seq=seq, type=draft.type, at=snapshot.now, data=draft.data)
         for seq, draft in enumerate(decision.events, turn.last_seq + 1)
     ]
-
-
-def _memories(snapshot: Snapshot, decision: Decision[Any]) -> list[Row]:
-    turn = snapshot.turn
-    whose = {"turn_id": turn.id, "tenant": turn.tenant, "scope": scope_of(turn), "created_at": snapshot.now}
-    return [{**whose, "position": position, **columns_of(memory)} for position, memory in enumerate(decision.memories)]
 
 
 def _artifact(artifact: Artifact, now: float, usual_ttl_s: float) -> dict[str, Any]:

@@ -8,10 +8,14 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, select, tuple_, update
 
+from harness_worker.adapters.sql.commit import memory_rows
 from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.statements import ADD_MEMORY
 from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.core.memories import Remembered
 from harness_worker.core.scores import ScoreRow
 from harness_worker.schema import db_now, scores
+from harness_worker.wire import MEMORY
 
 T = TypeVar("T")
 
@@ -19,7 +23,11 @@ _FIELDS: Final = tuple(field.name for field in fields(ScoreRow))
 _COLUMNS: Final = tuple(scores.c[name] for name in _FIELDS)
 _KEY: Final = (scores.c.turn_id, scores.c.judge)
 _ONE: Final = (scores.c.turn_id == bindparam("this_turn"), scores.c.judge == bindparam("this_judge"))
-_OF_TURN: Final = select(*_COLUMNS).where(scores.c.turn_id == bindparam("this_turn")).order_by(scores.c.judge)
+_OF_TURN: Final = (
+    select(*_COLUMNS)
+    .where(scores.c.turn_id == bindparam("this_turn"), scores.c.judge != MEMORY)
+    .order_by(scores.c.judge)
+)
 _LOCKED: Final = select(*_COLUMNS).where(*_ONE).with_for_update(key_share=True)
 _CHANGE: Final = update(scores).where(*_ONE)
 _NOW: Final = select(db_now())
@@ -52,18 +60,26 @@ class SqlScores:
         self._engine = engine
         self._reader = reading(engine)
 
-    def change(self, turn_id: str, judge: str, rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]]) -> T | None:
+    def change(
+        self,
+        turn_id: str,
+        judge: str,
+        rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]],
+        found: Remembered | None = None,
+    ) -> T | None:
         """See ``ports.Scores.change``."""
         key = {"this_turn": turn_id, "this_judge": judge}
 
         def work(connection: Connection) -> Outcome[T | None]:
-            found = connection.execute(_LOCKED, key).one_or_none()
-            if found is None:
+            locked = connection.execute(_LOCKED, key).one_or_none()
+            if locked is None:
                 return Outcome(value=None, writes=())
-            before = _row(found)
-            after, result = rule(before, connection.execute(_NOW).scalar_one())
-            writes = [(_CHANGE, [{**key, **asdict(after)}])] if after != before else []
-            return Outcome(value=result, writes=writes)
+            before = _row(locked)
+            now = connection.execute(_NOW).scalar_one()
+            after, result = rule(before, now)
+            changed = [{**key, **asdict(after)}] if after != before else []
+            added = memory_rows(found, now) if found is not None and result else []
+            return Outcome(value=result, writes=[(_CHANGE, changed), (ADD_MEMORY, added)])
 
         return write(self._engine, work)
 

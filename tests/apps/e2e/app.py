@@ -47,4 +47,5 @@ registry.agent(
     memory=True,
     vault=str(Path(__file__).parent / "vault"),
 )
+registry.agent("minding", model=_MODEL, budget=_BUDGET, memory=_MODEL)
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

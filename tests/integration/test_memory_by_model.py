@@ -1,0 +1,170 @@
+"""Memories that a model finds once a turn is over, on both databases: written once, whatever becomes of who asks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+
+from harness_worker import Registry
+from harness_worker.adapters.sql.memories import SqlMemories
+from harness_worker.adapters.sql.scores import SqlScores
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.ending import end_turn
+from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.core.scores import ScoreRow, claim
+from harness_worker.core.sealing import with_judges, with_memories
+from harness_worker.errors import TransientError
+from harness_worker.turn.judging import JudgeLook, Judging
+from harness_worker.wire import MEMORY, StopReason, TurnStatus
+from tests.contract.store_world import World, world_of
+from tests.unit.engine_kit import Sent, ToldModel, answers
+
+TEA = {"kind": "preference", "text": "prefers tea"}
+ANN = {"metadata": {"user": "ann"}}
+
+
+@pytest.fixture
+def world(database_url: str) -> Generator[World]:
+    """A journal of each kind."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@dataclass(slots=True)
+class Bench:
+    """Turns of an agent whose memories a model finds."""
+
+    world: World
+    model: ToldModel = field(default_factory=ToldModel)
+    registry: Registry = field(default_factory=Registry)
+
+    def __post_init__(self) -> None:
+        self.registry.agent("guide", model="large", memory="small")
+
+    @property
+    def scores(self) -> SqlScores:
+        """Where it is due."""
+        return SqlScores(self.world.engine)
+
+    @property
+    def judging(self) -> Judging:
+        """Asks the model."""
+        return Judging(
+            store=self.world.store,
+            scores=self.scores,
+            judges={},
+            models={"": self.model},
+            agents=self.registry.agents,
+            memories=SqlMemories(self.world.engine),
+        )
+
+    def over(self, said: str = "I like tea.", status: TurnStatus = TurnStatus.COMPLETED, agent: str = "guide") -> str:
+        """A turn that ended as the finalizer ends it; its id."""
+        turn_id = self.world.queued(agent=agent, input=said, **ANN)
+
+        def end(snapshot: Snapshot) -> Decision[None]:
+            over = end_turn(snapshot.turn, status, StopReason.END_TURN, now=snapshot.now)
+            agent = self.registry.agents.get(over.agent)
+            return with_memories(with_judges(Decision(result=None, turn=over), over, agent), over, agent)
+
+        self.world.store.transact(turn_id, end)
+        return turn_id
+
+    def known(self) -> list[str]:
+        """What is remembered of Ann."""
+        return [memory.text for memory in SqlMemories(self.world.engine).recall("default", "user:ann", 9)]
+
+
+@pytest.fixture
+def bench(world: World) -> Bench:
+    """A bench over an empty journal."""
+    return Bench(world)
+
+
+def notes(*memories: dict[str, str]) -> str:
+    """What the model replies."""
+    return json.dumps({"memories": memories})
+
+
+def lease_over(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
+    """Whoever asks the model is taken for dead, and somebody must look."""
+    return replace(row, lease_until=now - 1, due_at=now - 1), None
+
+
+def test_model_is_asked_for_the_users_words_alone(bench: Bench) -> None:
+    """Once, with what is known already; rules find nothing then, and no score is shown."""
+    bench.model.asides += [answers(notes(TEA)), answers(notes())]
+    first = bench.over()
+    assert bench.known() == []
+    bench.judging.judge(first, MEMORY)
+    bench.judging.judge(first, MEMORY)
+    assert bench.known() == ["prefers tea"]
+    assert bench.scores.of_turn(first) == ()
+    bench.judging.judge(bench.over("Where is the museum?"), MEMORY)
+    assert bench.known() == ["prefers tea"]
+    (asked, again) = bench.model.requests
+    assert (asked.model, asked.kind, asked.tools, asked.step) == ("small", "memory", (), 0)
+    assert [message.content for message in (*asked.messages, *again.messages)] == [
+        '{"known": [], "said": "I like tea."}',
+        '{"known": ["prefers tea"], "said": "Where is the museum?"}',
+    ]
+
+
+@pytest.mark.parametrize("status", [TurnStatus.FAILED, TurnStatus.CANCELLED])
+def test_turn_without_an_answer_leaves_none(bench: Bench, status: TurnStatus) -> None:
+    """Nobody is asked."""
+    bench.judging.judge(bench.over(status=status), MEMORY)
+    assert bench.model.requests == []
+
+
+def test_lost_message_is_made_up_for(bench: Bench) -> None:
+    """Its row is due; the look of a worker that has such an agent sends it again, and no other does."""
+    turn_id, sent = bench.over(), Sent()
+    bench.scores.change(turn_id, MEMORY, lease_over)
+    others = replace(bench.judging, agents={})
+    assert others.duties == frozenset()
+    others.judge(turn_id, MEMORY)
+    assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.attempt)) == 0
+    JudgeLook(scores=bench.scores, dispatcher=sent, duties=bench.judging.duties)()
+    assert sent.judged == [(turn_id, MEMORY)]
+
+
+def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:
+    """Three times; nothing is remembered of that turn."""
+    bench.model.asides += [TransientError("busy"), answers("tea!"), answers(notes(TEA))]
+    turn_id = bench.over()
+    bench.judging.judge(turn_id, MEMORY)
+    bench.judging.judge(turn_id, MEMORY)
+    assert bench.known() == []
+    bench.judging.judge(turn_id, MEMORY)
+    assert bench.known() == ["prefers tea"]
+
+
+def test_word_that_comes_late_is_not_remembered(bench: Bench) -> None:
+    """Its process stood still while another was let in: what both found is not remembered twice, nor mixed."""
+    turn_id = bench.over()
+
+    def overtaken() -> str:
+        bench.scores.change(turn_id, MEMORY, lease_over)
+        assert bench.scores.change(turn_id, MEMORY, partial(claim, judge_s=30.0)) == 2
+        return notes(TEA)
+
+    bench.model.asides.append(lambda: answers(overtaken()))
+    bench.judging.judge(turn_id, MEMORY)
+    assert bench.known() == []
+
+
+def test_rules_and_model_share_what_they_find(bench: Bench) -> None:
+    """Agents of a tenant share a user's memory, however each finds it."""
+    bench.registry.agent("plain", model="large", memory=True)
+    bench.over("I like tea.", agent="plain")
+    assert SqlMemories(bench.world.engine).recall("default", "user:ann", 9) == (
+        Memory(kind=MemoryKind.PREFERENCE, text="I like tea"),
+    )
+    bench.model.asides.append(answers(notes(TEA)))
+    bench.judging.judge(bench.over(), MEMORY)
+    assert bench.known() == ["prefers tea", "I like tea"]
