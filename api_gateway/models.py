@@ -1,4 +1,4 @@
-"""What the API answers (contracts, "HTTP")."""
+"""What the API answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of the API as ``application/problem+json`` (RFC 9457; contracts, "Errors")."""
+"""Every error of the API as ``application/problem+json`` (RFC 9457)."""
 
 from __future__ import annotations
 

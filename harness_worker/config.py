@@ -21,7 +21,7 @@ class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
     What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``.
-    The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are those of design §5.
+    The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are told in docs/reference/settings.md.
     """
 
     model_config = SettingsConfigDict(

@@ -35,7 +35,7 @@ COUNTERS: Final = "harness:counters"
 LATE_RESULTS: Final = "late_results"
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
-"""What every Celery client of a broker must agree on: a queue is one list, for priorities are queues (design §7)."""
+"""What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
 
 ARTIFACT_THRESHOLD_CHARS: Final = 12_000
 
@@ -86,7 +86,7 @@ class StopReason(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How a turn came by its answer (document 002, RuntimeDecisionRecord); a Turn's ``decision``."""
+    """How a turn came by its answer (docs/reference/decisions.md); a Turn's ``decision``."""
 
     DIRECT_ANSWER = "direct_answer"
     RETRIEVAL_AUGMENTED = "retrieval_augmented"

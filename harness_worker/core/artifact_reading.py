@@ -1,4 +1,4 @@
-"""Reading artifacts back: the tool that the harness offers by itself, and when it does (design §6, rules 4 and 5)."""
+"""Reading artifacts back: the tool that the harness itself offers, and when (docs/reference/artifacts.md)."""
 
 from __future__ import annotations
 

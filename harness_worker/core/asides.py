@@ -1,7 +1,7 @@
 """Asking a model beside a turn's steps: it reflects on what failed, or sums up a history that grows too long.
 
-Both come before a step's own call, after the results of the step before it (document 002, 4h and 4i), and what they
-came to is committed before it.
+Both come before a step's own call, after the results of the step before it, and what they came to is committed before
+it (ADR 17).
 """
 
 from __future__ import annotations

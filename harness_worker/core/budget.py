@@ -1,4 +1,4 @@
-"""What a turn may use and what it has used (document 000, TurnBudget)."""
+"""What a turn may use and what it has used (docs/reference/budgets.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ WARNED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBudget:
-    """A turn's limits beside what is used of them (document 000, TurnBudget).
+    """A turn's limits beside what is used of them.
 
     Args:
         limits: What it may use.

@@ -1,4 +1,4 @@
-"""The commit with which a visit collects what ran since the last one (design §5, ``advance``)."""
+"""The commit with which a visit collects what ran since the last one (docs/architecture.md, "A turn, step by step")."""
 
 from __future__ import annotations
 

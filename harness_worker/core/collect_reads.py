@@ -1,4 +1,4 @@
-"""What a visit makes of the reads it sent, by what the gate knows of each (design §5, ``reads:``)."""
+"""What a visit makes of the reads it sent, by what the gate knows of each."""
 
 from __future__ import annotations
 

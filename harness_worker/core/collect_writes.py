@@ -1,4 +1,4 @@
-"""What a visit makes of the sequential calls it sent; SQL alone knows them (design §5, ``writes:``)."""
+"""What a visit makes of the sequential calls it sent; SQL alone knows them."""
 
 from __future__ import annotations
 

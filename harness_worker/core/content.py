@@ -1,4 +1,4 @@
-"""What a tool's return value looks like to the model (contracts, "Calls"): pydantic's JSON mode, told strictly.
+"""What a tool's return value looks like to the model: pydantic's JSON mode, told strictly.
 
 Stricter than pydantic where a value would arrive as something else or differ between processes: NaN and infinity,
 iterators and cycles are refused, and a set is sorted.

@@ -1,6 +1,6 @@
 """What is found for a turn's words, and how the model is shown it: as data in a fence that nothing in it can open.
 
-Document 000's context pack: preferences and documents. Every text in it was written by somebody else than the agent's
+A context pack is preferences and documents. Every text in it was written by somebody else than the agent's
 author, so its markup is escaped: no line of it can close the block it stands in, or open another.
 """
 

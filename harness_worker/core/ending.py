@@ -93,7 +93,7 @@ def collected(calls: Iterable[Call]) -> tuple[Call, ...]:
 def stop_calls(
     calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport], *, now: float
 ) -> tuple[Call, ...]:
-    """Every call with an outcome, though some were cut short: what a stop makes of each (contracts, "Calls")."""
+    """Every call with an outcome, though some were cut short: what a stop makes of each."""
     return tuple(_stopped(call, cause, reports.get(call.call_id, GONE), now=now) for call in calls)
 
 

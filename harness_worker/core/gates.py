@@ -1,4 +1,4 @@
-"""The gates that a planned call passes when its turn to run has come (document 002, stage 4g).
+"""The gates that a planned call passes when its turn to run has come (docs/reference/gates.md).
 
 In order: replay, blocked, the hooks (``turn/gate_hooks.py``: they are the application's code), validation; then what
 the budget and the clock leave. The first that refuses gives the reason.
@@ -16,7 +16,7 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of, key_for
 
 TOOL_FLOOR_S = 5.0
-"""A tool is not started with less than this left of its turn, unless its own time is shorter (design §6 rule 3)."""
+"""A tool is not started with less than this left, unless its own time is shorter (docs/reference/budgets.md)."""
 
 MODEL_FLOOR_S = 10.0
 """A model is not asked again with less than this left."""

@@ -1,4 +1,4 @@
-"""Hooks: an application's code at the points of a turn that documents 000 and 002 name.
+"""Hooks: an application's code at the points of a turn that docs/reference/hooks.md lists.
 
 A hook that raises is logged, counted and otherwise ignored: it denies nothing and breaks nothing. After a crash a hook
 may be called again for the same thing. Hooks run in several processes: what they remember in memory is not shared.

@@ -1,4 +1,4 @@
-"""Judges: who scores a turn once it is over, as their authors declare them (document 002, step 6)."""
+"""Judges: who scores a turn once it is over, as their authors declare them (docs/reference/judges.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a tool call: a closed union of frozen values (document 000, "Typed ToolOutcomes")."""
+"""What became of a tool call: a closed union of frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is asked (document 002, stage 3; order by design §6, rule 4: what churns stands behind the history).
+"""What a model is asked (ADR 16: what churns stands behind the history).
 
 Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
 words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,

@@ -69,7 +69,7 @@ class TurnPreparation:
 class Turn:
     """One user message worked to an answer.
 
-    The driving fields are those of design §5: ``fence`` rises with each claim, ``owner`` holds the turn until
+    The driving fields: ``fence`` rises with each claim, ``owner`` holds the turn until
     ``lease_until``, ``wake_at`` is when somebody must look if nothing happens, ``wakes`` counts nudges that met a
     live lease, ``version`` rises with each coordinator commit. ``step`` counts committed assistant messages.
     ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had

@@ -1,4 +1,4 @@
-"""ReplayControl: what earlier calls of a turn mean for later ones (document 000, ReplayControl; design §6 rule 1).
+"""ReplayControl: what earlier calls of a turn mean for later ones (docs/reference/gates.md).
 
 A snapshot holds the calls of one step only. What earlier steps leave behind is folded into the turn's
 :class:`~harness_worker.core.recall.Recall` in the commit that ends each step: it is the journal's word, so it survives

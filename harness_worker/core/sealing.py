@@ -1,4 +1,4 @@
-"""What the commit that ends a turn adds to the rule that ends it: one small step each, pure (document 002, stage 6).
+"""What the commit that ends a turn adds to the rule that ends it: one small step each, pure.
 
 A step is given a decision whose turn is over, and the turn's agent if this worker serves it. What it makes of the turn
 is told by the terminal event, which is made anew behind the last step.

@@ -1,4 +1,4 @@
-"""Which calls of a plan come next: one wave of reads, or a run of sequential calls (design §2, "Segment")."""
+"""Which calls of a plan come next: one wave of reads, or a run of sequential calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision record of document 002: how a turn came by its answer, told by the calls that gave it something."""
+"""How a turn came by its answer, told by the calls that gave it something (docs/reference/decisions.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How hard an agent thinks, and what that allows (document 002, ``ThinkLevel``)."""
+"""How hard an agent thinks, and what that allows (docs/reference/thinking.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times of the protocol (design §5, "Defaults")."""
+"""The times of the protocol (docs/reference/settings.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool's return or exception becomes (contracts, "Calls"; document 000, "Typed ToolOutcomes").
+"""What a tool's return or exception becomes (docs/how-to/write-tools.md, "Fail well").
 
 A tool failing is an outcome, never a raise: both functions here return one for whatever they are given.
 """

@@ -1,4 +1,4 @@
-"""Which of an agent's many tools a session is offered (document 000, SemanticToolSelector; design §6, rule 4).
+"""Which of an agent's many tools a session is offered (docs/reference/tool-selection.md).
 
 They are chosen once, by the words with which the session first comes to the agent, and kept with each turn. From then
 on tools are only appended: those that the history names. A tool that is not offered may be called all the same.

@@ -1,4 +1,4 @@
-"""Who drives a turn: claiming it, holding it, releasing it (design §5, ``advance`` and ``release``)."""
+"""Who drives a turn: claiming it, holding it, releasing it (docs/architecture.md, "A turn, step by step")."""
 
 from __future__ import annotations
 

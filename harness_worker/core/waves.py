@@ -1,4 +1,4 @@
-"""Which of a message's calls may run together (document 000, ToolScheduler; design §6 rule 2).
+"""Which of a message's calls may run together.
 
 Waves never reorder. Consecutive reads share a wave while their resource keys are disjoint; every other call, a call
 of unknown effect included, is a wave of its own.

@@ -1,4 +1,4 @@
-"""Starting and ending a sequential call; SQL is its arbiter (design §5, ``write(call, attempt)``)."""
+"""Starting and ending a sequential call; SQL is its arbiter (ADR 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway's HTTP API as Python calls (contracts.md, "HTTP"), for the command line."""
+"""The gateway's HTTP API as Python calls, for the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool process does with one message: ask whether it may start, run, hand in the result (design §5)."""
+"""What a tool process does with one message: ask whether it may start, run, hand in the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one coordinator task: look at a turn and take it a step further (design §5, ``advance``)."""
+"""The task that drives a turn: look at it and take it a step further (docs/architecture.md, "A turn, step by step")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nine steps with which a turn ends (document 002, TurnFinalizer), each guarded: none can keep a turn from its end.
+"""The nine steps with which a turn ends, each guarded: none can keep a turn from its end.
 
 What must not be lost is part of the commit that ends the turn, which stays one (``core/sealing.py``); what others are
 told follows it. docs/reference/decisions.md says where each of the nine is.

@@ -1,4 +1,4 @@
-"""Gate 3: the hooks' word on calls whose wave has come (document 002, stage 4g)."""
+"""Gate 3: the hooks' word on calls whose wave has come (docs/reference/gates.md)."""
 
 from __future__ import annotations
 

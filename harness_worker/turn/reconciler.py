@@ -1,4 +1,4 @@
-"""Looking for turns that somebody should have looked at (design §5, "Wake-ups")."""
+"""Looking for turns that somebody should have looked at (docs/architecture.md, "Who decides")."""
 
 from __future__ import annotations
 

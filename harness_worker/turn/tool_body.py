@@ -26,7 +26,7 @@ MAX_BACKOFF_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolBody:
-    """Executes one call (document 000, BoundedToolExecutor).
+    """Executes one call.
 
     Args:
         soft_deadline: Stops the body when its time is over.
@@ -104,7 +104,7 @@ class ToolBody:
         return round((self.clock.monotonic() - started) * 1_000, 3)
 
     def _kept(self, outcome: ToolOutcome, ticket: Ticket) -> ToolOutcome:
-        """The outcome, with an output too long for the context stored aside (document 000, ArtifactStore)."""
+        """The outcome, with an output too long for the context stored aside (docs/reference/artifacts.md)."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
             return outcome
         artifact_id, data = self.new_artifact_id(), outcome.output.encode()

@@ -1,4 +1,4 @@
-"""Random histories: both gates give equal answers, and the promises of design §5 hold over every one of them."""
+"""Random histories: both gates give equal answers, and its promises hold over every one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that hold for every turn that has ended, however it went (contracts, "Calls" and "Events")."""
+"""The rules that hold for every turn that has ended, however it went."""
 
 from __future__ import annotations
 

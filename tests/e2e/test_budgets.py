@@ -1,4 +1,4 @@
-"""How turns end that do not simply finish: budgets, time, and what the model does (contracts, "budget", "Script")."""
+"""How turns end that do not simply finish: budgets, time, and what the model does."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_budget_above_the_agents_is_clamped(outsider: Outsider) -> None:
 
 
 def test_budget_of_an_agent_without_one_is_the_global_default(outsider: Outsider) -> None:
-    """The defaults of the contract are default and cap."""
+    """The defaults of docs/reference/budgets.md are default and cap."""
     budget = outsider.run("done", agent="modest", budget={"max_steps": 7, "max_reflections": 9})["budget"]
     assert (budget["max_steps"], budget["max_tool_calls"], budget["max_reflections"]) == (6, 6, 4)
     assert (budget["max_tokens"], budget["max_dollars"], budget["timeout_s"]) == (None, 1.0, 60)

@@ -1,4 +1,4 @@
-"""Stopping a whole stack in the midst of work, and starting it again (contracts, "Command line")."""
+"""Stopping a whole stack in the midst of work, and starting it again."""
 
 from __future__ import annotations
 

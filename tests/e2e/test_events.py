@@ -1,4 +1,4 @@
-"""The log of a turn (contracts, "Events"). The rules for every log are held against every turn of the suite."""
+"""The log of a turn. The rules for every log are held against every turn of the suite."""
 
 from __future__ import annotations
 

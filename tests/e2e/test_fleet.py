@@ -1,4 +1,4 @@
-"""Workers beside workers: they share the work, and stopping any loses nothing (issue of the first turn, acceptance)."""
+"""Workers beside workers: they share the work, and stopping any loses nothing."""
 
 from __future__ import annotations
 

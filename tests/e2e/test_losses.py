@@ -1,4 +1,4 @@
-"""What is killed, lost or forged does no harm: every turn ends, each call has one result (design §1, the promise).
+"""What is killed, lost or forged does no harm: every turn ends, each call has one result.
 
 That each body is entered at most once an attempt and each effect happens at most once is held against every turn.
 """

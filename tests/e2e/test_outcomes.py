@@ -1,4 +1,4 @@
-"""Tools that misbehave: each ends in its own outcome, one result each, and the turn goes on (contracts, "Calls")."""
+"""Tools that misbehave: each ends in its own outcome, one result each, and the turn goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posting, repeating and flooding (contracts, "Requests")."""
+"""Posting, repeating and flooding."""
 
 from __future__ import annotations
 

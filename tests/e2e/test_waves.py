@@ -1,4 +1,4 @@
-"""What runs together and what runs in order (contracts, "Calls"; design §6 rule 2)."""
+"""What runs together and what runs in order."""
 
 from __future__ import annotations
 

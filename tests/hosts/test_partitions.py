@@ -1,4 +1,4 @@
-"""Hosts that are cut off from the rest, go on alone, and come back: the promise holds (design §1)."""
+"""Hosts that are cut off from the rest, go on alone, and come back: the promise holds."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_keyless_api_refuses_pages_of_other_sites(sqlite_url: str, headers: dict
 
 
 def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
-    """Every route of the contracts is there, and real answers fit their schemas."""
+    """Every route is there, and real answers fit their schemas."""
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),

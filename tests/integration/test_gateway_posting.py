@@ -27,8 +27,8 @@ def count_turns(gateway: Gateway) -> int:
         return len(connection.execute(select(turns.c.id)).all())
 
 
-def test_post_answers_202_with_exactly_the_contracts_fields(gateway: Gateway) -> None:
-    """A posted turn is queued; the answer has the contract's fields and its own address."""
+def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
+    """A posted turn is queued; the answer has all fields of a turn and its own address."""
     response = gateway.post(metadata={"clé": "ü"}, session_id="s1")
     turn = response.json()
     assert response.status_code == 202

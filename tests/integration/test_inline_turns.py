@@ -1,4 +1,4 @@
-"""Many turns through one ``AgentHarness``: it keeps nothing of them, and none meets another (document 000, A1)."""
+"""Many turns through one ``AgentHarness``: it keeps nothing of them, and none meets another."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
     assert all(psutil.Process(process.pid).ppid() == stack.pid for process in now.processes)
 
 
-def test_stack_ready_line_has_the_contract_fields(stack: StackInfo) -> None:
-    """The line names what the contract names."""
+def test_stack_ready_line_has_its_fields(stack: StackInfo) -> None:
+    """The line names what clients of a stack need."""
     line = json.loads(stack.ready_line())
     assert list(line) == ["gateway", "pid", "redis", "database", "home", "processes"]
     assert line["processes"][0] == {"role": "redis", "pid": stack.processes[0].pid}

@@ -1,4 +1,4 @@
-"""Any history of attempts leaves exactly one result a call and no late effect (document 000, invariants 1 and 2)."""
+"""Any history of attempts leaves exactly one result a call and no late effect."""
 
 from __future__ import annotations
 

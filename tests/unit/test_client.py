@@ -1,4 +1,4 @@
-"""The gateway client, against transports that answer as the contract says; no network."""
+"""The gateway client, against transports that answer as the gateway does; no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found for a turn's words, and the fence around it (documents 000 and 002, "untrusted_context_block")."""
+"""What was found for a turn's words, and the fence around it."""
 
 from __future__ import annotations
 

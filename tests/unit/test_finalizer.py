@@ -1,4 +1,4 @@
-"""The steps with which a turn ends (document 002, stage 6): each may fail alone, none keeps the turn from its end."""
+"""The steps with which a turn ends: each may fail alone, none keeps the turn from its end."""
 
 from __future__ import annotations
 

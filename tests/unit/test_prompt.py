@@ -1,4 +1,4 @@
-"""What a model is asked: order, context, the session's earlier turns, hashes (document 002, stage 3)."""
+"""What a model is asked: order, context, the session's earlier turns, hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReplayControl: the model asking twice, told from the journal (document 000; design §6 rule 1)."""
+"""ReplayControl: the model asking twice, told from the journal."""
 
 from __future__ import annotations
 

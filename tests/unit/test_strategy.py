@@ -1,4 +1,4 @@
-"""How a turn came by its answer, by the calls that gave it something (document 002, RuntimeDecisionRecord)."""
+"""How a turn came by its answer, by the calls that gave it something."""
 
 from __future__ import annotations
 

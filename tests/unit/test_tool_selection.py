@@ -1,4 +1,4 @@
-"""Which of many tools a session is offered: chosen once, kept, only ever appended to (design §6, rule 4)."""
+"""Which of many tools a session is offered: chosen once, kept, only ever appended to."""
 
 from __future__ import annotations
 

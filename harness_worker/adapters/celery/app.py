@@ -1,4 +1,4 @@
-"""The Celery application both roles share (design §7)."""
+"""The Celery application both roles share."""
 
 from __future__ import annotations
 

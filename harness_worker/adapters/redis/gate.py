@@ -1,4 +1,4 @@
-"""The gate on Redis: one hash a turn, one Lua script an operation, one round trip each (design §5)."""
+"""The gate on Redis: one hash a turn, one Lua script an operation, one round trip each."""
 
 from __future__ import annotations
 

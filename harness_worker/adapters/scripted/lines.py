@@ -1,4 +1,4 @@
-"""A script file: JSONL, one model reply a line (contracts, "Scripted model" and "Script")."""
+"""A script file: JSONL, one model reply a line."""
 
 from __future__ import annotations
 

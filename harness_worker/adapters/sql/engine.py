@@ -1,4 +1,4 @@
-"""Engines for the two databases, with the timeouts that the leases need (design §4)."""
+"""Engines for the two databases, with the timeouts that the leases need."""
 
 from __future__ import annotations
 
