@@ -41,7 +41,7 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
 
 \b
     harness migrate
-    harness gateway
+    HARNESS_DEV_KEYLESS=1 harness gateway
     harness worker --role coordinator --app package.module:registry
     harness worker --role tools --app package.module:registry
 

@@ -24,7 +24,10 @@ def gateway(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 8700,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
 ) -> None:
-    """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL."""
+    """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL.
+
+    There are no API keys yet: with HARNESS_DEV_KEYLESS=1 it serves clients on its own machine, without it nobody.
+    """
     settings = load_settings()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     cut_stalled(listener)
