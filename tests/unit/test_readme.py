@@ -13,10 +13,12 @@ from typing import Any, Final
 import pytest
 import typer.main
 
+from api_gateway.config import Settings as GatewaySettings
 from harness_worker import Registry, RunContext
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.entrypoints.cli import app as commands
+from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -161,8 +163,28 @@ def _run_page(name: str) -> dict[str, Any]:
 
 
 def test_settings_page_has_every_setting_with_its_default() -> None:
-    """The table of settings is complete and true."""
-    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    """The tables of settings are complete and true: the workers', and what the gateway has besides."""
+    workers, gateways = (ROOT / "docs" / "reference" / "settings.md").read_text().split("## Of the gateway")
     fields = {variable_of(name): field.default for name, field in Settings.model_fields.items()}
-    assert rows == {name: f"`{default}`" if default is not None else "" for name, default in fields.items()}
+    assert _settings(workers) == {name: _shown(default) for name, default in fields.items()}
+    own = {variable_of(name): field.default for name, field in GatewaySettings.model_fields.items()}
+    assert _settings(gateways) == {name: _shown(default) for name, default in own.items() if name not in fields}
+
+
+def _settings(page: str) -> dict[str, str]:
+    """Names and defaults of a table of settings."""
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return ""
+    return f"`{int(default) if isinstance(default, bool) else default}`"
+
+
+def test_variables_of_the_tests_are_known() -> None:
+    """Doctor takes none of them for a mistake, and whoever changes the code is told of each."""
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "harness_worker" / "testing").rglob("*.py")]
+    named = {name for file in files for name in re.findall(r"HARNESS_TEST_[A-Z_]+", file.read_text())}
+    assert named == FOR_TESTS
+    assert [name for name in named if name not in (ROOT / "CONTRIBUTING.md").read_text()] == []

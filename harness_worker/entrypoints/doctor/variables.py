@@ -20,7 +20,15 @@ GATEWAY_ONLY: Final = frozenset(
 )
 """Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""
 
-FOR_TESTS: Final = frozenset({"HARNESS_TEST_REDIS_URL", "HARNESS_TEST_DATABASE_URL"})
+FOR_TESTS: Final = frozenset(
+    {
+        "HARNESS_TEST_REDIS_URL",
+        "HARNESS_TEST_DATABASE_URL",
+        "HARNESS_TEST_SEEDS",
+        "HARNESS_TEST_FIRST_SEED",
+        "HARNESS_TEST_IMAGES",
+    }
+)
 
 _NAME: Final = "settings"
 
