@@ -32,8 +32,8 @@ from api_gateway.routes import agents, artifacts, events, health, metrics, sessi
 from api_gateway.services import Services
 from api_gateway.store import Store
 from harness_worker.errors import ConfigError
+from harness_worker.wire import TENANT
 
-TENANT: Final = "default"
 TITLE: Final = "Agent harness"
 VERSION: Final = "1"
 WRONG_USAGE: Final = 2

@@ -26,6 +26,9 @@ DRAIN_COMMAND: Final = "drain"
 does, and leaves."""
 
 DEFAULT_TOOL_QUEUE: Final = "tools"
+TENANT: Final = "default"
+"""On whose behalf every turn runs, until a gateway tells tenants apart."""
+
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
 

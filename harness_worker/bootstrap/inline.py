@@ -38,9 +38,8 @@ from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
-from harness_worker.wire import MEMORY, Priority, TurnStatus
+from harness_worker.wire import MEMORY, TENANT, Priority, TurnStatus
 
-TENANT = "default"
 NO_LEASE_S = 86_400.0
 """A thread does not die without a word: nothing is taken for lost here, however long the interpreter is held."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from celery import Celery
 
 from harness_worker.config import Settings
-from harness_worker.wire import DEFAULT_TOOL_QUEUE
+from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
 SOCKET_TIMEOUT_S = 10.0
 CHORD_RESULT_TTL_S = 3_600
@@ -35,7 +35,7 @@ def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
         "visibility_timeout": settings.visibility_timeout_s,
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
-        "priority_steps": [0],
+        **BROKER_TRANSPORT_OPTIONS,
         **sockets,
     }
     return {
