@@ -16,10 +16,8 @@ BODIES: Final = (TurnRequest, InputRequest)
 REF: Final = "#/components/schemas/{model}"
 _TITLES: Final = {
     401: "unauthorized",
-    402: "budget_exhausted",
     403: "forbidden",
     404: "not_found, unknown_agent",
-    405: "method_not_allowed",
     408: "body_too_slow",
     409: "idempotency_in_flight, session_busy, turn_finished, stale_input",
     413: "payload_too_large",

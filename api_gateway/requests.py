@@ -105,7 +105,7 @@ class TurnRequest(_Body):
     metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)] | None = None
     priority: Literal["interactive", "batch"] | None = None
     multitask: Multitask | None = None
-    webhook: Annotated[Any, AfterValidator(_unsupported)] = None
+    webhook: Annotated[None, BeforeValidator(_unsupported), Field(description="not supported yet: leave it out")] = None
     system_prompt_override: Text | None = None
     skill_context: Text | None = None
     parallel: bool | None = None

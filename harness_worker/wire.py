@@ -40,8 +40,6 @@ LATE_RESULTS: Final = "late_results"
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
 
-ARTIFACT_THRESHOLD_CHARS: Final = 12_000
-
 
 class Priority(StrEnum):
     """Who waits for a turn; each has a queue of its own."""

@@ -9,10 +9,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from celery.signals import worker_process_init, worker_ready
 
@@ -50,12 +49,8 @@ STOP_THREADS = 2
 COLLECT_AFTER = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wiring:
-    """A worker's parts and the services that run beside its tasks."""
-
-    fleet: Fleet
-    services: tuple[VisitHeartbeat | Reconciler, ...]
+Services: TypeAlias = tuple[VisitHeartbeat | Reconciler, ...]
+"""What runs beside a worker's tasks."""
 
 
 def run_worker(
@@ -91,9 +86,9 @@ def run_worker(
         fleet = faulty_fleet(fleet, faults)
         strike_before_ack(faults)
     if role == COORDINATOR:
-        wiring = _coordinator(fleet, registry, knowledge, faults)
+        services = _coordinator(fleet, registry, knowledge, faults)
     else:
-        wiring = _tools(fleet, registry, knowledge, faults)
+        services = _tools(fleet, registry, knowledge, faults)
     name = WorkerName(role, settings.broker_url or settings.redis_url or "")
     worker_process_init.connect(name.disown, weak=False)
     drain = Drain(grace_s=settings.grace_s)
@@ -111,7 +106,7 @@ def run_worker(
         optimization="fair",
         quiet=True,
     )
-    return _serve(worker, wiring, drain, ready_file)
+    return _serve(worker, services, drain, ready_file)
 
 
 def default_queues(role: str, registry: Registry) -> tuple[str, ...]:
@@ -121,7 +116,12 @@ def default_queues(role: str, registry: Registry) -> tuple[str, ...]:
     return tuple(sorted({DEFAULT_TOOL_QUEUE, *(tool.queue for tool in registry.tools.values())}))
 
 
-def _serve(worker: Any, wiring: _Wiring, drain: Drain, ready_file: Path | None) -> int:  # noqa: ANN401
+def _serve(
+    worker: Any,  # noqa: ANN401 - Celery's own worker
+    services: Services,
+    drain: Drain,
+    ready_file: Path | None,
+) -> int:
     def ready(**_: object) -> None:
         signal.signal(signal.SIGTERM, drain.on_signal)
         signal.signal(signal.SIGINT, drain.on_signal)
@@ -129,7 +129,7 @@ def _serve(worker: Any, wiring: _Wiring, drain: Drain, ready_file: Path | None) 
             ready_file.write_text(f"{os.getpid()}\n")
 
     worker_ready.connect(ready, weak=False)
-    for service in wiring.services:
+    for service in services:
         service.start()
     _keep_what_is_loaded()
     worker.start()
@@ -152,7 +152,7 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> _Wiring:
+def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> Services:
     settings = fleet.settings
     models = make_models(settings, registry.models)
     if faults is not None:
@@ -190,7 +190,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     sweep = make_artifact_sweep(settings, fleet.store)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=(judges, sweep))
-    return _Wiring(fleet=fleet, services=(heartbeat, reconciler))
+    return (heartbeat, reconciler)
 
 
 def _advance(coordinator: Coordinator, turn_id: str) -> None:
@@ -200,7 +200,7 @@ def _advance(coordinator: Coordinator, turn_id: str) -> None:
         log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
 
-def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> _Wiring:
+def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None) -> Services:
     deadline = SignalDeadline()
     runner = make_call_runner(
         settings=fleet.settings,
@@ -225,7 +225,7 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
 
     worker_process_init.connect(forked, weak=False)
     serve_stop(stop_tools)
-    return _Wiring(fleet=fleet, services=())
+    return ()
 
 
 def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:

@@ -25,7 +25,7 @@ STUCK_S: Final = 360.0
 
 WAIT_S: Final = 20.0
 POLL_S: Final = 0.25
-PASSING: Final = frozenset({"not_ready", "idempotency_in_flight", "rate_limited", "queue_full"})
+PASSING: Final = frozenset({"not_ready", "idempotency_in_flight"})
 
 
 class HttpRunner:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from harness_worker.adapters.redis.client import RedisClient
 
 FOREVER = -1
 SCAN_COUNT = 1_000
 
 
-def keys_without_ttl(client: RedisClient, *, pattern: str = "*", allowed: Collection[str] = ()) -> list[str]:
+def keys_without_ttl(client: RedisClient, *, pattern: str = "*") -> list[str]:
     """The keys that match ``pattern`` and never expire, sorted.
 
     Args:
         client: The Redis to look at.
         pattern: A glob as in ``SCAN MATCH``.
-        allowed: Keys that may stay.
     """
-    keys = sorted(matching_keys(client, pattern).difference(allowed))
+    keys = sorted(matching_keys(client, pattern))
     lifetimes = client.batch([("PTTL", key) for key in keys])
     return [key for key, ttl in zip(keys, lifetimes, strict=True) if ttl == FOREVER]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -27,14 +26,10 @@ class AnthropicModel:
     Args:
         api_key: The provider's key.
         base_url: Where the provider is; ``None`` is Anthropic itself.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self, api_key: str, base_url: str | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, api_key: str, base_url: str | None = None) -> None:
         self._lines = Lines(api_key, base_url)
-        self._clock = clock
         _keep_quiet()
 
     def complete(self, request: ModelRequest) -> ModelReply:
@@ -46,7 +41,7 @@ class AnthropicModel:
             Stopped: ``request.stop`` was set; the connection is cut, and ``said`` is the text that was there.
         """
         assembly = Assembly(request.model, request.on_text)
-        call = Call(self._lines, body_of(request), timeout_s=request.timeout_s, stop=request.stop, clock=self._clock)
+        call = Call(self._lines, body_of(request), timeout_s=request.timeout_s, stop=request.stop, clock=time.monotonic)
         try:
             with closing(call.events()) as events:
                 for event in events:

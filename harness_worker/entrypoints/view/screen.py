@@ -15,6 +15,9 @@ from harness_worker.entrypoints.view.lines import LABEL, MAX_WIDTH, draw, marks_
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
 
+INDENT: Final = 2
+"""Columns left free on the left."""
+
 SPOKEN_ROWS: Final = 4
 """How much of a model's text is seen while it speaks."""
 
@@ -28,13 +31,11 @@ class Screen:
     Args:
         console: Where to draw.
         monotonic: Seconds since some point in the past.
-        indent: Columns left free on the left.
     """
 
-    def __init__(self, console: Console, monotonic: Callable[[], float], *, indent: int = 2) -> None:
+    def __init__(self, console: Console, monotonic: Callable[[], float]) -> None:
         self._console = console
         self._monotonic = monotonic
-        self._indent = indent
         self._marks = marks_for(console.encoding)
         moves = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, transient=True, refresh_per_second=8) if moves else None
@@ -113,7 +114,7 @@ class Screen:
 
     @property
     def _width(self) -> int:
-        return min(self._console.width - self._indent, MAX_WIDTH)
+        return min(self._console.width - INDENT, MAX_WIDTH)
 
     def _print(self, text: Text) -> None:
         if self._live is not None:
@@ -122,7 +123,7 @@ class Screen:
         self._last_drawn = self._monotonic()
 
     def _indented(self, text: Text) -> Text:
-        return Text("\n").join(Text(" " * self._indent).append_text(row) for row in text.split("\n"))
+        return Text("\n").join(Text(" " * INDENT).append_text(row) for row in text.split("\n"))
 
 
 def _what(line: Line) -> str:
