@@ -17,7 +17,7 @@ help: ## this list
 demo: .venv/installed ## watch three turns of a small shop's support agent (no key needed)
 	@.venv/bin/harness demo
 
-test: .venv/installed-dev ## every test, on real Valkey, Postgres and SQLite; style and layers are among them
+test: .venv/installed-dev ## every test but the long ones, on real Valkey, Postgres and SQLite; style and layers too
 	@echo "Running the tests (some minutes) …"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not acceptance" $(PYTEST_ARGS)
 

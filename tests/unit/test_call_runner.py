@@ -264,6 +264,20 @@ def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> Non
     assert outcome(writing).startswith("outcome_unknown: write started and ")
 
 
+def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
+    """It may have done anything: it is not run again, and the rest of the plan is not run."""
+    engine = Engine(mystery=None)
+    engine.dispatched("mystery", "mystery")
+    engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
+    assert engine.run() is Handed.NOT
+    engine.clock.now_s += TIMING.lease_ttl_s
+    engine.says(answers("ok"))
+    engine.work()
+    assert engine.ran == ["mystery"]
+    assert engine.contents[0].startswith("outcome_unknown: mystery started and ")
+    assert engine.contents[1].startswith("denied: not_run: ")
+
+
 def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> None:
     """The caller learns that nothing was done."""
     writing.seen_store.before["transact"].append(raising(SILENT))

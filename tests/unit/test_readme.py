@@ -19,6 +19,7 @@ from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.entrypoints.cli import app as commands
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
+from tests.unit.named_tests import NAMED, wrongly_named
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -116,14 +117,12 @@ def _rows(heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("heading", ["Invariants and the tests that hold them", "The turn, behaviour by behaviour"])
 def test_architecture_names_tests_that_exist(heading: str) -> None:
-    """Each row names at least one test, and each named test is there."""
+    """Each row names at least one test, and each named test is there and run by what is said to run it."""
     rows = _rows(heading)
     assert len(rows) >= 10
     for *what, tests in rows:
-        named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
-        assert named, what
-        for file, test in named:
-            assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+        assert NAMED.search(tests), what
+        assert wrongly_named(tests) == []
 
 
 def test_architecture_shows_every_behaviour_of_the_turn() -> None:
