@@ -1,12 +1,13 @@
-"""A real browser, without a screen: Debian's Chromium, installed if it is missing and we may."""
+"""A real browser, without a screen: the machine's, or Debian's Chromium."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
+
+from tests.debian import debian_program
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 QUIET: Final = (
@@ -20,7 +21,6 @@ QUIET: Final = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-INSTALL_TIMEOUT_S: Final = 600
 PAGE_TIMEOUT_S: Final = 90
 
 
@@ -28,20 +28,10 @@ def find_browser() -> str:
     """The browser's program.
 
     Raises:
-        RuntimeError: There is none, and it cannot be installed; the message says what to do.
+        OSError: There is none, and it cannot be installed; the message says what to do.
     """
-    found = _found()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        for step in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", *step], capture_output=True, timeout=INSTALL_TIMEOUT_S, check=False)
-        found = _found()
-    if found is None:
-        raise RuntimeError("no browser for the tests: install Chromium (Debian: apt install chromium)")
-    return found
-
-
-def _found() -> str | None:
-    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+    found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+    return found or debian_program("chromium", "chromium")
 
 
 def look(url: str, profile: Path, *, picture: Path, width: int, height: int, settle_ms: int) -> str:
