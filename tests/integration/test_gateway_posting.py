@@ -70,11 +70,23 @@ def test_post_stores_turn_message_and_first_event_together(gateway: Gateway) -> 
     with gateway.worker.engine.connect() as connection:
         message = connection.execute(select(messages).where(messages.c.turn_id == turn_id)).one()
         event = connection.execute(select(turn_events).where(turn_events.c.turn_id == turn_id)).one()
-        clock = connection.execute(text("select 1")).scalar_one()
-    assert clock == 1
     assert (message.position, message.role, message.content) == (0, "user", "Where is order ö1?")
     assert (event.seq, event.type, event.at) == (1, "turn.queued", row.created_at)
     assert event.data == {"agent": AGENT, "session_id": "s1"}
+
+
+@pytest.mark.parametrize("missing", ["turns", "messages", "turn_events"])
+def test_post_that_cannot_store_everything_stores_nothing(gateway: Gateway, missing: str) -> None:
+    """Whichever of its rows cannot be written, no other is, and the key may be used again."""
+    everything = (turns, messages, turn_events, idempotency_keys)
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {missing} RENAME TO away"))
+    refused = gateway.post(key="once")
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE away RENAME TO {missing}"))
+        assert [connection.execute(select(table)).all() for table in everything] == [[], [], [], []]
+    assert refused.status_code >= 500
+    assert gateway.post(key="once").status_code == 202
 
 
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
