@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading
+from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading, within
 from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.bootstrap.fleet import make_fleet
+from harness_worker.config import Settings
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import EventDraft
 from harness_worker.errors import ConfigError, TransientError
@@ -157,13 +159,24 @@ def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: W
     """Postgres ends the transaction of a process that stands still with the turn locked; who waits gets in."""
     world = postgres_world
     turn_id = world.queued()
-    stopped = make_engine(postgres_url, timeouts=Timeouts(idle_s=0.5))
+    stopped = make_engine(postgres_url, timeouts=within(0.6))
     with stopped.connect() as connection:
         connection.execute(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True))
         world.store.transact(turn_id, one_event)
         connection.invalidate()
     stopped.dispose()
     assert world.seqs(turn_id) == [1, 2]
+
+
+@pytest.mark.parametrize("lease_ttl_s", [6.0, 3.0])
+def test_workers_transactions_are_ended_before_their_lease(postgres_url: str, lease_ttl_s: float):
+    """Whatever ``HARNESS_LEASE_TTL_S`` is, Postgres ends the transaction of a worker that stands still in time."""
+    fleet = make_fleet(Settings(database_url=postgres_url, redis_url="redis://127.0.0.1:1/0", lease_ttl_s=lease_ttl_s))
+    with fleet.engine.connect() as connection:
+        asked = "SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
+        idle_ms = connection.execute(text(asked)).scalar_one()
+    fleet.close()
+    assert 0 < idle_ms < lease_ttl_s * 1_000
 
 
 def test_store_of_an_unreachable_database_is_transient_and_hides_the_password():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -38,6 +38,14 @@ class Timeouts:
 WORK: Final = Timeouts()
 BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, checkout_s=1.0)
 """For heartbeats: give up soon, the next beat follows."""
+
+
+_IDLE_SHARE: Final = 5 / 6
+
+
+def within(lease_ttl_s: float) -> Timeouts:
+    """For work under leases of ``lease_ttl_s`` seconds: who stands still in a transaction loses it before its lease."""
+    return replace(WORK, idle_s=min(WORK.idle_s, lease_ttl_s * _IDLE_SHARE))
 
 
 def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10) -> Engine:
