@@ -1,6 +1,7 @@
 """What the application needs from the outside: one Protocol a collaborator.
 
-Each port has one contract suite in ``tests/contract`` that its fake and its real adapter both pass.
+What keeps, decides or finds something has one contract suite in ``tests/contract`` for all that implement it. Those of
+``Clock``, ``StopSignal``, ``Dispatcher`` and ``SoftDeadline`` are tested each by itself.
 """
 
 from __future__ import annotations

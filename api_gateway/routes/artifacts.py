@@ -34,7 +34,7 @@ async def read_artifact(
     range_: Annotated[str | None, Header(alias="Range")] = None,
     if_range: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The output, exactly as the tool gave it; kept for an hour. ``Range`` asks for a part."""
+    """The output, exactly as the tool gave it; kept for ``HARNESS_ARTIFACT_TTL_S``. ``Range`` asks for a part."""
     artifact = await _existing(artifact_id, services)
     etag = f'"{artifact.id}"'
     asked = range_ if if_range in (None, etag) else None
@@ -87,5 +87,6 @@ async def _streamed(
 
 
 def _gone(artifact_id: str) -> Problem:
-    detail = f"there is no artifact {artifact_id[:LONGEST_ID]!r}; artifacts are kept for an hour"
+    gone = "artifacts are removed after a time (HARNESS_ARTIFACT_TTL_S)"
+    detail = f"there is no artifact {artifact_id[:LONGEST_ID]!r}; {gone}"
     return Problem(404, "not_found", detail)

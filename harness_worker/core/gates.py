@@ -1,6 +1,6 @@
 """The gates that a planned call passes when its turn to run has come (docs/reference/gates.md).
 
-In order: replay, blocked, the hooks (``turn/gate_hooks.py``: they are the application's code), validation; then what
+In order: replay, blocked, the hooks (``turn/pre_hooks.py``: they are the application's code), validation; then what
 the budget and the clock leave. The first that refuses gives the reason.
 """
 

@@ -55,7 +55,7 @@ def with_listed_sources(decision: Decision[Any], turn: Turn, agent: AgentSpec | 
 
 
 def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 4: what the user said is remembered, once a turn, by an agent with a memory, if they were told an answer.
+    """Step 4: an agent with a memory remembers what the user said, once a turn that neither failed nor was cancelled.
 
     By rules; what a model finds is due later, like a judge's word (:func:`judges_of`).
     """
@@ -77,4 +77,4 @@ SEALS: Final[tuple[tuple[str, Seal], ...]] = (
     ("judges", with_judges),
     ("decision", with_strategy),
 )
-"""The steps, in the order of the document, by the names under which failures are counted."""
+"""The steps, in the order of docs/reference/decisions.md, by the names under which failures are counted."""

@@ -12,7 +12,7 @@ class Timing:
     Args:
         lease_ttl_s: How long a visit or a running call is believed alive without a heartbeat.
         visit_s: How long one visit may last, whatever its heartbeat says.
-        look_s: The first look-in while tools run; grows with each that finds nothing.
+        look_s: The first look-in while tools run; the later ones are twice as long apart.
         hard_s: How long after its soft limit a tool's process is killed.
         grace_s: How long after that its outcome may still be on its way.
         attempt_cap: How often a call may be run before it counts as lost for good.

@@ -161,8 +161,8 @@ def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing, 
         timing: The protocol's times.
         lives_s: For how many seconds the gate still believes in each running read.
     """
-    growing = now + look_period_s(turn.looks, timing)
+    by_habit = now + look_period_s(turn.looks, timing)
     grace_s = timing.hard_s + timing.grace_s
     ends = [call.deadline_at + grace_s for call in calls if call.is_open and call.deadline_at is not None]
     leases = [call.lease_until for call in calls if call.status is CallStatus.RUNNING and call.lease_until is not None]
-    return max(now, min([growing, turn.deadline_at, *ends, *leases, *(now + live_s for live_s in lives_s)]))
+    return max(now, min([by_habit, turn.deadline_at, *ends, *leases, *(now + live_s for live_s in lives_s)]))

@@ -297,11 +297,12 @@ def engine_on(engine: Engine, loads: Gathering) -> Engine:
     ("reply", "remembered"),
     [
         (answers("ok"), ["I like tea"]),
+        (replace(answers("o"), stop_reason="max_tokens"), ["I like tea"]),
         (RuntimeError("bug"), []),
     ],
 )
 def test_turn_that_was_answered_is_remembered_once(reply: Any, remembered: list[str]) -> None:  # noqa: ANN401 - any reply
-    """In the commit of its end: a failed turn leaves no memory, and looks after the end add none."""
+    """In the commit of its end, cut short or not: a failed one leaves no memory, and looks after the end add none."""
     engine = Engine()
     remembering(engine, memory=True)
     engine.store.turns[TURN_ID] = replace(engine.turn, input="Hi. I like tea.")

@@ -45,7 +45,8 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
     harness worker --role coordinator --app package.module:registry
     harness worker --role tools --app package.module:registry
 
-Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer.
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer, 130
+Ctrl-C.
 """
 
 _PACKAGE: Final = "harness_worker.entrypoints.cli"

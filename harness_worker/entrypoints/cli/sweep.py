@@ -54,7 +54,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     via: Annotated[Via, typer.Option(help="Through HTTP and workers, or in this one process.")] = Via.HTTP,
     home: Annotated[
         Path | None,
-        typer.Option(help="Where the stack keeps its data; with --url, that stack's. [env: HARNESS_HOME/sweeps/NAME]"),
+        typer.Option(
+            help="Where the stack keeps its data; with --url, that stack's. [default: sweeps/NAME in HARNESS_HOME]"
+        ),
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running stack on this machine, instead of one of its own.")] = None,
     effects: Annotated[Path | None, typer.Option(help="Write the effect journal here, a JSON line a row.")] = None,
