@@ -23,21 +23,27 @@ from tests.unit.named_tests import NAMED, wrongly_named
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
-PAGES: Final = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK: Final = re.compile(r"\]\(([^)#]+)\)")
-HARNESS: Final = ".venv/bin/harness "
-MAKE: Final = "make "
+PAGES: Final = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "compose" / "README.md", *(ROOT / "docs").rglob("*.md")]
+)
+BLOCK: Final = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+LINK: Final = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
+HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+HARNESS: Final = re.compile(r"(?:\w+=\$\(|(?:\w+=\S+ )*)(?:docker compose exec \w+ )?(?:\.venv/bin/)?harness ([^)\n]+)")
+"""``harness`` at a line's start, or behind variables, in a container, or to fill a variable."""
+
+MAKE: Final = re.compile(r"make (.+)")
 
 
 def _blocks(language: str, text: str = README) -> list[str]:
     return [body for kind, body in BLOCK.findall(text) if kind == language]
 
 
-def _commands(prefix: str) -> list[str]:
-    """Every command with that prefix in the fenced blocks of every page."""
-    lines = [line for page in PAGES for block in _blocks("sh", page.read_text()) for line in block.splitlines()]
-    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+def _commands(program: re.Pattern[str]) -> list[str]:
+    """What follows that program in the fenced blocks of every page."""
+    blocks = [block for page in PAGES for shell in ("sh", "bash") for block in _blocks(shell, page.read_text())]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    return [found[1] for line in lines if (found := program.match(line))]
 
 
 def _context(key: str) -> RunContext:
@@ -60,7 +66,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_readme_gives_the_two_commands() -> None:
     """A newcomer finds ``make demo`` and ``make test``, each a line of its own in a fenced block."""
     lines = [line for block in _blocks("sh") for line in block.splitlines()]
-    assert [line for line in lines if line.startswith(MAKE)] == ["make demo", "make test"]
+    assert [line for line in lines if MAKE.match(line)] == ["make demo", "make test"]
 
 
 def test_readme_example_is_an_agent(example: dict[str, Any]) -> None:
@@ -101,9 +107,16 @@ def test_pages_name_targets_that_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_link_to_what_exists(page: Path) -> None:
-    """A relative link leads to a file or a directory."""
-    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    """A relative link leads to a file or a directory, and to a heading if it names one."""
+    links = [(link, part) for link, part in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link, _ in links if not (page.parent / link).exists()] == []
+    parts = [((page.parent / link if link else page).read_text(), part) for link, part in links if part]
+    assert [part for text, part in parts if part not in map(_anchor, HEADING.findall(text))] == []
+
+
+def _anchor(heading: str) -> str:
+    """The name by which a link leads to a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def _rows(heading: str) -> list[list[str]]:
