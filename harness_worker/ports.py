@@ -132,8 +132,11 @@ class TurnStore(Protocol):
         """
         ...
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
-        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
+    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
+        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.
+
+        Returns whether somebody wants the turn cancelled; a locked row is left alone, and says no.
+        """
         ...
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:

@@ -99,7 +99,7 @@ def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, ou
     if is_doubt(ended):
         calls = end_with_doubt(call, outcome, snapshot.calls, now=now)
         return decide(snapshot, Go.WAKE, turn=_knocked(turn, now), calls=calls)
-    return decide(snapshot, Go.PASS, calls=(ended,))
+    return decide(snapshot, Go.PASS, turn=replace(turn, looks=0) if turn.looks else None, calls=(ended,))
 
 
 def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:
@@ -111,14 +111,13 @@ def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:
 
 
 def hand_back(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[None]:
-    """Undo a start whose body was not entered."""
-    call = find(snapshot.calls, call_id)
+    """Undo a start whose body was not entered. Its message is used up: somebody has to look soon, and send another."""
+    turn, call = snapshot.turn, find(snapshot.calls, call_id)
     if call is None or call.status is not CallStatus.RUNNING or (call.attempt, call.runner) != (attempt, runner):
         return Decision(result=None)
-    back = replace(
-        call, status=CallStatus.PENDING, lease_until=None, runner=None, deadline_at=snapshot.turn.deadline_at
-    )
-    return Decision(result=None, calls=(back,))
+    back = replace(call, status=CallStatus.PENDING, lease_until=None, runner=None, deadline_at=turn.deadline_at)
+    soon = snapshot.now if turn.wake_at is None else min(turn.wake_at, snapshot.now)
+    return Decision(result=None, turn=replace(turn, looks=0, wake_at=soon), calls=(back,))
 
 
 def find(calls: Iterable[Call], call_id: str) -> Call | None:

@@ -1,4 +1,4 @@
-"""Saying "still alive" for the visits of this process."""
+"""Saying "still alive" for the visits of this process, and hearing whether their turns are to be cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class VisitHeartbeat:
-    """Prolongs the leases of the visits under way, from one thread.
+    """Prolongs the leases of the visits under way, from one thread; a cancel whose message was lost is heard by it.
 
     Args:
         store: Where the leases are.
@@ -67,12 +67,13 @@ class VisitHeartbeat:
         while not self._stop.wait(self._every_s):
             with self._lock:
                 held = tuple(self._held.values())
-            for visit, _ in held:
-                self._beat(visit)
+            for visit, told in held:
+                self._beat(visit, told)
 
-    def _beat(self, visit: Visit) -> None:
+    def _beat(self, visit: Visit, told: threading.Event) -> None:
         try:
-            self._store.beat_turn(visit.turn.id, visit.owner, visit.fence, self._ttl_s)
+            if self._store.beat_turn(visit.turn.id, visit.owner, visit.fence, self._ttl_s):
+                told.set()
         except HarnessError as error:
             log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)
         except Exception:  # the thread's boundary: every visit of this process would lose its lease

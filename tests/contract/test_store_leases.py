@@ -52,6 +52,15 @@ def test_beat_turn_prolongs_the_lease(world: World):
     assert world.turn(turn_id).version == before
 
 
+def test_beat_turn_tells_of_a_cancel(world: World):
+    """To its holder alone."""
+    turn_id = visited(world)
+    assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
+    world.change(turn_id, cancel_requested=True)
+    assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is True
+    assert world.store.beat_turn(turn_id, "w2", 3, 60.0) is False
+
+
 def test_beat_turn_never_passes_the_visit_deadline(world: World):
     """A hung visit is not kept alive by the heartbeat of its worker."""
     turn_id = visited(world, longest_s=2.0)

@@ -133,12 +133,13 @@ class MemoryTurnStore:
         free = [t for t in mine if not any(each.number < t.number for each in self._unfinished(t))]
         return [(t.id, t.priority) for t in sorted(free, key=lambda t: t.created_at)[:2]]
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         """See ``ports.TurnStore.beat_turn``."""
         turn = self.turns.get(turn_id)
         if turn is None or (turn.owner, turn.fence) != (owner, fence) or turn.visit_deadline is None:
-            return
+            return False
         self.turns[turn_id] = replace(turn, lease_until=min(self._clock() + ttl_s, turn.visit_deadline))
+        return turn.cancel_requested
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
         """See ``ports.TurnStore.beat_calls``: by runner, not by attempt, like the SQL store."""

@@ -83,6 +83,16 @@ def test_heartbeat_tells_a_visit_to_stop(heartbeat: VisitHeartbeat) -> None:
         assert not others.is_set()
 
 
+def test_heartbeat_hears_a_cancel_whose_message_was_lost(heartbeat: VisitHeartbeat, store: MemoryTurnStore) -> None:
+    """The row that it writes says so; a visit that lost the turn is none of its business."""
+    lost = replace(a_visit(store.turns["turn"]), owner="visit-2")
+    with heartbeat.holding(a_visit(store.turns["turn"])) as told, heartbeat.holding(lost) as others:
+        assert not told.wait(5 * SOON_S)
+        store.turns["turn"] = replace(store.turns["turn"], cancel_requested=True)
+        assert told.wait(10.0)
+        assert not others.is_set()
+
+
 def test_heartbeat_that_never_started_stops() -> None:
     """A worker that fails while it starts."""
     VisitHeartbeat(MemoryTurnStore(lambda: NOW), every_s=1.0, ttl_s=1.0).stop()

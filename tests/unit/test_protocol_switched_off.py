@@ -61,10 +61,11 @@ class Experiment:
 def endless_visit(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat prolongs a visit for ever."""
 
-    def beat_turn(self: MemoryTurnStore, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+    def beat_turn(self: MemoryTurnStore, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         turn = self.turns[turn_id]
         if (turn.owner, turn.fence) == (owner, fence):
             self.turns[turn_id] = replace(turn, lease_until=self._clock() + ttl_s)
+        return turn.cancel_requested
 
     patch.setattr(MemoryTurnStore, "beat_turn", beat_turn)
 

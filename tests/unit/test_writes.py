@@ -193,6 +193,13 @@ def test_write_in_doubt_ends_the_rest_and_wakes() -> None:
     assert (decision.turn.wakes, decision.turn.wake_at) == (1, NOW + 3)
 
 
+def test_write_that_ends_has_its_successor_sent_soon_if_that_message_is_lost() -> None:
+    """However long it ran, and however rarely the turn was looked at in the end."""
+    decision = end(running(a_write()), ok(a_write()), pending(a_write(1)), turn=replace(WAITING, looks=9))
+    assert decision.turn is not None
+    assert decision.turn.looks == 0
+
+
 def test_write_hands_in_twice_as_once() -> None:
     """The commit's answer was lost, and the process tries again."""
     over = ended(running(a_write()))

@@ -170,7 +170,7 @@ def _beat_turn(dialect: str) -> Update:
     )
     least = func.least if dialect == "postgresql" else func.min
     until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
-    return update(turns).where(turns.c.id.in_(held)).values(lease_until=until)
+    return update(turns).where(turns.c.id.in_(held)).values(lease_until=until).returning(turns.c.cancel_requested)
 
 
 def _beat_calls() -> Update:

@@ -155,10 +155,14 @@ class SqlTurnStore:
         (rows,) = read(self._reader, lambda connection: fetch(connection, [WAITING], {"of_tenant": turn.tenant}))
         return [(row[0], row[1]) for row in rows]
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> None:
+    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
         held = {"turn_id": turn_id, "by": owner, "with_fence": fence, "ttl_s": ttl_s}
-        self._just(self._beats, self._statements.beat_turn, held)
+
+        def work(connection: Connection) -> Outcome[bool]:
+            return Outcome(value=bool(connection.execute(self._statements.beat_turn, held).scalar()), writes=())
+
+        return write(self._beats, work)
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
         """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
