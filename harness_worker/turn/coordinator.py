@@ -113,9 +113,12 @@ class Coordinator:
             return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE)
 
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Next:
+        if isinstance(after, Finished):
+            return after
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
             return Zombie()
-        self._tell_start(visit.turn)
+        if visit.stop is None:
+            self._tell_start(visit.turn)
         after = after or self._collect(visit)
         if isinstance(after, AskModel):
             after = self._ask(visit, after.turn, stop)
@@ -201,7 +204,7 @@ class Coordinator:
             case Zombie() | AskModel() | AskHooks():
                 return
             case Finished():
-                self.gate.close(visit.turn.id, visit.fence)
+                self._close(visit)
                 if any(call.is_open for call in visit.calls):
                     self.dispatcher.stop(visit.turn.id)
                 if after.followed:
@@ -212,6 +215,13 @@ class Coordinator:
                 self._send(visit, after)
             case _:
                 assert_never(after)
+
+    def _close(self, visit: Visit) -> None:
+        """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
+        try:
+            self.gate.close(visit.turn.id, visit.fence)
+        except TransientError as error:
+            log.warning("gate of turn %s, which is over, not closed: %s", visit.turn.id, error)
 
     def _tell_start(self, turn: Turn) -> None:
         if turn.step == 0 and (hooks := self._hooks_of(turn)):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from harness_worker import Hooks
+from harness_worker.core.budget import Usage
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import TurnEnd, TurnStart
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn.call_runner import Handed
@@ -15,6 +19,21 @@ from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
 
 SILENT = TransientError("no answer")
+
+
+class Told(Hooks):
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.starts = self.ends = 0
+
+    def on_turn_start(self, event: TurnStart) -> None:  # noqa: ARG002 - the hook's signature
+        """Count it."""
+        self.starts += 1
+
+    def on_turn_end(self, event: TurnEnd) -> None:  # noqa: ARG002 - the hook's signature
+        """Count it."""
+        self.ends += 1
 
 
 @pytest.fixture
@@ -105,6 +124,44 @@ def test_gate_that_does_not_answer_puts_the_visit_off(engine: Engine, operation:
     assert engine.turn.owner is None
     assert engine.turn.wake_at == NOW + TIMING.look_s
     assert engine.sent.chains == []
+
+
+def stopped(engine: Engine) -> None:
+    """A turn that the next visit ends because somebody wants it cancelled."""
+    engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
+    engine.seen_gate.before["close"] += [lambda: None, raising(SILENT)]
+
+
+def exhausted(engine: Engine) -> None:
+    """A turn that the next visit ends in the commit that claims it: the gate is not needed for that."""
+    engine.dispatched("write")
+    engine.run()
+    engine.store.turns[TURN_ID] = replace(engine.turn, used=Usage(steps=6))
+    engine.seen_gate.before["raise_fence"].append(raising(SILENT))
+    engine.seen_gate.before["close"].append(raising(SILENT))
+
+
+@pytest.mark.parametrize("nearly_over", [stopped, exhausted])
+def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
+    nearly_over: Callable[[Engine], None],
+) -> None:
+    """The commit stands, and hooks are told."""
+    told = Told()
+    engine = Engine(told)
+    nearly_over(engine)
+    engine.advance()
+    assert engine.turn.status.is_final
+    assert told.ends == 1
+
+
+def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
+    """A hook that hangs there would keep it from its end, visit after visit."""
+    told = Told()
+    engine = Engine(told)
+    engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
+    engine.advance()
+    assert engine.turn.status is TurnStatus.CANCELLED
+    assert (told.starts, told.ends) == (0, 1)
 
 
 def test_store_that_stays_silent_leaves_the_lease_to_run_out(engine: Engine) -> None:
