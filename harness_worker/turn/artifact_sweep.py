@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 
-from harness_worker.errors import HarnessError
+from harness_worker.errors import HarnessError, PermanentError
 from harness_worker.ports import BlobStore, Clock, TurnStore
 
 log = logging.getLogger(__name__)
@@ -27,17 +28,15 @@ class ArtifactSweep:
         self._blobs = blobs
         self._clock = clock
         self._next_s = clock.monotonic() + EVERY_S
+        self._thread: threading.Thread | None = None
 
     def __call__(self) -> None:
-        """Sweep, if it is time.
-
-        Raises:
-            TransientError: The journal did not answer.
-        """
-        if self._clock.monotonic() < self._next_s:
+        """Sweep, if it is time, on a thread of its own: a blob store that hangs must not keep anybody waiting."""
+        if self._clock.monotonic() < self._next_s or (self._thread is not None and self._thread.is_alive()):
             return
         self._next_s = self._clock.monotonic() + EVERY_S
-        self.sweep()
+        self._thread = threading.Thread(target=self._sweep_or_say, name="artifact-sweep", daemon=True)
+        self._thread.start()
 
     def sweep(self) -> int:
         """Remove one batch; returns how many artifacts went."""
@@ -46,9 +45,17 @@ class ArtifactSweep:
             self._store.forget_artifacts(gone)
         return len(gone)
 
+    def _sweep_or_say(self) -> None:
+        try:
+            self.sweep()
+        except HarnessError as error:
+            log.warning("could not look for artifacts whose time is over: %s", error)
+
     def _removed(self, url: str) -> bool:
         try:
             self._blobs.delete(url)
+        except PermanentError as error:  # it would be the oldest for ever, and keep the others from being looked at
+            log.warning("artifact at %s given up, its bytes may stay: %s", url, error)
         except HarnessError as error:
             log.warning("artifact at %s not removed: %s", url, error)
             return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -25,6 +24,7 @@ from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
+from harness_worker.turn.waiting import within
 from harness_worker.wire import MEMORY
 
 log = logging.getLogger(__name__)
@@ -171,29 +171,6 @@ class JudgeLook:
             return
         for turn_id, judge in self.scores.due(self.duties, BATCH, RESEND_S):
             self.dispatcher.judge(turn_id, judge)
-
-
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises, on a thread of its own.
-
-    Raises:
-        TimeoutError: It took longer. A thread cannot be stopped: it is left alone, and what it says is dropped.
-    """
-    said: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            said.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again for who waits
-            said.set_exception(error)
-
-    threading.Thread(target=run, name="judge", daemon=True).start()
-    try:
-        return said.result(seconds)
-    except TimeoutError:
-        if said.done():
-            raise
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
 
 
 def _evidence(turn: Turn, calls: tuple[Call, ...]) -> list[str]:

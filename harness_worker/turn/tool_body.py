@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
@@ -16,12 +17,15 @@ from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import HarnessError, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.turn.tickets import Ticket
+from harness_worker.turn.waiting import within
 from harness_worker.wire import artifact_key
 
 log = logging.getLogger(__name__)
 
 SUMMARY_CHARS = 200
 MAX_BACKOFF_S = 2.0
+LONGEST_PUT_S = 5.0
+"""So long a blob store may take; a call that did its work must not end in doubt because of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ class ToolBody:
         outcome = outcome_of_return(
             ticket.call_id, ticket.tool, value, elapsed_ms=elapsed_ms, was_coerced=ticket.was_coerced
         )
-        return self._kept(outcome, ticket)
+        return self._kept(outcome, ticket, context.deadline)
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         arguments = dict(ticket.arguments)
@@ -103,14 +107,15 @@ class ToolBody:
     def _since_ms(self, started: float) -> float:
         return round((self.clock.monotonic() - started) * 1_000, 3)
 
-    def _kept(self, outcome: ToolOutcome, ticket: Ticket) -> ToolOutcome:
-        """The outcome, with an output too long for the context stored aside (docs/reference/artifacts.md)."""
+    def _kept(self, outcome: ToolOutcome, ticket: Ticket, deadline: DeadlineToken) -> ToolOutcome:
+        """The outcome, with an output too long for the context stored in the call's time (docs/reference/artifacts.md)."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
             return outcome
         artifact_id, data = self.new_artifact_id(), outcome.output.encode()
+        put = partial(self.blobs.put, artifact_key(ticket.turn_id, artifact_id), data)
         try:
-            url = self.blobs.put(artifact_key(ticket.turn_id, artifact_id), data)
-        except HarnessError as error:
+            url = within(min(deadline.remaining_s(), LONGEST_PUT_S), put)
+        except (HarnessError, TimeoutError) as error:
             log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)
             return _cut(outcome, self.threshold_chars)
         return ToolArtifactReference(

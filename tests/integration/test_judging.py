@@ -21,7 +21,8 @@ from harness_worker.core.scores import ScoreRow, claim
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until
-from harness_worker.turn.judging import JudgeLook, Judging, within
+from harness_worker.turn.judging import JudgeLook, Judging
+from harness_worker.turn.waiting import within
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of
 from tests.unit.builders import ended, failed, ok
@@ -229,7 +230,7 @@ def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
         bench.judge()
     assert bench.row().error == "TimeoutError: no answer within 0.1 s"
     free.set()
-    wait_until(lambda: not any(each.name == "judge" for each in threading.enumerate()), "the judges to return", 10)
+    wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return", 10)
     assert bench.row().score is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.records import Message
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.errors import ToolError, ToolTransientError, TransientError
+from harness_worker.errors import PermanentError, ToolError, ToolTransientError, TransientError
+from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import EVERY_S, ArtifactSweep
 from tests.unit.builders import NOW
@@ -138,8 +140,47 @@ def test_sweep_removes_bytes_and_rows_once_a_minute() -> None:
     assert len(store.artifacts) == 2
     clock.wait(EVERY_S)
     sweep()
-    assert (store.artifacts, blobs.kept) == ({}, {})
+    wait_until(lambda: (store.artifacts, blobs.kept) == ({}, {}), "the sweep")
     assert sweep.sweep() == 0
+
+
+def test_sweep_that_hangs_keeps_nobody_waiting() -> None:
+    """Whoever starts it goes on at once, and starts no other beside it."""
+    store, blobs = kept("session")
+    clock, free = SetClock(), threading.Event()
+    asked: list[str] = []
+
+    class Hangs(KeptBlobs):
+        """Answers at last."""
+
+        def delete(self, url: str) -> None:
+            """See ``ports.BlobStore.delete``."""
+            asked.append(url)
+            free.wait(30)
+
+    sweep = ArtifactSweep(store, Hangs(blobs.kept), clock)
+    for _ in range(3):
+        clock.wait(EVERY_S)
+        sweep()
+    wait_until(lambda: asked, "the store to be asked")
+    free.set()
+    wait_until(lambda: store.artifacts == {}, "the sweep")
+    assert len(asked) == 1
+
+
+def test_sweep_gives_up_what_no_store_will_ever_remove() -> None:
+    """Else the oldest would keep the younger from being looked at."""
+    store, blobs = kept("session")
+
+    class Elsewhere(KeptBlobs):
+        """Has never heard of it."""
+
+        def delete(self, url: str) -> None:
+            """See ``ports.BlobStore.delete``."""
+            raise PermanentError(f"{url} is not below this store's URL")
+
+    assert ArtifactSweep(store, Elsewhere(blobs.kept), SetClock()).sweep() == 1
+    assert store.artifacts == {}
 
 
 def test_sweep_keeps_the_row_of_what_it_could_not_remove() -> None:
