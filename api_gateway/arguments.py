@@ -16,7 +16,7 @@ LONGEST: Final = 300
 
 def argument_problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[FieldProblem]:
     """What does not fit, one entry a place; empty if all does."""
-    validator = jsonschema_rs.validator_for(closed_schema(schema), offline=True)
+    validator = jsonschema_rs.validator_for(closed_schema(schema), offline=True, validate_formats=True)
     return [_problem(error) for error in validator.iter_errors(dict(arguments))]
 
 

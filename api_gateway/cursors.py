@@ -33,7 +33,8 @@ def parse_cursor(text: str) -> Cursor:
         raw: Any = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         created_at, last_id = raw
         cursor = Cursor(created_at=float(created_at), id=last_id)
-        genuine = math.isfinite(cursor.created_at) and "\0" not in last_id and format_cursor(cursor) == text
+        is_text = isinstance(last_id, str) and b"\0" not in last_id.encode()  # a lone surrogate is a ValueError
+        genuine = is_text and math.isfinite(cursor.created_at) and format_cursor(cursor) == text
     except (ValueError, TypeError, RecursionError, OverflowError):
         genuine = False
         cursor = Cursor(created_at=0.0, id="")

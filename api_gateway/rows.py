@@ -15,6 +15,9 @@ AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 PLANNED: Final = "planned"
 """The status of a call that was not sent yet."""
 
+ENDED: Final = "ended"
+"""The status of a call that has its outcome."""
+
 _SHOWN: Final = (
     *("id", "status", "stop_reason", "agent", "session_id", "input"),
     *("output_text", "budget", "error", "decision", "metadata"),
@@ -61,8 +64,11 @@ def _required_actions(calls: Sequence[AnyRow]) -> Iterator[RequiredAction]:
 
 
 def call_of(row: AnyRow) -> Call:
-    """A row of ``tool_calls``; its outcome's record says itself what the model was told."""
-    outcome: dict[str, Any] = row.outcome or {}
+    """A row of ``tool_calls``; its outcome's record says itself what the model was told.
+
+    An outcome in the row of a call that has not ended is no more than what it will end with unless a hook mends it.
+    """
+    outcome: dict[str, Any] = row.outcome or {} if row.status == ENDED else {}
     return Call(
         call_id=f"{row.step}.{row.position}",
         tool_use_id=row.tool_use_id,

@@ -19,7 +19,8 @@ from tests.integration.gateway_kit import Gateway, gateway_on, own_db, problem_o
 
 FAR = 4_000_000_000.0
 ASKED = asdict(Approval(expires_at=FAR))
-SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+PROPERTIES = {"order_id": {"type": "string"}, "day": {"type": "string", "format": "date"}}
+SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["order_id"]}
 TOOL = {"name": "get_order", "description": "", "effect": None, "schema": SCHEMA}
 
 
@@ -168,6 +169,7 @@ def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
         ({}, ["body", "arguments"]),
         ({"order_id": "1", "more": 1}, ["body", "arguments"]),
         ({"order_id": "\x00"}, ["body", "arguments"]),
+        ({"order_id": "1", "day": "tomorrow"}, ["body", "arguments", "day"]),
     ],
 )
 def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str, Any], loc: list[str]) -> None:

@@ -19,11 +19,14 @@ def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
 
 
 def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:
-    """Calls come by step and position, as the model was told their outcomes; open ones have none yet."""
+    """Calls come by step and position, as the model was told their outcomes.
+
+    Open ones have none yet, though a row may hold what is to come.
+    """
     turn_id = gateway.posted()["id"]
     result = ToolExecutionResult(call_id="0.2", tool_name="get_order", output="größe", elapsed_ms=1.0)
     denied = ToolDenied(call_id="0.10", tool_name="x", reason=DenialReason.BUDGET, details="too many")
-    gateway.worker.call(turn_id, 1, 0)
+    gateway.worker.call(turn_id, 1, 0, status="planned", outcome=to_record(denied))
     gateway.worker.call(turn_id, 0, 10, status="ended", outcome=to_record(denied), effect=None)
     times = {"started_at": 1_700_000_000.000001, "finished_at": 1_700_000_000.5, "worker": "host/7"}
     gateway.worker.call(turn_id, 0, 2, status="ended", outcome=to_record(result), attempt=2, **times)
