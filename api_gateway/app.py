@@ -84,7 +84,7 @@ def _wire(settings: Settings) -> Services:
         store=Store(engine, TENANT),
         artifacts=Artifacts(engine, TENANT, settings.artifact_url),
         conversations=Conversations(engine, TENANT),
-        creator=TurnCreator(engine, TENANT, new_id),
+        creator=TurnCreator(engine, TENANT, new_id, settings.tenant_budget),
         inputs=Inputs(engine, TENANT),
         publisher=publisher,
         live=LiveEvents(settings.redis_url),

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
 
 PREFIX: Final = "HARNESS_"
+
+
+def parsed(value: object) -> object:
+    """JSON text as what it says."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError('give a JSON object of limits, such as {"max_dollars": 0.5}') from None
 
 
 class Settings(BaseSettings):
@@ -29,6 +39,9 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     body_idle_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     publish_timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(parsed)] = Field(
+        default=None, description="the most a turn of a tenant may have, whatever its agent's budget, as JSON"
+    )
     sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
     @property

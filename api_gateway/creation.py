@@ -62,13 +62,23 @@ class Created:
 
 
 class TurnCreator:
-    """Makes the turns of one tenant."""
+    """Makes the turns of one tenant.
 
-    def __init__(self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str]) -> None:
+    Args:
+        engine: The database.
+        tenant: Whose turns.
+        new_id: Makes a turn's id.
+        most: What none of its turns may exceed, whatever an agent's budget; ``None``: agents' budgets are the caps.
+    """
+
+    def __init__(
+        self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str], most: BudgetRequest | None = None
+    ) -> None:
         self._writer = engine.execution_options(**{WRITES: True})
         self._insert_key = postgres_insert if engine.dialect.name == "postgresql" else sqlite_insert
         self._tenant = tenant
         self._new_id = new_id
+        self._most = most
 
     async def create(self, request: TurnRequest, claim: IdempotencyClaim | None) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
@@ -115,7 +125,8 @@ class TurnCreator:
         return _earlier(found.one(), claim)
 
     async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> Place:
-        budget = clamped(await self._caps(connection, request.agent), request.budget)
+        allowed = clamped(await self._caps(connection, request.agent), self._most)
+        budget = clamped(allowed.model_dump(), request.budget)
         session_id = request.session_id or self._new_id()
         place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
         await connection.execute(
@@ -160,7 +171,7 @@ class TurnCreator:
 
 
 def clamped(caps: Mapping[str, Any], wanted: BudgetRequest | None) -> Budget:
-    """The agent's budget with each wanted limit in place, never above the agent's."""
+    """A budget with each wanted limit in place, never above what it was."""
     limits = dict(caps)
     for name, value in (wanted.model_dump(exclude_none=True) if wanted else {}).items():
         cap = LARGEST_COUNT if limits[name] is None else limits[name]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text, update
 
+from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
 from tests.integration.gateway_kit import AGENT, CAPS, NOWHERE, Gateway, gateway_on, own_db, problem_of
 
@@ -124,6 +125,15 @@ def test_post_clamps_the_budget_to_the_agents(gateway: Gateway, wanted: Any, giv
     turn = gateway.posted(budget=wanted)
     assert turn["budget"] == expected
     assert gateway.worker.row(turn["id"]).budget == expected
+
+
+def test_post_clamps_the_budget_to_the_tenants(sqlite_url: str, valkey_url: str) -> None:
+    """Whatever the agent's allows, and what the turn asks for; a limit that the agent has lower stays."""
+    most = BudgetRequest(max_steps=2, max_tokens=500, timeout_s=1e6)
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), tenant_budget=most) as gateway:
+        expected = {**CAPS, "max_steps": 2, "max_tokens": 500}
+        assert gateway.posted()["budget"] == expected
+        assert gateway.posted(budget={"max_steps": 6, "max_tokens": 400})["budget"] == {**expected, "max_tokens": 400}
 
 
 def test_post_without_a_session_makes_one(gateway: Gateway) -> None:

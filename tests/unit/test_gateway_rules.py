@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,14 @@ def test_cursor_of_anything_else_is_refused(text: str) -> None:
     assert format_cursor(cursor) == text
 
 
+@pytest.mark.parametrize("last", ["[]", "{}", "7", "null", '"\\ud800"', '"\\u0000"'])
+def test_cursor_with_what_is_no_id_is_refused(last: str) -> None:
+    """No database would take it."""
+    crafted = base64.urlsafe_b64encode(f"[1.0,{last}]".encode()).decode().rstrip("=")
+    with pytest.raises(ValueError, match="is not a cursor"):
+        parse_cursor(crafted)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
@@ -169,6 +178,16 @@ def test_settings_that_are_wrong_name_their_variable(
     with pytest.raises(ConfigError) as error:
         load_settings(**overrides)
     assert variable in str(error.value)
+
+
+def test_tenant_budget_is_read_and_refused_with_words() -> None:
+    """As JSON from the environment; what it does not know is named."""
+    urls = {"database_url": "sqlite:///x", "redis_url": "redis://h"}
+    assert load_settings(**urls).tenant_budget is None
+    assert load_settings(**urls, tenant_budget='{"max_dollars": 0.5}').tenant_budget == BudgetRequest(max_dollars=0.5)
+    for wrong in ("{", '{"max_money": 1}', '{"max_steps": -1}', "7"):
+        with pytest.raises(ConfigError, match="HARNESS_TENANT_BUDGET"):
+            load_settings(**urls, tenant_budget=wrong)
 
 
 @pytest.mark.parametrize(

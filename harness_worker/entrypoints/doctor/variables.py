@@ -16,6 +16,7 @@ GATEWAY_ONLY: Final = frozenset(
         "HARNESS_MAX_BODY_BYTES",
         "HARNESS_PUBLISH_TIMEOUT_S",
         "HARNESS_SSE_HEARTBEAT_S",
+        "HARNESS_TENANT_BUDGET",
     }
 )
 """Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""
