@@ -105,6 +105,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     dispatcher: Dispatcher,
     soft_deadline: SoftDeadline,
     locks: Locks,
+    events: EventSink,
     on_late: Callable[[], None] = unheard,
 ) -> CallRunner:
     """A runner of calls over these ports."""
@@ -126,6 +127,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         clock=SystemClock(),
         timing=timing_of(settings),
         on_late=on_late,
+        hint=events.hint,
         agents=knowledge.agents,
     )
 

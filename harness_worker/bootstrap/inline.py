@@ -163,6 +163,7 @@ class AgentHarness:
             dispatcher=dispatcher,
             soft_deadline=_unlimited,
             locks=self._locks,
+            events=events,
         )
         store.insert_turn(turn)
         try:

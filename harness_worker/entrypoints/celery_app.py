@@ -211,6 +211,7 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
         dispatcher=fleet.dispatcher,
         soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
         locks=fleet.locks,
+        events=fleet.events,
         on_late=fleet.count_late,
     )
     for name in runner.tools:

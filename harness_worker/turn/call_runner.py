@@ -20,6 +20,7 @@ from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.writes import Go, Started, end_write, enter_write, hand_back, late, start_write
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
+from harness_worker.turn.deltas import Hint, unheard_hint
 from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.locking import LockKeeper, Withdrawn
 from harness_worker.turn.tickets import Ticket, ticket_for
@@ -31,6 +32,8 @@ STALE_START_S = 2.0
 """More than this between asking and starting means this process was stopped in between: do not start."""
 
 HAND_IN_TRIES = 8
+
+TOOL_STARTED = "tool.started"
 
 
 def unheard() -> None:
@@ -81,6 +84,7 @@ class CallRunner:
         clock: This process's monotonic time.
         timing: The protocol's times.
         on_late: Told of each result that came too late.
+        hint: Shows to those who watch that a call was taken on.
         agents: Whose hooks to call, by name.
         hooks: Calls them.
     """
@@ -94,6 +98,7 @@ class CallRunner:
     clock: Clock
     timing: Timing
     on_late: Callable[[], None] = unheard
+    hint: Hint = unheard_hint
     agents: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
     hooks: HookCaller = field(default_factory=HookCaller)
 
@@ -116,6 +121,7 @@ class CallRunner:
             return Handed.NOT
         if admitted.answer is not Admission.OK:
             return Handed.ON
+        self._say_started(job, job.attempt)
         run = _running(job, job.attempt)
         if self._was_stopped(asked):
             return self._withdrawn(run)
@@ -169,6 +175,7 @@ class CallRunner:
         if started is None or started.call is None:
             return self._not_started(started)
         call, ticket = started.call, ticket_for(started.turn, started.call)
+        self._say_started(job, call.attempt)
         try:
             if not waits:
                 self._check_start(job, call, asked)
@@ -228,6 +235,10 @@ class CallRunner:
 
     # --- shared
 
+    def _say_started(self, job: Job, attempt: int) -> None:
+        """Before the last look at the clock: a Redis that hangs here must not let a body begin too late."""
+        self.hint(job.turn_id, TOOL_STARTED, {"call_id": job.call_id, "tool": job.tool, "attempt": attempt})
+
     def _outcome(
         self, spec: ToolSpec | None, ticket: Ticket, run: RunningCall, *, until: float, enter: Callable[[], float]
     ) -> ToolOutcome | None:
@@ -249,11 +260,14 @@ class CallRunner:
     def _body(
         self, spec: ToolSpec, ticket: Ticket, run: RunningCall, until: float, fence: int | None
     ) -> ToolOutcome | None:
+        remaining_s = until - self.clock.monotonic()
+        if remaining_s <= 0:
+            return None
         return self.body.run(
             spec,
             ticket,
             attempt=run.attempt,
-            remaining_s=until - self.clock.monotonic(),
+            remaining_s=remaining_s,
             is_revoked=self._revoked(run),
             fence=fence,
         )

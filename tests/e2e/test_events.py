@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.e2e.outsider import Outsider, call
+import json
+from itertools import groupby
+
+from tests.e2e.outsider import Json, Outsider, call
 
 
 def test_log_tells_a_turn_in_order(outsider: Outsider) -> None:
@@ -32,6 +35,37 @@ def test_log_tells_a_turn_in_order(outsider: Outsider) -> None:
     assert log[10][1] == {"step": 0, "wave": 1, "calls": ["0.2"]}
     assert log[13][1]["text"] == "done"
     assert log[-1][1]["output_text"] == "done"
+
+
+def streamed(outsider: Outsider, turn_id: str) -> list[Json]:
+    """What a turn's stream tells to its end; what has an id must have it as ``seq``, hints have neither."""
+    told: list[Json] = []
+    with outsider.http.stream(
+        "GET", f"/v1/turns/{turn_id}/events", headers={"Accept": "text/event-stream"}, timeout=60
+    ) as response:
+        for is_blank, lines in groupby(response.iter_lines(), lambda line: not line):
+            fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":")) if not is_blank else {}
+            if "data" in fields:
+                event = json.loads(fields["data"])
+                assert str(event.get("seq", "")) == fields.get("id", "")
+                told.append(event)
+    return told
+
+
+def test_stream_hints_at_tools_that_start(outsider: Outsider) -> None:
+    """Live, before their results; hints are not part of the log."""
+    turn_id = outsider.post([call("look", n=1, s=1.0), call("put", n=2, s=0.5)], "done")
+    told = streamed(outsider, turn_id)
+    outsider.end(turn_id)
+    hints = [event for event in told if "seq" not in event and event["type"] == "tool.started"]
+    assert [(hint["data"]["call_id"], hint["data"]["tool"], hint["data"]["attempt"]) for hint in hints] == [
+        ("0.0", "look", 1),
+        ("0.1", "put", 1),
+    ]
+    places = [(event["type"], event["data"].get("call_id")) for event in told]
+    for call_id in ("0.0", "0.1"):
+        assert places.index(("tool.started", call_id)) < places.index(("tool.completed", call_id))
+    assert [event for event in told if "seq" in event] == outsider.events(turn_id)
 
 
 def test_log_tells_waves_that_were_denied(outsider: Outsider) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
 from harness_worker.errors import ToolError, ToolTransientError, TransientError
+from harness_worker.turn import tool_body
 from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
-from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, answers, raising
+from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
 
 SILENT = TransientError("no answer")
 
@@ -327,6 +329,54 @@ def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
     assert writing.run() is Handed.ON
     assert len(outcome(writing)) == 100
     assert outcome(writing).endswith("… [cut: 300 characters, and the artifact store did not take them]")
+
+
+def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that did its work must not be taken for lost because of where its output goes."""
+    free = threading.Event()
+
+    def put(_self: KeptBlobs, key: str, _data: bytes) -> str:
+        free.wait(30)
+        return key
+
+    monkeypatch.setattr(KeptBlobs, "put", put)
+    monkeypatch.setattr(tool_body, "LONGEST_PUT_S", 0.05)
+    writing.bodies["write"] = lambda: "x" * 300
+    assert writing.run() is Handed.ON
+    free.set()
+    assert outcome(writing).startswith("xxx")
+    assert "artifact store did not take them" in outcome(writing)
+    assert writing.store.artifacts == {}
+
+
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> None:
+    """Once it was let in, before its body; a message that comes twice tells nothing."""
+    hints: list[tuple[str, str, object, list[str]]] = []
+
+    def hint(turn_id: str, kind: str, data: object) -> None:
+        hints.append((turn_id, kind, data, list(engine.ran)))
+
+    engine.runner = replace(engine.runner, hint=hint)
+    engine.dispatched(tool)
+    engine.run()
+    engine.run()
+    assert hints == [(TURN_ID, "tool.started", {"call_id": "0.0", "tool": tool, "attempt": 1}, [])]
+
+
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_body_is_not_entered_once_its_time_is_over(engine: Engine, tool: str) -> None:
+    """Not even for the moment that a signal takes."""
+    engine.dispatched(tool)
+    short = {name: replace(spec, timeout_s=1.0) for name, spec in engine.runner.tools.items()}
+
+    def hang(_turn_id: str, _kind: str, _data: object) -> None:
+        engine.clock.wait(STALE_START_S)
+
+    engine.runner = replace(engine.runner, tools=short, hint=hang)
+    engine.store.turns[TURN_ID] = replace(engine.turn, deadline_at=engine.clock.monotonic() + 1.0)
+    engine.run()
+    assert engine.ran == []
 
 
 def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> None:
