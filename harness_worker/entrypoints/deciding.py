@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, HarnessError
 
 
 def decide(
@@ -30,14 +30,15 @@ def decide(
         The turn as it then is.
 
     Raises:
-        ConfigError: Nothing waits, or several calls do and one set of arguments was given.
+        HarnessError: Nothing waits.
+        ConfigError: Several calls wait, and one set of arguments was given.
         RequestRefused: Nobody waits for that, or the arguments do not fit.
     """
     turn = client.turn(turn_id)
     waiting = [action["call_id"] for action in turn["required_actions"]] if call_id is None else [call_id]
     given = {name: value for name, value in said.items() if value is not None}
     if not waiting:
-        raise ConfigError(f"turn {turn_id} is {turn['status']}: none of its calls waits for anybody")
+        raise HarnessError(f"turn {turn_id} is {turn['status']}: none of its calls waits for anybody")
     if "arguments" in given and len(waiting) > 1:
         raise ConfigError(f"{len(waiting)} calls wait ({', '.join(waiting)}): say which one gets the arguments")
     for each in waiting:

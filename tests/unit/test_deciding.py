@@ -13,7 +13,7 @@ from rich.console import Console
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.deciding import arguments_from, decide, questions
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, HarnessError
 
 ASKED: list[dict[str, Any]] = [
     {"call_id": "0.0", "tool": "refund", "arguments": {"order": "ö1"}, "expires_at": "…"},
@@ -51,13 +51,17 @@ def test_decision_on_a_call_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actions", "message"), [([], "none of its calls waits"), (ASKED, r"2 calls wait \(0.0, 0.2\)")]
+    ("actions", "kind", "message"),
+    [([], HarnessError, "none of its calls waits"), (ASKED, ConfigError, r"2 calls wait \(0.0, 0.2\)")],
 )
-def test_decision_that_means_nothing_is_refused(actions: list[dict[str, Any]], message: str) -> None:
-    """Nothing waits, or one set of arguments is for several calls."""
+def test_decision_that_means_nothing_is_refused(
+    actions: list[dict[str, Any]], kind: type[HarnessError], message: str
+) -> None:
+    """Nothing waits, which is no wrong usage, or one set of arguments is for several calls."""
     gateway = Gateway(actions)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(HarnessError, match=message) as refused:
         decide(gateway.client, "t", None, "approve", arguments={"n": 1})
+    assert refused.type is kind
     assert gateway.sent == []
 
 

@@ -18,6 +18,7 @@ WRONG_USAGE: Final = 2
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
 UNPROCESSABLE: Final = 422
+UNAVAILABLE: Final = 503
 """The gateway's answer to an option that makes no sense."""
 
 _DISTRIBUTION: Final = "agent-harness"
@@ -117,9 +118,10 @@ def _told(message: str, code: int) -> int:
 
 
 def _exit_code(wrong: HarnessError) -> int:
-    if isinstance(wrong, ConfigError) or getattr(wrong, "status", None) == UNPROCESSABLE:
+    status = getattr(wrong, "status", None)
+    if isinstance(wrong, ConfigError) or status == UNPROCESSABLE:
         return WRONG_USAGE
-    return UNREACHABLE if isinstance(wrong, TransientError) else FAILED
+    return UNREACHABLE if isinstance(wrong, TransientError) or status == UNAVAILABLE else FAILED
 
 
 def _version() -> str:
