@@ -129,7 +129,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         gathered: What was loaded for a turn that was not sent before.
         selected: The names of the tools to offer, of an agent that selects.
     """
-    system = turn.system_prompt_override or agent.system
+    system = agent.system if turn.system_prompt_override is None else turn.system_prompt_override
     known = known_preparation(turn, past)
     kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
     preparation = replace(kept, compact_at=agent.compact_at_tokens)

@@ -165,6 +165,7 @@ def test_prompt_hashes_tell_prompts_apart() -> None:
     one, same, other = a_prompt(), a_prompt(), a_prompt(input="other")
     overridden = a_prompt(system_prompt_override="be long")
     assert overridden.system == "be long"
+    assert a_prompt(system_prompt_override="").system == ""
     assert (one.render_hash, one.preparation) == (same.render_hash, same.preparation)
     assert one.render_hash != other.render_hash
     assert one.preparation.prefix_hash == other.preparation.prefix_hash

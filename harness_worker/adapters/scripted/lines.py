@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
 from pydantic_core import from_json
@@ -82,6 +82,15 @@ class ScriptLine(BaseModel):
     latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     chunk_chars: Annotated[int, Field(gt=0)] | None = None
     error: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, line: object) -> object:
+        """A member that is null counts as absent."""
+        if not isinstance(line, dict):
+            return line
+        members = cast("dict[str, object]", line)
+        return {name: value for name, value in members.items() if value is not None}
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
