@@ -26,9 +26,10 @@ def unknown(call: Call, why: str) -> ToolFailure:
 
 
 def worker_lost(call: Call) -> ToolFailure:
-    """A call whose process died every time it was run."""
+    """A call whose process died every time it was run, as often as it may be."""
+    times = "once" if call.attempt == 1 else f"{call.attempt} times"
     doubt = "" if call.is_read else "; its effect may or may not have happened"
-    error = f"{WORKER_LOST}: the process running {call.tool} was lost {call.attempt} times{doubt}"
+    error = f"{WORKER_LOST}: the process running {call.tool} was lost {times}{doubt}"
     return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=not call.is_read)
 
 

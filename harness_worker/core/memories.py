@@ -20,6 +20,9 @@ MOST_A_TURN: Final = 8
 MOST_FACTS: Final = 8
 MOST_PREFERENCES: Final = 8
 MEMORY_CHARS: Final = 300
+SEARCHED_CHARS: Final = 50_000
+"""So much of a user's words is searched: it is done in the commit that ends the turn."""
+
 SENTENCE_CHARS: Final = 500
 """A longer sentence is no statement about anybody; it is not searched."""
 
@@ -67,7 +70,8 @@ _IS: Final = re.compile(
 
 def memories_in(text: str) -> tuple[Memory, ...]:
     """What a user's words give to remember, in order, each once; questions give nothing."""
-    sentences = (sentence.strip() for sentence in _SENTENCE.findall(text) if len(sentence) <= SENTENCE_CHARS)
+    searched = text[:SEARCHED_CHARS]
+    sentences = (sentence.strip() for sentence in _SENTENCE.findall(searched) if len(sentence) <= SENTENCE_CHARS)
     found = (_memory(sentence) for sentence in sentences if not sentence.endswith("?"))
     return tuple(dict.fromkeys(memory for memory in found if memory is not None))[:MOST_A_TURN]
 
