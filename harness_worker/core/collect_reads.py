@@ -85,7 +85,11 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
     if report.state is ReadState.EXPIRED:
         seen = replace(call, worker=report.worker, started_at=report.started_at)
         return end_call(seen, timed_out(call), now=now), False
-    if call.attempt >= attempt_cap or not call.retry_safe:
+    if call.attempt >= attempt_cap or (not call.retry_safe and _may_have_run(report)):
         seen = replace(call, worker=report.worker, started_at=report.started_at)
         return end_call(seen, worker_lost(call), now=now), False
     return replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING), True
+
+
+def _may_have_run(report: ReadReport) -> bool:
+    return report.has_started or report.state is ReadState.GONE

@@ -108,7 +108,7 @@ class ToolBody:
         return round((self.clock.monotonic() - started) * 1_000, 3)
 
     def _kept(self, outcome: ToolOutcome, ticket: Ticket, deadline: DeadlineToken) -> ToolOutcome:
-        """The outcome, with an output too long for the context stored in the call's time (docs/reference/artifacts.md)."""
+        """The outcome, with a long output stored aside in the call's time (docs/reference/artifacts.md)."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
             return outcome
         artifact_id, data = self.new_artifact_id(), outcome.output.encode()

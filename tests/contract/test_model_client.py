@@ -119,6 +119,12 @@ def test_model_counts_tokens_by_anthropics_names(model: ModelClient, script: Scr
     assert model.complete(asked(file, step=1)).usage == Usage()
 
 
+def test_null_in_a_line_counts_as_absent(model: ModelClient, script: Script) -> None:
+    """Whatever the member."""
+    absent = dict.fromkeys(("usage", "latency_s", "stop_reason", "chunk_chars", "error", "kind", "script"))
+    assert model.complete(asked(script({"step": 0, "content": TEXT, **absent}))).usage == Usage()
+
+
 def test_model_takes_the_time_its_line_says(model: ModelClient, script: Script) -> None:
     """``latency_s`` is the whole call's; what takes longer than the call may is worth another try."""
     file = script({"step": 0, "content": TEXT, "latency_s": 2.5}, {"step": 1, "error": "overloaded", "latency_s": 1})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,24 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> None:
+    """As an unreachable gateway is: the work has not failed."""
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.send_header("Content-Type", "application/problem+json")
+            self.end_headers()
+            self.wfile.write(json.dumps({"status": 503, "code": "not_ready", "detail": "no database"}).encode())
+
+    with HTTPServer(("127.0.0.1", 0), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        listed = run_harness("turns", "list", "--url", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert (listed.returncode, listed.stdout) == (3, "")
+    assert "no database (503 not_ready)" in listed.stderr
 
 
 def test_migrate_is_idempotent(tmp_path: Path) -> None:

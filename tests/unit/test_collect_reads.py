@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness_worker.core.collect_reads import Collected, ReadReport, collect_reads, taken
@@ -65,6 +67,17 @@ def test_read_that_is_lost_too_often_is_given_up() -> None:
     assert isinstance(call.outcome, ToolFailure)
     assert call.outcome.error == "worker_lost: the process running tool0 was lost 3 times"
     assert (call.attempt, collected.resend) == (CAP, ())
+
+
+def test_read_that_must_not_run_twice_is_not_run_again() -> None:
+    """Once it has, or may have, begun; a message that was lost is sent again like any other."""
+    once = replace(SENT, retry_safe=False)
+    for state in (ReadState.GONE, ReadState.LOST):
+        (call,) = judged(once, ReadReport(state=state)).changed
+        assert isinstance(call.outcome, ToolFailure)
+        assert content_of(call.outcome) == "worker_lost: the process running tool0 was lost once"
+    assert judged(once, ReadReport(state=ReadState.UNADMITTED)).resend == (once,)
+    assert [call.attempt for call in judged(once, ReadReport(state=ReadState.CLOSED)).resend] == [2]
 
 
 def test_only_open_reads_are_judged() -> None:
