@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from harness_worker.core.visits import Visit
 from harness_worker.errors import HarnessError
 from harness_worker.ports import TurnStore
+from harness_worker.turn.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
 
-class VisitHeartbeat:
+class VisitHeartbeat(Rounds):
     """Prolongs the leases of the visits under way, from one thread; a cancel whose message was lost is heard by it.
 
     Args:
@@ -24,24 +25,11 @@ class VisitHeartbeat:
     """
 
     def __init__(self, store: TurnStore, *, every_s: float, ttl_s: float) -> None:
+        super().__init__("visit-heartbeat", every_s)
         self._store = store
-        self._every_s = every_s
         self._ttl_s = ttl_s
         self._held: dict[str, tuple[Visit, threading.Event]] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to beat."""
-        self._thread = threading.Thread(target=self._run, name="visit-heartbeat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Beat no more."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
 
     @contextmanager
     def holding(self, visit: Visit) -> Generator[threading.Event]:
@@ -63,12 +51,11 @@ class VisitHeartbeat:
             if visit.turn.id == turn_id:
                 told.set()
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
-            with self._lock:
-                held = tuple(self._held.values())
-            for visit, told in held:
-                self._beat(visit, told)
+    def _round(self) -> None:
+        with self._lock:
+            held = tuple(self._held.values())
+        for visit, told in held:
+            self._beat(visit, told)
 
     def _beat(self, visit: Visit, told: threading.Event) -> None:
         try:

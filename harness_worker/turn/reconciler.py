@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from harness_worker.errors import HarnessError
 from harness_worker.ports import Dispatcher, TurnStore
+from harness_worker.turn.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ BATCH = 100
 BACKOFF_S = 5.0
 
 
-class Reconciler:
+class Reconciler(Rounds):
     """Publishes ``advance`` for overdue turns, from one thread of every coordinator process.
 
     Args:
@@ -28,34 +28,20 @@ class Reconciler:
     def __init__(
         self, store: TurnStore, dispatcher: Dispatcher, *, every_s: float, besides: Sequence[Callable[[], None]] = ()
     ) -> None:
+        super().__init__("reconciler", every_s)
         self._store = store
         self._dispatcher = dispatcher
-        self._every_s = every_s
         self._besides = besides
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
-            try:
-                self.look()
-                for each in self._besides:
-                    each()
-            except HarnessError as error:
-                log.warning("could not look for overdue turns: %s", error)
-            except Exception:  # the thread's boundary: nobody would look any more
-                log.exception("could not look for overdue turns")
+    def _round(self) -> None:
+        try:
+            self.look()
+            for each in self._besides:
+                each()
+        except HarnessError as error:
+            log.warning("could not look for overdue turns: %s", error)
+        except Exception:  # the thread's boundary: nobody would look any more
+            log.exception("could not look for overdue turns")
 
     def look(self) -> int:
         """Wake what is overdue once; returns how many turns that were."""

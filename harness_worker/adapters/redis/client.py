@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
 )
 from redis.retry import Retry
 
+from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.errors import ConfigError, TransientError
+
+R = TypeVar("R")
 
 SOCKET_TIMEOUT_S = 2.0
 HEALTH_CHECK_S = 15
@@ -60,6 +64,17 @@ class RedisClient:
         """
         with own_errors():
             return self.live.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+    def run(self, sent: Invocation[R]) -> R:
+        """Run one script and return its reply.
+
+        Raises:
+            TransientError: Redis did not answer.
+        """
+        try:
+            return cast("R", self.command(*sent.by_name))
+        except NoScriptError:  # a new or flushed Redis: EVAL runs the script and keeps it
+            return cast("R", self.command(*sent.in_full))
 
     def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
         """Send several commands in one round trip; an error that is one command's own stands in the place of its reply.

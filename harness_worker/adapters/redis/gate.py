@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeVar, cast
-
-from redis.exceptions import NoScriptError
 
 from harness_worker.adapters.redis import contracts
 from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.contracts import ReadAttempt
 from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
-
-R = TypeVar("R")
 
 
 class RedisGate:
@@ -31,40 +26,40 @@ class RedisGate:
 
     def raise_fence(self, turn_id: str, fence: int) -> bool:
         """See :meth:`harness_worker.ports.Gate.raise_fence`."""
-        return bool(self._run(contracts.raise_fence(_key(turn_id), fence)))
+        return bool(self._client.run(contracts.raise_fence(_key(turn_id), fence)))
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
         """See :meth:`harness_worker.ports.Gate.open`."""
-        return bool(self._run(contracts.open_gate(_key(turn_id), fence, passes)))
+        return bool(self._client.run(contracts.open_gate(_key(turn_id), fence, passes)))
 
     def close(self, turn_id: str, fence: int) -> None:
         """See :meth:`harness_worker.ports.Gate.close`."""
-        self._run(contracts.close_gate(_key(turn_id), fence))
+        self._client.run(contracts.close_gate(_key(turn_id), fence))
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
         asked = [ReadAttempt(call_id=call_id, attempt=attempt) for call_id, attempt in reads]
-        replies = self._run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, asked))
+        replies = self._client.run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, asked))
         return [_settled(read.call_id, reply) for read, reply in zip(asked, replies, strict=True)]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
         """See :meth:`harness_worker.ports.Gate.admit`."""
-        reply = self._run(contracts.admit(_key(turn_id), call_id, attempt, cap_ms, self._ttl_ms, runner))
+        reply = self._client.run(contracts.admit(_key(turn_id), call_id, attempt, cap_ms, self._ttl_ms, runner))
         answer, remaining_ms, ticket = reply
         return Admitted(answer=Admission(answer), remaining_ms=remaining_ms, ticket=ticket)
 
     def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
         """See :meth:`harness_worker.ports.Gate.admits_write`."""
-        return bool(self._run(contracts.admits_write(_key(turn_id), call_id, attempt)))
+        return bool(self._client.run(contracts.admits_write(_key(turn_id), call_id, attempt)))
 
     def goes_on(self, run: RunningCall) -> bool:
         """See :meth:`harness_worker.ports.Gate.goes_on`."""
-        return bool(self._run(contracts.goes_on(_key(run.turn_id), run.call_id, run.attempt, run.runner)))
+        return bool(self._client.run(contracts.goes_on(_key(run.turn_id), run.call_id, run.attempt, run.runner)))
 
     def complete(self, run: RunningCall, completion: str) -> bool:
         """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
         sent = contracts.complete(_key(run.turn_id), run.call_id, run.attempt, run.runner, completion)
-        return bool(self._run(sent))
+        return bool(self._client.run(sent))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
         """See :meth:`harness_worker.ports.Gate.beat`; one script a turn, all in one round trip."""
@@ -75,19 +70,13 @@ class RedisGate:
 
     def lose(self, run: RunningCall) -> None:
         """See :meth:`harness_worker.ports.Gate.lose`."""
-        self._run(contracts.lose(_key(run.turn_id), run.call_id, run.attempt, run.runner))
-
-    def _run(self, sent: Invocation[R]) -> R:
-        try:
-            return cast("R", self._client.command(*sent.by_name))
-        except NoScriptError:  # a new or flushed Redis: EVAL runs the script and keeps it
-            return cast("R", self._client.command(*sent.in_full))
+        self._client.run(contracts.lose(_key(run.turn_id), run.call_id, run.attempt, run.runner))
 
     def _run_all(self, sent: Sequence[Invocation[int]]) -> None:
         replies = self._client.batch([one.by_name for one in sent])
         for one, reply in zip(sent, replies, strict=True):
             if isinstance(reply, Exception):
-                self._run(one)  # a missing script is sent in full; any other error comes again, and is raised
+                self._client.run(one)  # a missing script is sent in full; any other error comes again, and is raised
 
 
 def _key(turn_id: str) -> str:

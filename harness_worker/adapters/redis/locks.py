@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
 from urllib.parse import quote
 
-from redis.exceptions import NoScriptError
-
 from harness_worker.adapters.redis import contracts
-from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.ports import LockName, RunningCall
-
-R = TypeVar("R")
 
 MARGIN_S = 3_600.0
 """How much longer than its call a lock's fencing number is remembered."""
@@ -34,11 +28,11 @@ class RedisLocks:
     def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:
         """See :meth:`harness_worker.ports.Locks.take`."""
         keep_ms = int((keep_s + MARGIN_S) * 1000)
-        return self._run(contracts.take_lock(_key(lock), _holder(run), self._ttl_ms, keep_ms)) or None
+        return self._client.run(contracts.take_lock(_key(lock), _holder(run), self._ttl_ms, keep_ms)) or None
 
     def free(self, lock: LockName, run: RunningCall) -> bool:
         """See :meth:`harness_worker.ports.Locks.free`."""
-        return bool(self._run(contracts.free_lock(_key(lock), _holder(run))))
+        return bool(self._client.run(contracts.free_lock(_key(lock), _holder(run))))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
         """See :meth:`harness_worker.ports.Locks.beat`; one round trip. A holder that is gone is not brought back."""
@@ -48,12 +42,6 @@ class RedisLocks:
     def lose(self, run: RunningCall) -> None:
         """See :meth:`harness_worker.ports.Locks.lose`."""
         self._client.command("DEL", _holder(run))
-
-    def _run(self, sent: Invocation[R]) -> R:
-        try:
-            return cast("R", self._client.command(*sent.by_name))
-        except NoScriptError:  # a new or flushed Redis: EVAL runs the script and keeps it
-            return cast("R", self._client.command(*sent.in_full))
 
 
 def _key(lock: LockName) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
@@ -28,6 +27,7 @@ from harness_worker.core.outcomes import (
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Message, Turn, TurnPreparation
+from harness_worker.core.text import REPLACEMENT, UNSTORABLE
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
 
@@ -35,9 +35,6 @@ TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
 _turn_values = attrgetter(*TURN_FIELDS)
 _call_values = attrgetter(*CALL_FIELDS)
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-"""What Postgres' text cannot hold: U+0000 and lone surrogates."""
 
 
 def turn_of(row: Sequence[Any]) -> Turn:
@@ -134,7 +131,7 @@ def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
         case Enum():
             return value.value
         case str():
-            return _UNSTORABLE.sub("\ufffd", value)
+            return UNSTORABLE.sub(REPLACEMENT, value)
         case tuple():
             return [_column(each) for each in cast("tuple[object, ...]", value)] or None
         case Mapping():

@@ -1,0 +1,40 @@
+"""Doing something again and again, in a thread beside the tasks of a process."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+
+class Rounds(ABC):
+    """One thread that makes a round every so often, from :meth:`start` to :meth:`stop`.
+
+    Args:
+        name: The thread's name.
+        every_s: Seconds between two rounds.
+    """
+
+    def __init__(self, name: str, every_s: float) -> None:
+        self._name = name
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin; the first round is made after the time between two."""
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make no more rounds; returns when the one under way is over."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self._round()
+
+    @abstractmethod
+    def _round(self) -> None:
+        """Make one round; never raises, for the thread would end."""
