@@ -14,13 +14,12 @@ from api_gateway.live import LiveEvent, LiveEvents
 from api_gateway.models import Event
 from api_gateway.requests import EventsQuery
 from api_gateway.store import Store
-from harness_worker.wire import FINAL_STATUSES, rfc3339
+from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
 LOOK_S: Final = 1.0
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
 HEARTBEAT: Final = ": heartbeat\n\n"
-TERMINAL: Final = frozenset(f"turn.{status.value}" for status in FINAL_STATUSES)
 
 
 def wants_stream(accept: str) -> bool:
@@ -75,7 +74,7 @@ class EventStream:
             yield _hint(event), False
         elif event is not None and event.seq == self.after + 1:
             self.after += 1
-            yield _live(event), event.type in TERMINAL
+            yield _live(event), event.type in TERMINAL_EVENTS
         elif event is None or event.seq is None or event.seq > self.after:
             async for pair in self._from_store():
                 yield pair
@@ -87,7 +86,7 @@ class EventStream:
                 page = await self.store.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
                 for event in page.data:
                     self.after = event.seq
-                    yield _durable(event), event.type in TERMINAL
+                    yield _durable(event), event.type in TERMINAL_EVENTS
                 if page.next is None:
                     break
         except SQLAlchemyError:

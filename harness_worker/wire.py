@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from harness_worker.errors import NewerWire, WireError
+
+JsonObject: TypeAlias = dict[str, Any]
 
 ADVANCE_TASK: Final = "turn.advance"
 JUDGE_TASK: Final = "turn.judge"
@@ -68,6 +70,10 @@ class TurnStatus(StrEnum):
 FINAL_STATUSES: Final = frozenset(
     {TurnStatus.COMPLETED, TurnStatus.INCOMPLETE, TurnStatus.FAILED, TurnStatus.CANCELLED}
 )
+
+
+TERMINAL_EVENTS: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
+"""The types of a turn's last event."""
 
 
 class StopReason(StrEnum):

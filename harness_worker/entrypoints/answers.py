@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import httpx
 
 from harness_worker.errors import HarnessError, TransientError
-
-JsonObject: TypeAlias = dict[str, Any]
+from harness_worker.wire import JsonObject
 
 
 class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says

@@ -29,6 +29,7 @@ from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.worker_name import WorkerName
 from harness_worker.errors import HarnessError
 from harness_worker.ports import Gate, RunningCall
@@ -41,8 +42,6 @@ from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
 
 log = logging.getLogger(__name__)
 
-COORDINATOR = "coordinator"
-TOOLS = "tools"
 CHILDREN_TICK_S = 0.25
 TASK_EVENTS_TICK_S = 0.2
 STOP_THREADS = 2
@@ -54,7 +53,7 @@ Services: TypeAlias = tuple[VisitHeartbeat | Reconciler, ...]
 
 
 def run_worker(
-    role: str,
+    role: Role,
     registry: Registry,
     settings: Settings,
     *,
@@ -65,7 +64,7 @@ def run_worker(
     """Serve until a signal says stop, then drain.
 
     Args:
-        role: ``coordinator`` or ``tools``.
+        role: What it does.
         registry: The agents and tools to serve.
         settings: Where everything is.
         queues: Only these; every queue of the role if empty.
@@ -85,7 +84,7 @@ def run_worker(
     if faults is not None:
         fleet = faulty_fleet(fleet, faults)
         strike_before_ack(faults)
-    if role == COORDINATOR:
+    if role is Role.COORDINATOR:
         services = _coordinator(fleet, registry, knowledge, faults)
     else:
         services = _tools(fleet, registry, knowledge, faults)
@@ -97,7 +96,7 @@ def run_worker(
     fleet.app.steps["worker"].add(ticker(partial(_ticks, fleet, role, drain, locking)))
     worker = fleet.app.Worker(
         hostname=name.full,
-        pool_cls="threads" if role == COORDINATOR else ToolPool,
+        pool_cls="threads" if role is Role.COORDINATOR else ToolPool,
         concurrency=concurrency,
         queues=",".join(queues or default_queues(role, registry)),
         loglevel=settings.log_level,
@@ -109,9 +108,9 @@ def run_worker(
     return _serve(worker, services, drain, ready_file)
 
 
-def default_queues(role: str, registry: Registry) -> tuple[str, ...]:
+def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:
     """Every queue a worker of that role serves."""
-    if role == COORDINATOR:
+    if role is Role.COORDINATOR:
         return tuple(turn_queue(priority) for priority in Priority)
     return tuple(sorted({DEFAULT_TOOL_QUEUE, *(tool.queue for tool in registry.tools.values())}))
 
@@ -255,14 +254,14 @@ def _wake(fleet: Fleet, turn_id: str) -> None:
 
 def _ticks(
     fleet: Fleet,
-    role: str,
+    role: Role,
     drain: Drain,
     locking: frozenset[str],
     worker: Any,  # noqa: ANN401 - Celery's own worker
 ) -> Iterable[tuple[float, Callable[[], None]]]:
     yield DRAIN_TICK_S, partial(drain.tick, worker)
     yield TASK_EVENTS_TICK_S, worker.consumer.flush_events
-    if role == TOOLS:
+    if role is Role.TOOLS:
         # One tick each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs.
         yield fleet.settings.heartbeat_s, guarded("heartbeat of writes", partial(_beat_writes, fleet), HarnessError)
         yield fleet.settings.heartbeat_s, guarded("heartbeat of reads", partial(_beat_reads, fleet), HarnessError)

@@ -10,13 +10,11 @@ from typing import Final, Self
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, StackUnreachable
 from harness_worker.ports import Clock
-from harness_worker.wire import FINAL_STATUSES
+from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS
 
 AGAIN_S: Final = 0.1
 GATEWAY_GONE_S: Final = 40.0
 """A gateway that dies is started again by its stack; how long to believe that."""
-
-TERMINAL_TYPES: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
 
 
 def turn_patiently(client: GatewayClient, clock: Clock, turn_id: str) -> JsonObject:
@@ -61,7 +59,7 @@ def follow(
                     continue
                 after = event["seq"]
                 yield event
-                if event["type"] in TERMINAL_TYPES:
+                if event["type"] in TERMINAL_EVENTS:
                     return
             if _is_over(client, turn_id, after):
                 return

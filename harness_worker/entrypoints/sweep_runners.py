@@ -8,14 +8,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.wire import TurnStatus
 from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
-
-JsonObject = dict[str, Any]
 
 PATIENCE_S: Final = 30.0
 """How long a gateway may be away, seconds: it is restarted when it dies."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from harness_worker.core.canonical import compact
+from harness_worker.wire import JsonObject
 from harness_worker.workloads.script import ideal_waves
 from harness_worker.workloads.sweep import SweepResult
-
-JsonObject = dict[str, Any]
 
 
 def summary(result: SweepResult) -> JsonObject:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness_worker.core.outcomes import ToolArtifactReference
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import JsonObject, TurnStatus
 from harness_worker.workloads.base import Effect, JournalRow, ObservedState, Outcome, RecordedCall, WorkloadTask
 
-JsonObject = Mapping[str, Any]
 SHOWN_CHARS = 160
 ARTIFACT = re.compile(r"art_[0-9a-f]+: (?P<told>.{200})", re.DOTALL)
 

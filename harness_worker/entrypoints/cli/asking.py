@@ -10,13 +10,11 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.prompting import OnWaiting
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.view.lines import totals
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.errors import ConfigError
-
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from harness_worker.config import Settings, environment, load_settings
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.flower_access import given_access, new_access
+from harness_worker.entrypoints.roles import COORDINATOR_THREADS, tool_processes
 from harness_worker.entrypoints.stack.info import StackInfo
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan
 from harness_worker.entrypoints.stack.up import run_up
-
-_LEAST_TOOLS: Final = 2
 
 
 def up(  # noqa: PLR0913 - one parameter an option
@@ -30,7 +28,7 @@ def up(  # noqa: PLR0913 - one parameter an option
         Path | None, typer.Option(help="Where it keeps its data. [env: HARNESS_HOME; default: .harness]")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The gateway's port; 0 picks a free one.")] = 8700,
-    coordinators: Annotated[int, typer.Option(min=1, help="Threads that wait for models.")] = 8,
+    coordinators: Annotated[int, typer.Option(min=1, help="Threads that wait for models.")] = COORDINATOR_THREADS,
     tools: Annotated[
         int | None, typer.Option(min=0, help="Processes that run tools; 0 starts none. [default: the CPUs, at least 2]")
     ] = None,
@@ -49,7 +47,7 @@ def up(  # noqa: PLR0913 - one parameter an option
         settings=settings,
         port=port,
         coordinators=coordinators,
-        tools=tools if tools is not None else max(_LEAST_TOOLS, os.cpu_count() or 0),
+        tools=tools if tools is not None else tool_processes(),
         flower=_flower(settings, flower_port) if flower else None,
     )
     coloured = sys.stderr.isatty() and "NO_COLOR" not in environment()

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.celery_app import run_worker
+from harness_worker.entrypoints.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import ConfigError
-
-_COORDINATOR_THREADS: Final = 8
-_LEAST_TOOLS: Final = 2
-
-
-class Role(StrEnum):
-    """What a worker does."""
-
-    COORDINATOR = "coordinator"
-    TOOLS = "tools"
 
 
 def worker(
@@ -81,4 +70,4 @@ def _joined(settings: Settings) -> Settings:
 
 
 def _default_size(role: Role) -> int:
-    return _COORDINATOR_THREADS if role is Role.COORDINATOR else max(_LEAST_TOOLS, os.cpu_count() or 0)
+    return COORDINATOR_THREADS if role is Role.COORDINATOR else tool_processes()

@@ -14,12 +14,12 @@ from harness_worker.adapters.celery.app import make_app
 from harness_worker.entrypoints.doctor.database import PublishedAgent
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places
+from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.worker_name import role_of
 from harness_worker.errors import TransientError
 from harness_worker.wire import TOOL_TASK_PREFIX
 
 ANSWER_S: Final = 1.0
-ROLES: Final = ("coordinator", "tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
     """Whether each role has somebody."""
     counts = Counter(worker.role for worker in workers)
-    for role in ROLES:
+    for role in Role:
         mine = [worker for worker in workers if worker.role == role]
         if mine:
             queues = ", ".join(sorted({queue for worker in mine for queue in worker.queues}))

@@ -13,6 +13,7 @@ from harness_worker.adapters.embedded.valkey import find_server, server_command
 from harness_worker.config import Settings, environment
 from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
 from harness_worker.entrypoints.flower_access import FlowerAccess
+from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.stack.child import ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.entrypoints.stack.home import Home
@@ -109,7 +110,7 @@ def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[Chil
         environment={**shared, "HARNESS_DEV_KEYLESS": shared.get("HARNESS_DEV_KEYLESS", "1")},
         descriptors=(descriptor,),
     )
-    sizes = {"coordinator": plan.coordinators, "tools": plan.tools}
+    sizes = {Role.COORDINATOR: plan.coordinators, Role.TOOLS: plan.tools}
     return [gateway, *(_worker(plan, role, size, shared) for role, size in sizes.items() if size > 0)]
 
 
@@ -131,7 +132,7 @@ def flower_spec(plan: StackPlan, access: FlowerAccess, redis_url: str, descripto
     )
 
 
-def _worker(plan: StackPlan, role: str, concurrency: int, shared: Mapping[str, str]) -> ChildSpec:
+def _worker(plan: StackPlan, role: Role, concurrency: int, shared: Mapping[str, str]) -> ChildSpec:
     ready_file = str(plan.home.ready_file(role))
     options = ("--role", role, "--concurrency", str(concurrency), "--ready-file", ready_file)
     return ChildSpec(role=role, command=(*CLI, "worker", *options), environment=shared)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from harness_worker.wire import TERMINAL_EVENTS
+
 Event: TypeAlias = Mapping[str, Any]
 Place: TypeAlias = tuple[str, int, int]
-
-TERMINAL_TYPES: Final = frozenset({"turn.completed", "turn.incomplete", "turn.failed", "turn.cancelled"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def fold(progress: Progress, event: Event) -> Progress:
     at = datetime.fromisoformat(event["at"]).timestamp()
     if progress.since is None:  # the first event: the turn was queued
         progress = replace(progress, since=at)
-    if event["type"] in TERMINAL_TYPES:
+    if event["type"] in TERMINAL_EVENTS:
         return replace(progress, end=event["type"])
     change = _CHANGES.get(event["type"])
     return progress if change is None else change(progress, event["data"], at)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import EventFeed, is_hint, turn_patiently
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.screen import Screen
@@ -14,8 +14,6 @@ from harness_worker.ports import Clock
 WAITING_TYPE: Final = "turn.requires_action"
 TICK_S: Final = 0.1
 """How often the screen is drawn anew while nothing happens."""
-
-JsonObject = dict[str, Any]
 
 
 class Watcher:
