@@ -84,6 +84,16 @@ class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class _PageQuery(BaseModel):
+    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
+    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where the page begins."""
+        return None if self.after is None else parse_cursor(self.after)
+
+
 class BudgetRequest(_Body):
     """What the turn may use; each limit above the agent's cap becomes the cap."""
 
@@ -169,19 +179,11 @@ class EventsQuery(_Query):
     limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
 
 
-class SessionsQuery(_Query):
+class SessionsQuery(_PageQuery, _Query):
     """Which sessions."""
 
-    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
-    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
 
-    @property
-    def cursor(self) -> Cursor | None:
-        """Where the page begins."""
-        return None if self.after is None else parse_cursor(self.after)
-
-
-class TurnsQuery(BaseModel):
+class TurnsQuery(_PageQuery):
     """Which turns. Further parameters ``metadata.KEY=VALUE`` ask for turns whose metadata hold that text."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -189,19 +191,12 @@ class TurnsQuery(BaseModel):
     status: TurnStatus | None = None
     session_id: Text | None = None
     agent: Text | None = None
-    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
-    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
 
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata asked for, by key."""
         given: dict[str, Any] = self.__pydantic_extra__ or {}
         return {name.removeprefix(METADATA_PREFIX): value for name, value in given.items()}
-
-    @property
-    def cursor(self) -> Cursor | None:
-        """Where the page begins."""
-        return None if self.after is None else parse_cursor(self.after)
 
     @model_validator(mode="after")
     def _only_metadata(self) -> Self:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from sqlalchemy import Row
-
+from api_gateway.listing import AnyRow
 from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Score, Session, Turn, TurnSummary
 from harness_worker.wire import FINAL_STATUSES, Approval, rfc3339
-
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 PLANNED: Final = "planned"
 """The status of a call that was not sent yet."""
