@@ -51,7 +51,7 @@ def install_openapi(app: FastAPI) -> None:
             app.openapi_schema = _complete(get_openapi(title=app.title, version=app.version, routes=app.routes))
         return app.openapi_schema
 
-    app.openapi = document  # pyright: ignore[reportAttributeAccessIssue]
+    app.openapi = document  # pyright: ignore[reportAttributeAccessIssue] - FastAPI's own way to extend it
 
 
 def _complete(document: dict[str, Any]) -> dict[str, Any]:

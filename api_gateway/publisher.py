@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, cast
 
-from celery import Celery  # pyright: ignore[reportMissingTypeStubs]
+from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
 
 from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, turn_queue
 

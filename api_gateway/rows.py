@@ -41,7 +41,7 @@ def question_of(call: AnyRow) -> Approval | None:
 
 
 def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
-    fields = row._asdict()  # pyright: ignore[reportPrivateUsage]
+    fields = row._asdict()  # pyright: ignore[reportPrivateUsage] - public, as a namedtuple's
     return {
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},

@@ -39,12 +39,12 @@ class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
 
 
 @compiles(db_now, "sqlite")
-def _sqlite_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401
+def _sqlite_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 @compiles(db_now, "postgresql")
-def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401
+def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
     return "(extract(epoch from clock_timestamp())::double precision)"
 
 

@@ -31,7 +31,7 @@ from harness_worker.ports import (
 )
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
-from harness_worker.turn.call_runner import CallRunner, unheard
+from harness_worker.turn.call_runner import CallRunner, uncounted
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
@@ -40,14 +40,15 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from harness_worker.turn.tool_selector import ToolSelector
 
-VISIT_SLACK_S: Final = 10.0
+MODEL_SLACK_S: Final = 10.0
+"""How much longer a visit may last than the model call in it."""
 
 
 def timing_of(settings: Settings) -> Timing:
     """The protocol's times as the settings give them."""
     return Timing(
         lease_ttl_s=settings.lease_ttl_s,
-        visit_s=settings.model_timeout_s + VISIT_SLACK_S,
+        visit_s=settings.model_timeout_s + MODEL_SLACK_S,
         look_s=settings.look_s,
         hard_s=settings.hard_limit_slack_s,
         grace_s=settings.late_grace_s,
@@ -106,7 +107,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     soft_deadline: SoftDeadline,
     locks: Locks,
     events: EventSink,
-    on_late: Callable[[], None] = unheard,
+    on_late: Callable[[], None] = uncounted,
 ) -> CallRunner:
     """A runner of calls over these ports."""
     artifact_reader = _artifact_reader(settings, store)

@@ -39,7 +39,7 @@ def reader(fetch: Fetch, *, threshold_chars: int) -> ToolSpec:
     registry, most = Registry(), min(MOST_CHARS, threshold_chars - HEADING_CHARS)
 
     @registry.tool(effect=Effect.READ_ONLY, description=_DESCRIPTION)
-    def read_artifact(  # pyright: ignore[reportUnusedFunction]
+    def read_artifact(  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
         id: str,  # noqa: A002 - the model's word
         ctx: RunContext,
         offset: Annotated[int, Field(ge=0)] = 0,

@@ -9,7 +9,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.progress import AskModel, Next, Zombie, exhausted, in_next_visit, run_out, stop_turn
 from harness_worker.core.records import Turn
 from harness_worker.core.visits import Visit, holds, stop_cause
-from harness_worker.core.warnings import CONTEXT_TOKENS
+from harness_worker.core.warnings import CONTEXT_LIMIT
 
 
 def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
@@ -25,7 +25,7 @@ def _with(turn: Turn, aside: Aside) -> Turn:
     """Charged; and warned anew of a context whose length is no longer known."""
     warned = turn.recall.warned
     if aside.preparation.prompt_tokens == 0:
-        warned = tuple(name for name in warned if name != CONTEXT_TOKENS)
+        warned = tuple(name for name in warned if name != CONTEXT_LIMIT)
     recall = replace(turn.recall, warned=warned)
     return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, recall=recall)
 

@@ -153,7 +153,7 @@ def _number(value: float, path: str) -> int | float:
 def _sorted(items: list[Json]) -> list[Json]:
     """Sets have another order in each process; the model shall read the same text from all."""
     try:
-        return sorted(items)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+        return sorted(items)  # pyright: ignore[reportArgumentType, reportUnknownVariableType] - else TypeError
     except TypeError:
         return sorted(items, key=canonical)
 

@@ -36,7 +36,7 @@ def context_pack_tool(find: FindPack, *, threshold_chars: int) -> ToolSpec:
     registry = Registry()
 
     @registry.tool(name=CONTEXT_PACK_TOOL, effect=Effect.READ_ONLY, kind="retrieval", description=_DESCRIPTION)
-    def get_context_pack(  # pyright: ignore[reportUnusedFunction]
+    def get_context_pack(  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
         query: str,
         ctx: RunContext,
         limit: Annotated[int, Field(ge=1, le=MOST_DOCUMENTS)] = USUAL_DOCUMENTS,

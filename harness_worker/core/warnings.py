@@ -9,7 +9,8 @@ from harness_worker.core.budget import Spending, TurnBudget
 from harness_worker.core.decisions import Decision, T
 from harness_worker.core.records import EventDraft, Turn
 
-CONTEXT_TOKENS: Final = "context_tokens"
+CONTEXT_LIMIT: Final = "context_tokens"
+"""The name under which a warning tells of the history's length; the others are those of the budget."""
 
 
 def budget_of(turn: Turn, *, now: float) -> TurnBudget:
@@ -23,7 +24,7 @@ def context_of(turn: Turn) -> dict[str, Spending]:
     prepared = turn.preparation
     if prepared is None or prepared.compact_at is None:
         return {}
-    return {CONTEXT_TOKENS: Spending(used=prepared.prompt_tokens, limit=prepared.compact_at)}
+    return {CONTEXT_LIMIT: Spending(used=prepared.prompt_tokens, limit=prepared.compact_at)}
 
 
 def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:

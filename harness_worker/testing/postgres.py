@@ -136,7 +136,7 @@ def _as_other_user(directory: Path) -> _Launcher:
 def _may_unshare() -> bool:
     if shutil.which(_UNSHARE[0]) is None:
         return False
-    return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0  # noqa: S603
+    return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0  # noqa: S603 - our own command
 
 
 def _package() -> Path:
@@ -159,6 +159,6 @@ def _accepts(url: str) -> bool:
 
 
 def _check(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

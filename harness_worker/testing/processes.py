@@ -31,7 +31,7 @@ def running_server(
     """
     with log.open("wb") as output:
         # A session of its own: Ctrl-C in the terminal reaches the tests, which then stop it.
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)  # noqa: S603 - the tests' own
     try:
         wait_until(lambda: _answers(process, is_ready, log), f"{command[0]} to answer", _START_TIMEOUT_S)
         yield process

@@ -36,7 +36,7 @@ HAND_IN_TRIES = 8
 TOOL_STARTED = "tool.started"
 
 
-def unheard() -> None:
+def uncounted() -> None:
     """What late results are told to when nobody counts them."""
 
 
@@ -97,7 +97,7 @@ class CallRunner:
     tools: Mapping[str, ToolSpec]
     clock: Clock
     timing: Timing
-    on_late: Callable[[], None] = unheard
+    on_late: Callable[[], None] = uncounted
     hint: Hint = unheard_hint
     agents: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
     hooks: HookCaller = field(default_factory=HookCaller)

@@ -79,7 +79,7 @@ def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
     name, given = str(block.get("name", "")), block.get("input")
     tool_use_id = str(block.get("id", ""))
     spec = agent.tool(name)
-    arguments: Arguments = dict(given) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    arguments: Arguments = dict(given) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType] - JSON
     if spec is None:
         available = ", ".join(tool.name for tool in agent.tools) or "none"
         denied = f"unknown tool {name}; available: {available}"

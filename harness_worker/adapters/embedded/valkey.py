@@ -68,9 +68,9 @@ def server_url(port: int, host: str = LOOPBACK) -> str:
 
 def answers(redis_url: str) -> bool:
     """Whether a server answers PING at ``redis_url`` within two seconds."""
-    client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)  # pyright: ignore[reportUnknownMemberType]
+    client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped
     try:
-        return bool(client.ping())  # pyright: ignore[reportUnknownMemberType]
+        return bool(client.ping())  # pyright: ignore[reportUnknownMemberType] - typed for clients of both colours
     except redis.RedisError:
         return False
     finally:
@@ -90,6 +90,6 @@ def _bundled() -> Path | None:
 
 
 def _major(program: str) -> int:
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603 - found on PATH
     version = re.search(r"v=(\d+)\.", answer.stdout)
     return int(version[1]) if version else 0

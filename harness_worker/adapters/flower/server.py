@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from celery import Celery
-from flower.app import Flower  # pyright: ignore[reportMissingTypeStubs]
-from flower.options import options  # pyright: ignore[reportMissingTypeStubs]
-from flower.urls import settings as flower_settings  # pyright: ignore[reportMissingTypeStubs]
+from flower.app import Flower  # pyright: ignore[reportMissingTypeStubs] - Flower has no types
+from flower.options import options  # pyright: ignore[reportMissingTypeStubs] - Flower has no types
+from flower.urls import settings as flower_settings  # pyright: ignore[reportMissingTypeStubs] - Flower has no types
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import PeriodicCallback
 

@@ -63,7 +63,7 @@ class RedisClient:
             TransientError: Redis did not answer.
         """
         with own_errors():
-            return self.live.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            return self.live.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
 
     def run(self, sent: Invocation[R]) -> R:
         """Run one script and return its reply.
@@ -82,9 +82,9 @@ class RedisClient:
         Raises:
             TransientError: Redis did not answer.
         """
-        with own_errors(), self.live.pipeline(transaction=False) as pipe:  # pyright: ignore[reportUnknownMemberType]
+        with own_errors(), self.live.pipeline(transaction=False) as pipe:  # pyright: ignore[reportUnknownMemberType] - untyped
             for parts in commands:
-                pipe.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType]
+                pipe.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType] - untyped
             return pipe.execute(raise_on_error=False)
 
     def disconnect(self) -> None:

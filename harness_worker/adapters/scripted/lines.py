@@ -43,7 +43,7 @@ class OtherBlock(_Block):
 
 
 def _block_tag(block: Any) -> str:  # noqa: ANN401 - any JSON value
-    kind = block.get("type") if isinstance(block, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    kind = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
     return kind if kind in ("text", "tool_use") else "other"
 
 

@@ -37,11 +37,11 @@ def check_redis(url: str) -> None:
         TransientError: Nothing usable answers there.
     """
     try:
-        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)  # pyright: ignore[reportUnknownMemberType]
+        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)  # pyright: ignore[reportUnknownMemberType] - untyped
     except ValueError as wrong:
         raise ConfigError(f"HARNESS_REDIS_URL={masked(url)}: {wrong}; give redis://HOST:PORT/DB") from None
     try:
-        client.ping()  # pyright: ignore[reportUnknownMemberType]
+        client.ping()  # pyright: ignore[reportUnknownMemberType] - typed for clients of both colours
     except redis.RedisError as silent:
         raise TransientError(
             f"Redis at {masked(url)} does not answer ({silent}): start it, or mend HARNESS_REDIS_URL; "

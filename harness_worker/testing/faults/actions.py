@@ -59,7 +59,7 @@ def _stop(pids: Sequence[int], seconds: float) -> None:
     mine = os.getpid()
     names = [str(seconds), *map(str, pids)]
     # A session of its own, so that it outlives whoever ends this process's group meanwhile.
-    subprocess.Popen(["/bin/sh", "-c", _WAKE, *names], start_new_session=True, env={})  # noqa: S603
+    subprocess.Popen(["/bin/sh", "-c", _WAKE, *names], start_new_session=True, env={})  # noqa: S603 - our own script
     for pid in sorted(pids, key=lambda pid: pid == mine):
         os.kill(pid, signal.SIGSTOP)
 
