@@ -211,6 +211,13 @@ def own_db(valkey_url: str) -> str:
     return valkey_url.rpartition("/")[0] + "/7"
 
 
+def shut_down(port: int) -> None:
+    """End the Redis that listens there."""
+    client: Any = cast("Any", redis.Redis)(port=port)
+    client.shutdown(nosave=True)
+    client.close()
+
+
 def problem_of(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """The problem document of a response that must be one."""
     assert response.status_code == status, response.text

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, cast
 
-import redis
 from celery import Celery
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, STOP_COMMAND
-from tests.integration.gateway_kit import Gateway, gateway_on
+from tests.integration.gateway_kit import Gateway, gateway_on, shut_down
 
 CANCELS = 6
 """More than the gateway has threads to publish with."""
@@ -49,7 +48,7 @@ def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
         with valkey_service(port):
             turns = [gateway.posted()["id"] for _ in range(CANCELS)]
             _cancel(gateway, gateway.posted()["id"])  # its connections are open now
-            _shut_down(port)
+            shut_down(port)
             for turn_id in turns:
                 began = monotonic()
                 _cancel(gateway, turn_id)
@@ -58,7 +57,7 @@ def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
             with mailbox(url, "one") as heard:
                 wait_until(lambda: _told(gateway, heard), "a worker to be told again")
             lost = gateway.posted()["id"]
-            _shut_down(port)
+            shut_down(port)
             _cancel(gateway, lost)
     wait_until(lambda: not _publishing(), "the gateway's threads to give up, broker or not")
 
@@ -71,12 +70,6 @@ def _told(gateway: Gateway, heard: list[str]) -> bool:
 
 def _publishing() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("publish")]
-
-
-def _shut_down(port: int) -> None:
-    client: Any = redis.Redis(port=port)
-    client.shutdown(nosave=True)
-    client.close()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,13 @@ from harness_worker.adapters.redis.counters import count
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import COUNTERS, LATE_RESULTS, turn_queue
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, serving
+from tests.integration.gateway_kit import NOWHERE, Gateway, serving
 
 USED = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache_write_tokens": 4, "dollars": 0.25}
 TOOL: dict[str, Any] = {"name": "get_order", "description": "", "effect": None, "schema": {}}
 DONE = {"agent": "support", "status": "completed", "stop_reason": "end_turn"}
 CANCELLED = {"agent": "other", "status": "cancelled", "stop_reason": "cancelled"}
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with live events, on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
 
 
 def scraped(gateway: Gateway) -> Samples:

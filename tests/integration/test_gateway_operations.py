@@ -16,21 +16,13 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
-import redis
 from sqlalchemy import create_engine, text
 
 from api_gateway.config import Settings
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving, sync_url
-
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving, shut_down, sync_url
 
 
 def test_ready_gateway_says_so(gateway: Gateway) -> None:
@@ -71,7 +63,7 @@ def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
     with valkey_on(port), gateway_on(sqlite_url, url, url) as gateway:
         first = gateway.posted()["id"]
         assert gateway.worker.wake_ups(first)
-        _shut_down(port)
+        shut_down(port)
         assert gateway.posted()["status"] == "queued"
         problem_of(gateway.http.get("/readyz"), 503, "not_ready")
         with valkey_on(port):
@@ -91,12 +83,6 @@ def valkey_on(port: int) -> Generator[None]:
     with valkey_service(port) as url:
         assert f":{port}" in url
         yield
-
-
-def _shut_down(port: int) -> None:
-    client: Any = redis.Redis(port=port)
-    client.shutdown(nosave=True)
-    client.close()
 
 
 def _woken(gateway: Gateway) -> str:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
-from tests.integration.gateway_kit import AGENT, CAPS, Gateway, gateway_on, own_db, problem_of
-
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
+from tests.integration.gateway_kit import AGENT, CAPS, Gateway, problem_of
 
 
 def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:

@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 - columns and answers are any JSON
 from __future__ import annotations
 
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,13 +12,6 @@ from sqlalchemy import insert, select
 
 from harness_worker.schema import sessions, turns
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
-
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
 
 
 def places(gateway: Gateway, session_id: str = "s") -> list[tuple[str, bool, bool]]:

@@ -9,7 +9,7 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.effects import Effect
-from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.timing import Timing
@@ -113,6 +113,12 @@ def ok(call: Call, output: str = "done") -> ToolExecutionResult:
 def failed(call: Call, error: str = "boom") -> ToolFailure:
     """The call raised."""
     return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error)
+
+
+def denied(call: Call) -> Call:
+    """A planned call that will not run."""
+    outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
+    return replace(call, outcome=outcome)
 
 
 def snapshot(turn: Turn, *calls: Call, now: float = NOW) -> Snapshot:

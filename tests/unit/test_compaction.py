@@ -17,6 +17,7 @@ from harness_worker.errors import ModelError, Stopped
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
+from tests.unit.simulation.prompts import ids_in
 
 SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
 SHORT = answers("what was")
@@ -290,12 +291,6 @@ def messages_of(turn: int, steps: list[Step]) -> tuple[Message, ...]:
 def text(said: str) -> dict[str, Any]:
     """A block."""
     return {"type": "text", "text": said}
-
-
-def ids_in(message: Message, kind: str, name: str) -> list[str]:
-    """The ids of a message's blocks of a kind."""
-    blocks: list[dict[str, Any]] = [] if isinstance(message.content, str) else message.content
-    return [block[name] for block in blocks if block["type"] == kind]
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,7 +8,6 @@ import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
-from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
@@ -24,16 +23,11 @@ from tests.unit.builders import (
     a_visit,
     a_write,
     call_of,
+    denied,
     ended,
     event_types,
     snapshot,
 )
-
-
-def denied(call: Call) -> Call:
-    """A planned call that will not run."""
-    outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
-    return replace(call, outcome=outcome)
 
 
 def gone_on(*calls: Call, turn: Turn | None = None) -> Decision[Next]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness_worker.core.budget import BudgetLimits
-from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.outcomes import content_of
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.replay import fingerprint
 from harness_worker.core.segments import Segment, next_segment
-from tests.unit.builders import NOW, a_call, a_held_turn, a_write, ended, pending
+from tests.unit.builders import NOW, a_call, a_held_turn, a_write, denied, ended, pending
 
 TURN = a_held_turn(budget=BudgetLimits(max_tool_calls=10))
-
-
-def denied(call: Call) -> Call:
-    """A planned call that will not run."""
-    outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
-    return replace(call, outcome=outcome)
 
 
 def chosen(*calls: Call, turn: Turn = TURN) -> Segment:

@@ -20,11 +20,12 @@ def refused(messages: Sequence[Message]) -> Iterator[str]:
     if not all(message.content for message in messages):
         yield "asked with an empty message"
     for before, after in pairwise(messages):
-        calls, results = _ids(before, "tool_use", "id"), _ids(after, "tool_result", "tool_use_id")
+        calls, results = ids_in(before, "tool_use", "id"), ids_in(after, "tool_result", "tool_use_id")
         if calls != results:
             yield f"asked with results {results} for calls {calls}"
 
 
-def _ids(message: Message, kind: str, name: str) -> list[Any]:
+def ids_in(message: Message, kind: str, name: str) -> list[str]:
+    """The ids of a message's blocks of a kind."""
     blocks: list[dict[str, Any]] = [] if isinstance(message.content, str) else message.content
     return [block[name] for block in blocks if block["type"] == kind]
