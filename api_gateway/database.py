@@ -19,6 +19,8 @@ WRITES: Final = "harness_writes"
 BUSY_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5
 POOL_SIZE: Final = 10
+IDLE_S: Final = 5
+"""Postgres ends a transaction of a gateway that stands still for longer: it may hold a turn's row."""
 
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
@@ -53,8 +55,18 @@ def create_engine(database_url: str) -> AsyncEngine:
         pool_pre_ping=True,
         pool_timeout=CONNECT_TIMEOUT_S,
         json_serializer=_to_json,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "harness-gateway"},
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": "harness-gateway",
+            "options": _options(url),
+        },
     )
+
+
+def _options(url: URL) -> str:
+    given = url.query.get("options", "")
+    theirs = given if isinstance(given, str) else " ".join(given)
+    return f"-c idle_in_transaction_session_timeout={IDLE_S}s {theirs}".strip()  # what the URL says comes last and wins
 
 
 def _sqlite(url: URL) -> AsyncEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import jsonschema_rs
 import pytest
 from sqlalchemy import create_engine, text
 
+from api_gateway import database as gateway_database
 from api_gateway.config import Settings
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
@@ -88,6 +90,22 @@ def valkey_on(port: int) -> Generator[None]:
 def _woken(gateway: Gateway) -> str:
     turn_id = gateway.posted()["id"]
     return turn_id if gateway.worker.wake_ups(turn_id) else ""
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"), [("", "5s"), ("?options=-c%20idle_in_transaction_session_timeout%3D9s", "9s")]
+)
+def test_gateway_that_stands_still_holds_no_row_for_long(postgres_url: str, given: str, idle: str) -> None:
+    """Postgres ends its transaction; what the URL says wins."""
+
+    async def told() -> object:
+        engine = gateway_database.create_engine(postgres_url + given)
+        async with engine.connect() as connection:
+            shown = (await connection.execute(text("SHOW idle_in_transaction_session_timeout"))).scalar_one()
+        await engine.dispose()
+        return shown
+
+    assert asyncio.run(told()) == idle
 
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/v1/turns/x/events", "/v1", "/v1/nothing"])
