@@ -1,7 +1,7 @@
 """The yardstick: W1 as a bare Celery canvas, with no durability at all.
 
 The same nine tasks a turn that the harness sends: three of the coordinator, four reads in a chord, two writes in a
-chain. The last tells the client by a push to a Redis list.
+chain. The last tells the client by a push to the right end of a Redis list; messages are pushed to the left.
 """
 
 from __future__ import annotations
@@ -68,4 +68,4 @@ def second(turn: str) -> None:
 @app.task(name="bare.third")
 def third(turn: str) -> None:
     """Tell the client."""
-    done.lpush(f"done:{turn}", "1")
+    done.rpush(f"done:{turn}", "1")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import psycopg
 from redis import Redis
 
 from harness_worker.adapters.sql.migrate import upgrade
@@ -38,17 +39,42 @@ class System:
         name: What the report calls it.
         start: Starts a turn and returns a function that waits for its end.
         redis_url: Its Redis.
+        database_url: Its journal, if it has one.
     """
 
     name: str
     start: Callable[[], Callable[[], None]]
     redis_url: str
+    database_url: str = ""
 
-    def commands(self) -> int:
-        """How many commands its Redis has served."""
+    def work(self) -> Work:
+        """What it has done so far."""
         with Redis.from_url(self.redis_url) as client:  # pyright: ignore[reportUnknownMemberType] - untyped **kwargs
-            info: dict[str, Any] = client.info("stats")  # pyright: ignore[reportUnknownMemberType] - as above
-        return int(info["total_commands_processed"])
+            info: dict[str, Any] = client.info("all")  # pyright: ignore[reportUnknownMemberType] - as above
+        pushes = info.get("cmdstat_lpush", {"calls": 0})
+        return Work(
+            commands=int(info["total_commands_processed"]),
+            messages=int(pushes["calls"]),
+            transactions=_transactions(self.database_url),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How many commands Redis served, messages were queued and transactions wrote; ``None``: nobody counts them."""
+
+    commands: int
+    messages: int
+    transactions: int | None
+
+
+def _transactions(url: str) -> int | None:
+    """How many transactions of a Postgres server have written so far."""
+    if not url.startswith("postgresql"):
+        return None
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+    return int(row[0]) if row is not None else None
 
 
 @contextmanager
@@ -88,7 +114,7 @@ def harness(database_url: str, home: Path) -> Generator[System]:
         fleet = make_fleet(load_settings(redis_url=url, database_url=database_url, home=home))
         stack.callback(fleet.close)
         ends = Ends(stack.enter_context(_patient(url)))
-        yield System(name="harness", start=lambda: _start(fleet, ends), redis_url=url)
+        yield System(name="harness", start=lambda: _start(fleet, ends), redis_url=url, database_url=database_url)
 
 
 def _start(fleet: Fleet, ends: Ends) -> Callable[[], None]:

@@ -4,7 +4,7 @@ Both systems have eight coordinator threads and eight tool processes, and both a
 between them, so that what else the machine does hits both. A turn counts from the moment its client starts it to the
 moment its client knows that it ended: for the harness with its row inserted and every event in SQL, for the canvas with
 nothing kept at all. Printed, and written to ``build/bench.json``: medians, ratios, and what a turn costs in Redis
-commands and SQL transactions.
+commands, messages and, on Postgres, SQL transactions that write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.services import given_or_own_postgres
-from tests.benchmarks.systems import System, bare_canvas, harness
+from tests.benchmarks.systems import System, Work, bare_canvas, harness
 
 WARM_UP: Final = 10
 ROUNDS: Final = 12
@@ -44,6 +44,9 @@ class Measured:
     throughput_ratio: float
     redis_commands_a_turn: float
     bare_redis_commands_a_turn: float
+    messages_a_turn: float
+    bare_messages_a_turn: float
+    sql_transactions_a_turn: float | None
 
 
 def alone_ms(system: System, turns: int) -> list[float]:
@@ -71,13 +74,12 @@ def compare(ours: System, bare: System) -> Measured:
     systems = (ours, bare)
     for system in systems:
         alone_ms(system, WARM_UP)
-    counted = [system.commands() for system in systems]
+    counted = [system.work() for system in systems]
     alone: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
         for index, system in enumerate(systems):
             alone[index] += alone_ms(system, ALONE)
-    turns = ROUNDS * ALONE
-    used = [(system.commands() - before - 1) / turns for system, before in zip(systems, counted, strict=True)]
+    used = [_a_turn(before, system.work(), ROUNDS * ALONE) for system, before in zip(systems, counted, strict=True)]
     rates: list[list[float]] = [[], []]
     for _ in range(ROUNDS // 3):
         for index, system in enumerate(systems):
@@ -85,7 +87,25 @@ def compare(ours: System, bare: System) -> Measured:
     return _measured(alone, rates, used)
 
 
-def _measured(alone: list[list[float]], rates: list[list[float]], used: list[float]) -> Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Used:
+    """What one turn costs."""
+
+    commands: float
+    messages: float
+    transactions: float | None
+
+
+def _a_turn(before: Work, after: Work, turns: int) -> _Used:
+    written = None if before.transactions is None else (after.transactions or 0) - before.transactions
+    return _Used(
+        commands=round((after.commands - before.commands) / turns, 1),
+        messages=round((after.messages - before.messages) / turns, 1),
+        transactions=None if written is None else round(written / turns, 1),
+    )
+
+
+def _measured(alone: list[list[float]], rates: list[list[float]], used: list[_Used]) -> Measured:
     latency, bare_latency = (statistics.median(samples) for samples in alone)
     throughput, bare_throughput = (statistics.median(samples) for samples in rates)
     return Measured(
@@ -95,8 +115,11 @@ def _measured(alone: list[list[float]], rates: list[list[float]], used: list[flo
         throughput=round(throughput, 1),
         bare_throughput=round(bare_throughput, 1),
         throughput_ratio=round(throughput / bare_throughput, 3),
-        redis_commands_a_turn=round(used[0], 1),
-        bare_redis_commands_a_turn=round(used[1], 1),
+        redis_commands_a_turn=used[0].commands,
+        bare_redis_commands_a_turn=used[1].commands,
+        messages_a_turn=used[0].messages,
+        bare_messages_a_turn=used[1].messages,
+        sql_transactions_a_turn=used[0].transactions,
     )
 
 
@@ -118,7 +141,13 @@ def report(database: str, measured: Measured) -> str:
         f"  one turn, median ms   {m.latency_ms:9.1f} {m.bare_latency_ms:13.1f} {m.latency_ratio:7.2f}\n"
         f"  turns a second        {m.throughput:9.1f} {m.bare_throughput:13.1f} {m.throughput_ratio:7.2f}\n"
         f"  Redis commands a turn {m.redis_commands_a_turn:9.1f} {m.bare_redis_commands_a_turn:13.1f}\n"
+        f"  messages a turn       {m.messages_a_turn:9.1f} {m.bare_messages_a_turn:13.1f}\n"
+        f"  SQL transactions      {_shown(m.sql_transactions_a_turn):>9} {'none':>13}\n"
     )
+
+
+def _shown(figure: float | None) -> str:
+    return "uncounted" if figure is None else f"{figure:.1f}"
 
 
 def main() -> None:
