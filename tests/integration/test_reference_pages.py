@@ -16,7 +16,7 @@ SCRIPT: Final = re.compile(r'"scripted:([\w.]+)"')
 
 
 PAGES_WITH_EXAMPLES: Final = (
-    *("budgets", "citations", "compaction", "decisions", "gates", "hooks", "judges", "memory", "thinking"),
+    *("budgets", "calls", "citations", "compaction", "decisions", "gates", "hooks", "judges", "memory", "thinking"),
     *("tool-selection", "vault"),
 )
 
