@@ -12,8 +12,14 @@ from prometheus_client.exposition import choose_encoder
 from api_gateway.ended_turns import Key, Totals
 from api_gateway.figures import Figures
 from api_gateway.metering import Traffic
+from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
 _PROCESS: Final = ProcessCollector(registry=None)
+_COUNTED: Final[Mapping[str, str]] = {
+    LATE_RESULTS: "Results of tools that came too late and were dropped.",
+    HOOK_FAILURES: "Calls of hooks that failed and were ignored.",
+    FINALIZER_FAILURES: "Steps of turns' ends that failed and were left out.",
+}
 
 
 class _Families:
@@ -34,7 +40,7 @@ def exposed(figures: Figures, traffic: Traffic, accept: str) -> tuple[bytes, str
 
 
 def _fleet(figures: Figures) -> Iterator[Metric]:
-    answers = {"database": figures.open_turns, "broker": figures.queues, "redis": figures.late_results}
+    answers = {"database": figures.open_turns, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
     yield _gauge("harness_source_up", "Whether what the other figures come from answered.", ("source",), up)
     now = figures.open_turns or ()
@@ -45,9 +51,8 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     yield _gauge("harness_turns_overdue", "Turns that nobody has looked at for 10 s too long.", by, overdue)
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
     yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)
-    if figures.late_results is not None:
-        late = {(): float(figures.late_results)}
-        yield _counter("harness_late_results", "Results of tools that came too late and were dropped.", (), late)
+    for name, number in (figures.counters or {}).items():
+        yield _counter(f"harness_{name}", _COUNTED[name], (), {(): float(number)})
 
 
 def _ended(totals: Totals) -> Iterator[Metric]:

@@ -15,13 +15,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.ended_turns import EndedTurns, Totals
 from api_gateway.publisher import Publisher
 from harness_worker.schema import db_now, tool_calls, turns
-from harness_worker.wire import COUNTERS, DEFAULT_TOOL_QUEUE, LATE_RESULTS, Priority, turn_queue
+from harness_worker.wire import (
+    COUNTERS,
+    DEFAULT_TOOL_QUEUE,
+    FINALIZER_FAILURES,
+    HOOK_FAILURES,
+    LATE_RESULTS,
+    Priority,
+    turn_queue,
+)
 
 TIMEOUT_S: Final = 5.0
 OVERDUE_S: Final = 10.0
 """A turn that somebody should have looked at so long ago, and nobody did, is overdue."""
 
 TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
+
+COUNTED: Final = (LATE_RESULTS, HOOK_FAILURES, FINALIZER_FAILURES)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -45,13 +55,13 @@ class Figures:
         ended: What has ended since this process began, as far as it is known.
         open_turns: What has not ended.
         queues: Messages that wait, by queue.
-        late_results: Results that came too late, in any worker, ever.
+        counters: What workers have counted, by name; 0 of what none has.
     """
 
     ended: Totals
     open_turns: Sequence[OpenTurns] | None
     queues: Mapping[str, int] | None
-    late_results: int | None
+    counters: Mapping[str, int] | None
 
 
 class FleetFigures:
@@ -76,10 +86,10 @@ class FleetFigures:
         async with self._reading:
             open_turns = await _answer(self._journal(), "the database")
             names = sorted(TURN_QUEUES | self._tool_queues)
-            queues, late = await asyncio.gather(
-                _answer(self._publisher.depths(names), "the broker"), _answer(self._late_results(), "Redis")
+            queues, counters = await asyncio.gather(
+                _answer(self._publisher.depths(names), "the broker"), _answer(self._counters(), "Redis")
             )
-        return Figures(ended=self._ended.totals, open_turns=open_turns, queues=queues, late_results=late)
+        return Figures(ended=self._ended.totals, open_turns=open_turns, queues=queues, counters=counters)
 
     async def _journal(self) -> Sequence[OpenTurns]:
         async with self._engine.connect() as connection:
@@ -87,12 +97,13 @@ class FleetFigures:
             self._tool_queues |= set((await connection.execute(_WAITED_FOR)).scalars())
             return await _open_turns(connection)
 
-    async def _late_results(self) -> int:
+    async def _counters(self) -> Mapping[str, int]:
         if self._redis_url is None:
-            return 0
+            return dict.fromkeys(COUNTED, 0)
         client: Any = cast("Any", Redis).from_url(self._redis_url, socket_timeout=TIMEOUT_S, decode_responses=True)
         try:
-            return int(await client.hget(COUNTERS, LATE_RESULTS) or 0)
+            told: list[str | None] = await client.hmget(COUNTERS, COUNTED)
+            return {name: int(number or 0) for name, number in zip(COUNTED, told, strict=True)}
         finally:
             await client.aclose()
 

@@ -333,6 +333,10 @@ class Locks(Protocol):
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
+def uncounted() -> None:
+    """What is told of each thing to count when nobody counts."""
+
+
 def unheard(_text: str) -> None:
     """What a piece of a model's text is told to when nobody listens."""
 

@@ -38,6 +38,8 @@ COUNTERS: Final = "harness:counters"
 """A Redis hash of what workers count and no transaction can; it may be lost, and then starts anew."""
 
 LATE_RESULTS: Final = "late_results"
+HOOK_FAILURES: Final = "hook_failures"
+FINALIZER_FAILURES: Final = "finalizer_failures"
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""

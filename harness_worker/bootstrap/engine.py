@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from uuid_utils.compat import uuid7
@@ -31,7 +32,7 @@ from harness_worker.ports import (
 )
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
-from harness_worker.turn.call_runner import CallRunner, uncounted
+from harness_worker.turn.call_runner import CallRunner
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
@@ -39,9 +40,14 @@ from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from harness_worker.turn.tool_selector import ToolSelector
+from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
 MODEL_SLACK_S: Final = 10.0
 """How much longer a visit may last than the model call in it."""
+
+
+def _uncounted(_name: str) -> None:
+    """What is told of each thing to count when nobody counts."""
 
 
 def timing_of(settings: Settings) -> Timing:
@@ -68,9 +74,10 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     events: EventSink,
     models: Mapping[str, ModelClient],
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
+    count: Callable[[str], None] = _uncounted,
 ) -> Coordinator:
     """A coordinator over these ports."""
-    hooks = HookCaller()
+    hooks = HookCaller(partial(count, HOOK_FAILURES))
     step = ModelStep(
         store=store,
         models=models,
@@ -91,7 +98,13 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         holding=holding,
         new_owner=new_id,
         timing=timing_of(settings),
-        finalizer=Finalizer(agents=knowledge.agents, store=store, hooks=hooks, dispatcher=dispatcher),
+        finalizer=Finalizer(
+            agents=knowledge.agents,
+            store=store,
+            hooks=hooks,
+            dispatcher=dispatcher,
+            on_failure=partial(count, FINALIZER_FAILURES),
+        ),
         hooks=hooks,
     )
 
@@ -107,7 +120,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     soft_deadline: SoftDeadline,
     locks: Locks,
     events: EventSink,
-    on_late: Callable[[], None] = uncounted,
+    count: Callable[[str], None] = _uncounted,
 ) -> CallRunner:
     """A runner of calls over these ports."""
     artifact_reader = _artifact_reader(settings, store)
@@ -127,9 +140,10 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         tools={artifact_reader.name: artifact_reader, **knowledge.tools, **registry.tools},
         clock=SystemClock(),
         timing=timing_of(settings),
-        on_late=on_late,
+        on_late=partial(count, LATE_RESULTS),
         hint=events.hint,
         agents=knowledge.agents,
+        hooks=HookCaller(partial(count, HOOK_FAILURES)),
     )
 
 

@@ -21,7 +21,6 @@ from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, Scores, TurnStore
-from harness_worker.wire import LATE_RESULTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +53,9 @@ class Fleet:
     locks: Locks
     dispatcher: Dispatcher
 
-    def count_late(self) -> None:
-        """Count a result that came too late, for ``/metrics``; never raises."""
-        count(self.redis, LATE_RESULTS)
+    def count(self, name: str) -> None:
+        """Count one more of what ``/metrics`` tells by that name; never raises."""
+        count(self.redis, name)
 
     def forked(self) -> None:
         """Forget connections that belong to the parent process."""

@@ -22,6 +22,7 @@ from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, t
 from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
+from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.bootstrap.engine import make_artifact_sweep, make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
@@ -158,6 +159,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
         models = faulty_models(models, faults)
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     memories = SqlMemories(fleet.engine)
+    tally = Tally(fleet.redis)
     coordinator = make_coordinator(
         settings=settings,
         knowledge=knowledge,
@@ -168,6 +170,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
         events=fleet.events,
         models=models,
         holding=heartbeat.holding,
+        count=tally.add,
     )
     judging = Judging(
         store=fleet.store,
@@ -188,7 +191,8 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     serve_stop(stop)
     sweep = make_artifact_sweep(settings, fleet.store)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
-    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=(judges, sweep))
+    besides = (tally.tell, judges, sweep)
+    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
     return (heartbeat, reconciler)
 
 
@@ -211,7 +215,7 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
         soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
         locks=fleet.locks,
         events=fleet.events,
-        on_late=fleet.count_late,
+        count=fleet.count,
     )
     for name in runner.tools:
         fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))

@@ -19,7 +19,7 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.writes import Go, Started, end_write, enter_write, hand_back, late, start_write
 from harness_worker.errors import TransientError
-from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
+from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore, uncounted
 from harness_worker.turn.deltas import Hint, unheard_hint
 from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.locking import LockKeeper, Withdrawn
@@ -34,10 +34,6 @@ STALE_START_S = 2.0
 HAND_IN_TRIES = 8
 
 TOOL_STARTED = "tool.started"
-
-
-def uncounted() -> None:
-    """What late results are told to when nobody counts them."""
 
 
 class Handed(StrEnum):

@@ -19,7 +19,7 @@ from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Turn
 from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.tools import AgentSpec
-from harness_worker.ports import Dispatcher, TurnStore
+from harness_worker.ports import Dispatcher, TurnStore, uncounted
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Finalizer:
         hooks: Calls the agents' hooks.
         dispatcher: Sends judges.
         seals: The steps of the commit.
+        on_failure: Told of each step that failed.
 
     Attributes:
         failures: How often each step failed in this process.
@@ -49,6 +50,7 @@ class Finalizer:
         hooks: HookCaller,
         dispatcher: Dispatcher,
         seals: tuple[tuple[str, Seal], ...] = SEALS,
+        on_failure: Callable[[], None] = uncounted,
     ) -> None:
         self.failures: Counter[str] = Counter()
         self._agents = agents
@@ -56,6 +58,7 @@ class Finalizer:
         self._hooks = hooks
         self._dispatcher = dispatcher
         self._seals = seals
+        self._on_failure = on_failure
         self._lock = threading.Lock()
 
     def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
@@ -102,6 +105,7 @@ class Finalizer:
             log.exception("step %s of the end of turn %s did not work and is left out", step, turn.id)
             with self._lock:
                 self.failures[step] += 1
+            self._on_failure()
             return otherwise
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from harness_worker.core.hooks import HookEvent, Hooks, PostToolUse, TurnEnd, TurnStart, UsageReport, overrides
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Turn
+from harness_worker.ports import uncounted
 from harness_worker.turn.tickets import Ticket
 
 log = logging.getLogger(__name__)
@@ -19,12 +20,16 @@ log = logging.getLogger(__name__)
 class HookCaller:
     """Calls hooks; what they raise is logged, counted and swallowed.
 
+    Args:
+        on_failure: Told of each failure.
+
     Attributes:
         failures: How often each point's hooks failed in this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], None] = uncounted) -> None:
         self.failures: Counter[str] = Counter()
+        self._on_failure = on_failure
         self._lock = threading.Lock()
 
     def tell(self, hooks: Iterable[Hooks], point: str, event: HookEvent) -> None:
@@ -45,6 +50,7 @@ class HookCaller:
         """Log and count a hook that did not do its part."""
         with self._lock:
             self.failures[point] += 1
+        self._on_failure()
         name = f"{type(hook).__name__}.{point}"
         log.warning("hook %s failed in turn %s and is ignored: %s", name, event.turn_id, what)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -13,8 +15,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_gateway.config import Settings
+from harness_worker import Hooks, Registry
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.adapters.redis.counters import count
+from harness_worker.adapters.redis.counters import Tally, count
+from harness_worker.adapters.sql.memories import SqlMemories
+from harness_worker.bootstrap.engine import make_coordinator
+from harness_worker.bootstrap.fleet import make_fleet
+from harness_worker.bootstrap.knowledge import make_knowledge
+from harness_worker.config import load_settings
+from harness_worker.core.hooks import UsageReport
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import COUNTERS, LATE_RESULTS, turn_queue
@@ -24,7 +33,16 @@ USED = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache
 TOOL: dict[str, Any] = {"name": "get_order", "description": "", "effect": None, "schema": {}}
 DONE = {"agent": "support", "status": "completed", "stop_reason": "end_turn"}
 CANCELLED = {"agent": "other", "status": "cancelled", "stop_reason": "cancelled"}
+NO_PROMPT = SimpleNamespace(sources=None, messages=None)
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Raising(Hooks):
+    """Its author made a mistake."""
+
+    def on_usage(self, event: UsageReport) -> None:
+        """Fail."""
+        raise RuntimeError(event.turn_id)
 
 
 def scraped(gateway: Gateway) -> Samples:
@@ -103,6 +121,37 @@ def test_metrics_tell_what_waits(gateway: Gateway) -> None:
     assert (value(told, "late_results_total") or 0) == (value(before, "late_results_total") or 0) + 1
     assert keys_without_ttl(client, pattern=COUNTERS) == []
     client.disconnect()
+
+
+def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -> None:
+    """Hooks, and steps of a turn's end: each failure once, as soon as the process finds time to tell of it."""
+    before = scraped(gateway)
+    urls = {"database_url": gateway.settings.database_url, "redis_url": gateway.settings.redis_url, "home": tmp_path}
+    fleet = make_fleet(load_settings(**urls))
+    registry, tally = Registry(), Tally(fleet.redis)
+    registry.agent("support", model="scripted:x", hooks=[Raising()])
+    coordinator = make_coordinator(
+        settings=fleet.settings,
+        knowledge=make_knowledge(fleet.settings, registry.agents),
+        memories=SqlMemories(fleet.engine),
+        store=fleet.store,
+        gate=fleet.gate,
+        dispatcher=fleet.dispatcher,
+        events=fleet.events,
+        models={},
+        holding=lambda _: nullcontext(cast("Any", None)),
+        count=tally.add,
+    )
+    loaded = fleet.store.load(gateway.posted()["id"])
+    assert loaded is not None
+    coordinator.finalizer.follow(loaded[0])
+    assert coordinator.finalizer.citations(loaded[0], "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
+    for _ in range(2):
+        tally.tell()
+    told = scraped(gateway)
+    fleet.close()
+    for name in ("hook_failures_total", "finalizer_failures_total"):
+        assert (value(told, name) or 0) == (value(before, name) or 0) + 1, name
 
 
 def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:

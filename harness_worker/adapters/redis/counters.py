@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import Counter
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.errors import TransientError
@@ -13,9 +15,34 @@ KEPT_S = 30 * 86_400
 log = logging.getLogger(__name__)
 
 
-def count(client: RedisClient, name: str) -> None:
-    """Add one to the fleet's counter ``name``. Never raises: what is not counted is logged."""
+class Tally:
+    """Counts without waiting for Redis, for those who hold a transaction or a stream; safe between threads.
+
+    Args:
+        client: The Redis of the fleet's counters.
+    """
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._counted: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """Count one."""
+        with self._lock:
+            self._counted[name] += 1
+
+    def tell(self) -> None:
+        """Add what was counted since the last time to the fleet's counters. Never raises."""
+        with self._lock:
+            counted, self._counted = self._counted, Counter()
+        for name, number in counted.items():
+            count(self._client, name, number)
+
+
+def count(client: RedisClient, name: str, number: int = 1) -> None:
+    """Add to the fleet's counter ``name``. Never raises: what is not counted is logged."""
     try:
-        client.batch([("HINCRBY", COUNTERS, name, 1), ("EXPIRE", COUNTERS, KEPT_S)])
+        client.batch([("HINCRBY", COUNTERS, name, number), ("EXPIRE", COUNTERS, KEPT_S)])
     except TransientError as why:
         log.warning("%s not counted: %s", name, why)
