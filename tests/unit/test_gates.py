@@ -50,11 +50,12 @@ def test_each_gate_alone_gives_its_reason() -> None:
 
 
 def test_first_gate_that_refuses_gives_the_reason() -> None:
-    """Replay, blocked, validation, budget: in this order."""
+    """Replay, blocked, validation, budget, clock: in this order."""
     both = replace(BLOCKED, done=DONE.done)
     assert (refused(a_turn(recall=both)) or "").startswith("denied: duplicate")
     assert (refused(a_turn(recall=BLOCKED), replace(CALL, outcome=INVALID)) or "").startswith("denied: blocked")
     assert (refused(a_turn(tool_calls=2), replace(CALL, outcome=INVALID)) or "").startswith("denied: validation")
+    assert (refused(a_turn(tool_calls=2), now=DEADLINE - 1) or "").startswith("denied: budget")
 
 
 @pytest.mark.parametrize(
