@@ -9,23 +9,11 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api_gateway.problems import MEDIA_TYPE, ProblemDocument
+from api_gateway.problems import CODES, MEDIA_TYPE, ProblemDocument
 from api_gateway.requests import InputRequest, TurnRequest
 
 BODIES: Final = (TurnRequest, InputRequest)
 REF: Final = "#/components/schemas/{model}"
-_TITLES: Final = {
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found, unknown_agent",
-    408: "body_too_slow",
-    409: "idempotency_in_flight, session_busy, turn_finished, stale_input",
-    413: "payload_too_large",
-    416: "range_not_satisfiable",
-    422: "invalid_request, idempotency_mismatch",
-    500: "internal",
-    503: "not_ready",
-}
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -38,9 +26,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that may answer with these problems, besides those any route of ``/v1`` may."""
     schema = {"$ref": REF.format(model=ProblemDocument.__name__)}
     return {
-        status: {"description": _TITLES[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+        status: {"description": _codes_of(status), "content": {MEDIA_TYPE: {"schema": schema}}}
         for status in sorted({401, 403, 422, 500, 503, *statuses})
     }
+
+
+def _codes_of(status: int) -> str:
+    return ", ".join(code for code, told_with in CODES.items() if told_with == status)
 
 
 def install_openapi(app: FastAPI) -> None:

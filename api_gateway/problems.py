@@ -17,6 +17,26 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 MEDIA_TYPE: Final = "application/problem+json"
+CODES: Final[Mapping[str, int]] = {
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "unknown_agent": 404,
+    "method_not_allowed": 405,
+    "body_too_slow": 408,
+    "idempotency_in_flight": 409,
+    "session_busy": 409,
+    "turn_finished": 409,
+    "stale_input": 409,
+    "payload_too_large": 413,
+    "range_not_satisfiable": 416,
+    "invalid_request": 422,
+    "idempotency_mismatch": 422,
+    "internal": 500,
+    "not_ready": 503,
+}
+"""Every code with its status (docs/reference/events.md)."""
+
 UNDEFINED_TABLE: Final = "42P01"
 """Postgres' SQLSTATE of a database that is not migrated."""
 _log = logging.getLogger(__name__)

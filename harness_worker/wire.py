@@ -74,6 +74,33 @@ FINAL_STATUSES: Final = frozenset(
 )
 
 
+EventType: TypeAlias = Literal[
+    "turn.queued",
+    "turn.started",
+    "turn.redelivered",
+    "turn.requires_action",
+    "turn.completed",
+    "turn.incomplete",
+    "turn.failed",
+    "turn.cancelled",
+    "step.started",
+    "model.completed",
+    "wave.started",
+    "tool.completed",
+    "tool.late",
+    "wave.completed",
+    "step.completed",
+    "approval.requested",
+    "approval.resolved",
+    "budget.warning",
+    "reflection.completed",
+    "compaction.completed",
+]
+"""The types of durable events (docs/reference/events.md)."""
+
+HintType: TypeAlias = Literal["model.delta", "tool.started"]
+"""The types of hints, which only those hear who listen at the moment."""
+
 TERMINAL_EVENTS: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
 """The types of a turn's last event."""
 

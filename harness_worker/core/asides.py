@@ -19,6 +19,7 @@ from harness_worker.core.records import EventDraft, Turn, TurnPreparation
 from harness_worker.core.sent import blocks_of, with_text_behind
 from harness_worker.core.thinking import REFLECTION_TOKENS
 from harness_worker.core.tools import AgentSpec
+from harness_worker.wire import EventType
 
 NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"
@@ -175,7 +176,7 @@ def _chars(prompt: Prompt) -> int:
 
 
 def _aside(
-    kind: str, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: Answer, told: dict[str, Any]
+    kind: EventType, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: Answer, told: dict[str, Any]
 ) -> Aside:
     usage = {name: value for name, value in as_mapping(answer.used).items() if name not in COUNTS}
     data = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub, "usage": usage, **told}

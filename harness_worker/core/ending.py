@@ -13,7 +13,7 @@ from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
 from harness_worker.core.visits import StopCause
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import EventType, StopReason, TurnStatus
 
 NO_ANSWER_TEXT = "I could not produce a response."
 FALLBACK_TEXTS: Mapping[StopReason, str] = {
@@ -21,6 +21,12 @@ FALLBACK_TEXTS: Mapping[StopReason, str] = {
     StopReason.DEADLINE: "I stopped before I could finish: the time for this request is over.",
     StopReason.BUDGET: "I stopped before I could finish: the budget for this request is used up.",
     StopReason.NO_PROGRESS: "I stopped before I could finish: I kept asking for the same and learned nothing new.",
+}
+_LAST: Mapping[TurnStatus, EventType] = {
+    TurnStatus.COMPLETED: "turn.completed",
+    TurnStatus.INCOMPLETE: "turn.incomplete",
+    TurnStatus.FAILED: "turn.failed",
+    TurnStatus.CANCELLED: "turn.cancelled",
 }
 _WHY: Mapping[StopCause, str] = {
     StopCause.CANCELLED: "the turn was cancelled",
@@ -69,7 +75,7 @@ def terminal_event(turn: Turn) -> EventDraft:
         data["citations"] = [as_mapping(citation) for citation in turn.citations]
     if turn.preparation is not None and turn.preparation.summary is not None:
         data["context_was_compacted"] = True
-    return EventDraft(type=f"turn.{turn.status.value}", data=data)
+    return EventDraft(type=_LAST[turn.status], data=data)
 
 
 def step_completed(step: int) -> EventDraft:

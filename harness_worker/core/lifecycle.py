@@ -9,6 +9,7 @@ from itertools import groupby
 from harness_worker.core.decisions import Artifact, Decision, Snapshot, T
 from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome, elapsed_ms_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.wire import EventType
 
 
 def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
@@ -85,7 +86,7 @@ def _started(call: Call) -> bool:
     return call.status is CallStatus.ENDED or call.started_at is not None
 
 
-def _wave_event(kind: str, wave: tuple[Call, ...]) -> EventDraft:
+def _wave_event(kind: EventType, wave: tuple[Call, ...]) -> EventDraft:
     data = {"step": wave[0].step, "wave": wave[0].wave, "calls": [call.call_id for call in wave]}
     return EventDraft(type=kind, data=data)
 

@@ -15,7 +15,7 @@ from harness_worker.core.citations import Citation, Source
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.recall import Recall
-from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
+from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnStatus
 
 
 class CallStatus(StrEnum):
@@ -194,5 +194,5 @@ class Message:
 class EventDraft:
     """A durable event before its commit gives it a ``seq``."""
 
-    type: str
+    type: EventType
     data: Mapping[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
@@ -25,6 +26,7 @@ from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.locking import LockKeeper, Withdrawn
 from harness_worker.turn.tickets import Ticket, ticket_for
 from harness_worker.turn.tool_body import ToolBody
+from harness_worker.wire import HintType
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ STALE_START_S = 2.0
 
 HAND_IN_TRIES = 8
 
-TOOL_STARTED = "tool.started"
+TOOL_STARTED: Final[HintType] = "tool.started"
 
 
 class Handed(StrEnum):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from harness_worker.ports import Clock
+from harness_worker.wire import HintType
 
 BATCH_S: Final = 0.05
 BATCH_CHARS: Final = 200
-MODEL_DELTA: Final = "model.delta"
+MODEL_DELTA: Final[HintType] = "model.delta"
 
-Hint = Callable[[str, str, Mapping[str, Any]], None]
+Hint = Callable[[str, HintType, Mapping[str, Any]], None]
 """``ports.EventSink.hint``: turn, type, data."""
 
 

@@ -105,7 +105,7 @@ def test_transact_appends_messages_and_events_after_the_last(world: World):
     """Positions and numbers go on without a gap, whether or not the rule changes the turn."""
     turn_id = world.queued()
     message = Message(role="assistant", content=[{"type": "text", "text": "né"}])
-    drafts = (EventDraft(type="a", data={"n": 1}), EventDraft(type="b", data={}))
+    drafts = (EventDraft(type="step.completed", data={"n": 1}), EventDraft(type="step.started", data={}))
     world.store.transact(turn_id, deciding(Decision(result=None, messages=(message, message), events=drafts)))
     world.store.transact(
         turn_id, lambda s: Decision(result=None, turn=replace(s.turn, step=1), messages=(message,), events=drafts)

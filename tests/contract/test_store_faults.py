@@ -32,7 +32,7 @@ def count_up(database_url: str, turn_id: str) -> None:
 
     def increment(snapshot: Snapshot) -> Decision[None]:
         turn = replace(snapshot.turn, wakes=snapshot.turn.wakes + 1)
-        return Decision(result=None, turn=turn, events=(EventDraft(type="e", data={}),))
+        return Decision(result=None, turn=turn, events=(EventDraft(type="tool.late", data={}),))
 
     with world_of(database_url) as world:
         for _ in range(TRANSACTIONS):

@@ -111,10 +111,10 @@ def test_decide_puts_the_calls_events_between_first_and_last() -> None:
         snapshot(a_turn(), call),
         "result",
         calls=(ended(call),),
-        first=(EventDraft(type="first", data={}),),
-        last=(EventDraft(type="last", data={}),),
+        first=(EventDraft(type="model.completed", data={}),),
+        last=(EventDraft(type="step.completed", data={}),),
     )
-    assert event_types(decision) == ["first", "tool.completed", "wave.completed", "last"]
+    assert event_types(decision) == ["model.completed", "tool.completed", "wave.completed", "step.completed"]
     assert decision.result == "result"
 
 
