@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import re
 import shlex
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 import typer.main
 
 from api_gateway.config import Settings as GatewaySettings
+from api_gateway.problems import CODES
 from harness_worker import Registry, RunContext
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.tool_options import ToolKeywords, ToolOptions
+from harness_worker.entrypoints import cli
 from harness_worker.entrypoints.cli import app as commands
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
+from harness_worker.wire import EventType, HintType
 from tests.unit.named_tests import NAMED, wrongly_named
 
 ROOT: Final = Path(__file__).parents[2]
@@ -29,6 +36,7 @@ PAGES: Final = sorted(
 BLOCK: Final = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+PROBLEM: Final = re.compile(r'Problem\(\s*(\d+),\s*"(\w+)"')
 HARNESS: Final = re.compile(r"(?:\w+=\$\(|(?:\w+=\S+ )*)(?:docker compose exec \w+ )?(?:\.venv/bin/)?harness ([^)\n]+)")
 """``harness`` at a line's start, or behind variables, in a container, or to fill a variable."""
 
@@ -200,3 +208,87 @@ def test_variables_of_the_tests_are_known() -> None:
     named = {name for file in files for name in re.findall(r"HARNESS_TEST_[A-Z_]+", file.read_text())}
     assert named == FOR_TESTS
     assert [name for name in named if name not in (ROOT / "CONTRIBUTING.md").read_text()] == []
+
+
+def _table(page: str, heading: str) -> list[list[str]]:
+    """The rows of the table below a heading of a reference page, by cells."""
+    text = (ROOT / "docs" / "reference" / page).read_text()
+    _, found, below = text.partition(f"\n## {heading}\n")
+    assert found, f"{page} has no heading {heading!r}"
+    _, *rows = (line for line in below.partition("\n## ")[0].splitlines() if line[:2] == "| ")
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def _words(page: str, heading: str) -> list[str]:
+    """What the first column of such a table names."""
+    return [row[0].strip("`") for row in _table(page, heading)]
+
+
+def test_events_page_has_every_event_and_hint() -> None:
+    """Each type once, in the order of the code; the type checker holds the code to those types."""
+    assert _words("events.md", "Events") == list(get_args(EventType))
+    assert _words("events.md", "Hints") == list(get_args(HintType))
+
+
+def test_events_page_has_every_error() -> None:
+    """Each code with its status; the gateway answers with these and with no other."""
+    assert {row[0].strip("`"): int(row[1]) for row in _table("events.md", "Errors")} == CODES
+    sources = [path.read_text() for path in (ROOT / "api_gateway").rglob("*.py")]
+    raised = {(code, int(status)) for text in sources for status, code in PROBLEM.findall(text)}
+    assert raised == set(CODES.items())
+
+
+@pytest.mark.parametrize("method", ["tool", "add_tool", "agent", "judge"])
+def test_registry_page_has_every_option_with_its_default(method: str) -> None:
+    """As the code says; ``tool`` lists the options that ``add_tool`` has too."""
+    told = {row[0].strip("`"): row[1].strip("`") for row in _table("registry.md", f"`registry.{method}`")}
+    taken = list(inspect.signature(getattr(Registry, method)).parameters.values())[1:]
+    defaults = {each.name: each.default for each in taken if each.kind is not inspect.Parameter.VAR_KEYWORD}
+    if method == "tool":
+        defaults |= {each.name: each.default for each in dataclasses.fields(ToolOptions)}
+        assert ToolKeywords.__annotations__.keys() <= defaults.keys()
+    assert told == {name: _written(default) for name, default in defaults.items()}
+
+
+def _written(default: object) -> str:
+    return "required" if default is inspect.Parameter.empty else repr(default).replace("'", '"')
+
+
+def test_command_line_page_has_every_command_with_its_options() -> None:
+    """Each in a table of its own, in the words of ``--help``."""
+    text = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    known = dict(_tree("harness", typer.main.get_command(commands)))
+    assert re.findall(r"^## `(harness[a-z ]*)`$", text, re.MULTILINE) == list(known)
+    for name, command in known.items():
+        assert _table("command-line.md", f"`{name}`") == _option_rows(command), name
+
+
+def test_command_line_page_has_every_exit_code() -> None:
+    """Besides 0."""
+    codes = {cli.FAILED, cli.WRONG_USAGE, cli.UNREACHABLE, cli.INTERRUPTED}
+    assert {int(code) for code in _words("command-line.md", "Exit codes")} == {0, *codes}
+
+
+def _tree(name: str, command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a click command
+    """Every command that does something, by its whole name."""
+    if not hasattr(command, "list_commands"):
+        yield name, command
+        return
+    for each in command.list_commands(None):
+        yield from _tree(f"{name} {each}", command.get_command(None, each))
+
+
+def _option_rows(command: Any) -> list[list[str]]:  # noqa: ANN401 - a click command
+    """Its arguments and options as the page lists them: name, default, meaning."""
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    return [[f"`{_option_name(each)}`", _option_default(each), each.help] for each in shown]
+
+
+def _option_name(option: Any) -> str:  # noqa: ANN401 - a click parameter
+    return ", ".join(option.opts) if option.param_type_name == "option" else str(option.name).upper()
+
+
+def _option_default(option: Any) -> str:  # noqa: ANN401 - a click parameter
+    if option.required:
+        return "required"
+    return "" if option.default is None or option.default is False else f"`{option.default}`"
