@@ -77,6 +77,7 @@ def test_body_that_is_no_json_object_is_422(gateway: Gateway, content: bytes) ->
         (["input"], {"input": {"text": "x"}}),
         (["input"], {"input": "a\0b"}),
         (["surprise"], {"surprise": 1}),
+        (["webhook"], {"webhook": "http://localhost/told"}),
         (["session_id"], {"session_id": 5}),
         (["session_id"], {"session_id": ""}),
         (["session_id"], {"session_id": "s" * 256}),

@@ -19,13 +19,14 @@ from harness_worker import Hooks, Registry
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.counters import Tally, count
 from harness_worker.adapters.sql.memories import SqlMemories
-from harness_worker.bootstrap.engine import make_coordinator
+from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.config import load_settings
 from harness_worker.core.hooks import UsageReport
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
+from harness_worker.turn.hooking import tell_usage
 from harness_worker.wire import COUNTERS, LATE_RESULTS, turn_queue
 from tests.integration.gateway_kit import NOWHERE, Gateway, serving
 
@@ -146,12 +147,26 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     assert loaded is not None
     coordinator.finalizer.follow(loaded[0])
     assert coordinator.finalizer.citations(loaded[0], "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
+    runner = make_call_runner(
+        settings=fleet.settings,
+        registry=registry,
+        knowledge=make_knowledge(fleet.settings, registry.agents),
+        store=fleet.store,
+        gate=fleet.gate,
+        dispatcher=fleet.dispatcher,
+        soft_deadline=cast("Any", None),
+        locks=fleet.locks,
+        events=fleet.events,
+        count=fleet.count,
+    )
+    tell_usage(runner.hooks, [Raising()], loaded[0])
+    runner.on_late()
     for _ in range(2):
         tally.tell()
     told = scraped(gateway)
     fleet.close()
-    for name in ("hook_failures_total", "finalizer_failures_total"):
-        assert (value(told, name) or 0) == (value(before, name) or 0) + 1, name
+    more = {"hook_failures_total": 2, "finalizer_failures_total": 1, "late_results_total": 1}
+    assert {name: (value(told, name) or 0) - (value(before, name) or 0) for name in more} == more
 
 
 def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:
