@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, assert_never
 
 import psutil
@@ -61,7 +62,8 @@ def _stop(pids: Sequence[int], seconds: float) -> None:
     # A session of its own, so that it outlives whoever ends this process's group meanwhile.
     subprocess.Popen(["/bin/sh", "-c", _WAKE, *names], start_new_session=True, env={})  # noqa: S603 - our own script
     for pid in sorted(pids, key=lambda pid: pid == mine):
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):  # a dead child that was reaped only now, by the call above
+            os.kill(pid, signal.SIGSTOP)
 
 
 def _children(pid: int) -> list[int]:
