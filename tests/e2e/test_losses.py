@@ -6,10 +6,12 @@ That each body is entered at most once an attempt and each effect happens at mos
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import psutil
 from celery import Celery
 from kombu import Connection
 from redis import Redis
@@ -28,6 +30,7 @@ LOAD: tuple[Step, ...] = (
     "done",
 )
 TURNS = 20
+HANG_S = 7.5
 
 
 def ended(outsider: Outsider, ids: Sequence[str]) -> list[Json]:
@@ -83,6 +86,19 @@ def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
     with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
         redis.execute_command("FLUSHALL")  # pyright: ignore[reportUnknownMemberType]
     assert doubts(ended(outsider, ids)) == []
+
+
+def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
+    """It stands still for longer than a lease: the journal, which does not, is still told that the write is alive."""
+    turn_id = outsider.post([call("put", n=1, s=9.0)], [call("look", n=2)], "done")
+    outsider.await_entry(turn_id, "0.0")
+    redis = psutil.Process(role_pid(outsider.stack.home, "redis"))
+    redis.suspend()
+    try:
+        assert not threading.Event().wait(HANG_S)
+    finally:
+        redis.resume()
+    assert doubts(ended(outsider, [turn_id])) == []
 
 
 def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:

@@ -9,7 +9,8 @@ from celery import Celery
 from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
-SOCKET_TIMEOUT_S = 10.0
+SOCKET_TIMEOUT_S = 3.0
+"""How long a broker that hangs may hold up the main thread, which says that calls are alive: half a lease."""
 CHORD_RESULT_TTL_S = 3_600
 
 
