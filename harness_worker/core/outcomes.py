@@ -22,7 +22,6 @@ class DenialReason(StrEnum):
     DEADLINE = "deadline"
     BUDGET = "budget"
     APPROVAL = "approval"
-    WRITE_DENIED = "write_denied"
     NOT_RUN = "not_run"
 
 
