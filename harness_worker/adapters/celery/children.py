@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from contextlib import suppress
 from typing import Any
 
+from billiard import util
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool
 
@@ -39,6 +41,15 @@ class ToolPool(TaskPool):
 
     Pool = _GroupPool
     _pool: Any
+
+    def on_start(self) -> None:
+        """Start the processes.
+
+        The memory that they share with this one is a file that is unlinked at once; Billiard would make a directory for
+        it, which stays when this process is killed.
+        """
+        util.get_temp_dir = tempfile.gettempdir
+        super().on_start()  # pyright: ignore[reportUnknownMemberType] - Celery's own, untyped
 
     def look(self) -> None:
         """Replace the processes that died; to be called often.
