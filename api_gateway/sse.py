@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -20,14 +21,21 @@ LOOK_S: Final = 1.0
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
 HEARTBEAT: Final = ": heartbeat\n\n"
+_WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
 
 
 def wants_stream(accept: str) -> bool:
-    """Whether an ``Accept`` header asks for server-sent events before JSON."""
-    ranges = [part.partition(";") for part in accept.lower().split(",")]
-    kinds = [kind.strip() for kind, _, options in ranges if "q=0" not in options.replace(" ", "").split(";")]
-    asked = [kind for kind in kinds if kind in ("text/event-stream", "application/json")]
-    return bool(asked) and asked[0] == "text/event-stream"
+    """Whether an ``Accept`` header asks for server-sent events before JSON: by weight, then by order."""
+    wishes = [_wish(part) for part in accept.lower().split(",")]
+    asked = [wish for wish in wishes if wish[0] in ("text/event-stream", "application/json") and wish[1] > 0]
+    return bool(asked) and max(asked, key=lambda wish: wish[1])[0] == "text/event-stream"
+
+
+def _wish(part: str) -> tuple[str, float]:
+    """A media range and its weight; one that is no number counts as 1."""
+    kind, _, options = part.partition(";")
+    weight = _WEIGHT.search(options)
+    return kind.strip(), float(weight[1]) if weight else 1.0
 
 
 @dataclass(slots=True, kw_only=True)
