@@ -93,7 +93,7 @@ def test_missing_vault_is_refused_before_anything_is_made(tmp_path: Path, monkey
     [
         ({"vault": ""}, "vault must be a directory's path, not ''"),
         ({"vault": 7}, "vault must be a directory's path, not 7"),
-        ({"memory": "yes"}, "memory must be True or False, not 'yes'"),
+        ({"memory": 1}, "memory must be True, False or the name of the model that looks for it, not 1"),
         ({"show_citations": None}, "show_citations must be True or False, not None"),
     ],
 )
