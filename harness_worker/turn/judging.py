@@ -99,21 +99,18 @@ class Judging:
         if name != MEMORY:
             spec = self.judges.get(name)
             return spec and _Duty(timeout_s=spec.timeout_s, work=lambda: (self._score(spec, turn_id), None))
-        turn, _ = self._loaded(turn_id)
-        agent = self.agents.get(turn.agent)
-        model = agent.memory_model if agent is not None else None
-        if model is None:
+        loaded = self.store.load(turn_id)
+        agent = self.agents.get(loaded[0].agent) if loaded is not None else None
+        if loaded is None or agent is None or agent.memory_model is None:
             return None
+        turn, model = loaded[0], agent.memory_model
         return _Duty(timeout_s=TIMEOUT_S, work=lambda: (None, self._remembered(turn, model)))
 
-    def _loaded(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]]:
+    def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
         loaded = self.store.load(turn_id)
         if loaded is None:
             raise InvariantError(f"there is no turn {turn_id}")
-        return loaded
-
-    def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
-        turn, calls = self._loaded(turn_id)
+        turn, calls = loaded
         if spec.fn is not None:
             view = turn_result(turn, calls, self.store.history(turn_id))
             return score_of(within(spec.timeout_s, partial(spec.fn, view)))

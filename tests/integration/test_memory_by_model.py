@@ -121,6 +121,12 @@ def test_turn_without_an_answer_leaves_none(bench: Bench, status: TurnStatus) ->
     assert bench.model.requests == []
 
 
+def test_message_about_no_turn_is_dropped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Like a judge's; a stranger may have sent it."""
+    bench.judging.judge("nobody", MEMORY)
+    assert "judge :memory of turn nobody is not served here" in caplog.text
+
+
 def test_lost_message_is_made_up_for(bench: Bench) -> None:
     """Its row is due; the look of a worker that has such an agent sends it again, and no other does."""
     turn_id, sent = bench.over(), Sent()
