@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, cast
 
 from sqlalchemy import Row, delete, insert, select, update
@@ -125,8 +126,7 @@ class TurnCreator:
         return _earlier(found.one(), claim)
 
     async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> Place:
-        allowed = clamped(await self._caps(connection, request.agent), self._most)
-        budget = clamped(allowed.model_dump(), request.budget)
+        budget = clamped(await self._caps(connection, request.agent), self._most, request.budget)
         session_id = request.session_id or self._new_id()
         place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
         await connection.execute(
@@ -170,10 +170,11 @@ class TurnCreator:
         return caps
 
 
-def clamped(caps: Mapping[str, Any], wanted: BudgetRequest | None) -> Budget:
-    """A budget with each wanted limit in place, never above what it was."""
+def clamped(caps: Mapping[str, Any], *wishes: BudgetRequest | None) -> Budget:
+    """A budget with the limits of each wish in place, in order, never above what they were."""
     limits = dict(caps)
-    for name, value in (wanted.model_dump(exclude_none=True) if wanted else {}).items():
+    wanted = [wish.model_dump(exclude_none=True) for wish in wishes if wish is not None]
+    for name, value in chain.from_iterable(each.items() for each in wanted):
         cap = LARGEST_COUNT if limits[name] is None else limits[name]
         limits[name] = min(value, cap)
     return Budget.model_validate(limits)
