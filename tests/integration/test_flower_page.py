@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.entrypoints.client import GatewayClient
-from tests.browser import find_browser, look
+from tests.browser import look
 from tests.integration.test_flower import SHOP, tasks_of
 from tests.stacks import harness_up
 
@@ -24,15 +24,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 
 def _body(asked: Conversation) -> dict[str, object]:
     return {"agent": "support", "input": asked.question, "metadata": {"script": asked.script}}
-
-
-@pytest.fixture(autouse=True)
-def browser() -> None:
-    """Skipped where there is no browser and none can be installed."""
-    try:
-        find_browser()
-    except OSError as missing:
-        pytest.skip(f"no browser here: {missing}")
 
 
 def test_flower_page_shows_each_turn_and_call(tmp_path: Path) -> None:
