@@ -94,10 +94,16 @@ class StopSignal(Protocol):
 class TurnStore(Protocol):
     """The only truth. Every method is one transaction; raises ``TransientError`` when the database does not answer."""
 
-    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
+    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
         """Lock the turn, let ``decide`` say what becomes of it, write that, commit, then send its events.
 
         ``decide`` is pure and may be called again. Returns its result, or ``None`` if there is no such turn.
+
+        Args:
+            turn_id: Which turn.
+            decide: The rule.
+            follows: This process wrote the turn a moment ago, and most likely nobody has since: the store may decide
+                on what it left, as long as it commits only if that is so.
         """
         ...
 

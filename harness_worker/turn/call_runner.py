@@ -224,7 +224,7 @@ class CallRunner:
 
     def _hand_in(self, job: Job, call: Call, outcome: ToolOutcome) -> Go | None:
         rule = partial(end_write, outcome=outcome, **_run_of(job, call))
-        go = self._patiently(lambda: self.store.transact(job.turn_id, rule), otherwise=None)
+        go = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
         if go is Go.WAKE:
             self._advance(job.turn_id)
         elif go is not Go.PASS:

@@ -197,7 +197,7 @@ class Coordinator:
         def decided(snapshot: Snapshot) -> Decision[Next]:
             return with_warnings(rule(snapshot), now=snapshot.now)
 
-        return self.store.transact(visit.turn.id, self.finalizer.sealing(decided)) or Zombie()
+        return self.store.transact(visit.turn.id, self.finalizer.sealing(decided), follows=True) or Zombie()
 
     def _follow(self, visit: Visit, after: Next) -> None:
         match after:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, scope_of
 from harness_worker.core.prompt import PastTurn
@@ -36,6 +37,7 @@ class MemoryTurnStore:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._calls: dict[str, dict[tuple[int, int], Call]] = {}
+        self._left: dict[str, Snapshot] = {}
         self._messages: dict[str, list[Message]] = {}
         self.tenant_turns: int | None = None
         self.turns: dict[str, Turn] = {}
@@ -44,11 +46,17 @@ class MemoryTurnStore:
         self.judges: list[tuple[str, str]] = []
         self.memories: list[tuple[Turn, Memory]] = []
 
-    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
-        """See ``ports.TurnStore.transact``."""
-        turn = self.turns.get(turn_id)
+    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
+        """See ``ports.TurnStore.transact``; what follows is decided on what the last commit left, without its beats."""
+        turn, left = self.turns.get(turn_id), self._left.pop(turn_id, None)
         if turn is None:
             return None
+        if follows and left is not None and left.turn is turn:
+            left = replace(left, now=self._clock())
+            decision = None if needs_beats(left) else decide(left)
+            if decision is not None and after(left, decision) != left:
+                self.commit(left, decision)
+                return decision.result
         is_behind = turn.waits and any(t.number < turn.number for t in self._unfinished(turn))
         snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn), is_behind=is_behind)
         if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED:
@@ -72,6 +80,7 @@ class MemoryTurnStore:
         if decision.messages:
             counts["message_count"] += len(decision.messages)
         self.turns[turn_id] = replace(turn, **counts)
+        self._left[turn_id] = replace(after(before, decision), turn=self.turns[turn_id])
         self.judges += [(turn_id, judge) for judge in decision.judges]
         self.memories += [(before.turn, memory) for memory in decision.memories]
         for artifact in decision.artifacts:

@@ -105,7 +105,7 @@ def read_of(row: Sequence[Any]) -> Read:
 def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
     """The statement that writes ``changes`` if the turn is still of that version, and its parameters.
 
-    Its one answer is how many turns were: 1 or 0.
+    Its one answer is the version that it made, or nothing.
     """
     lists: dict[str, Rows] = {
         "calls": changes.calls,
@@ -135,7 +135,7 @@ def _compiled(shape: _Shape) -> tuple[str, Mapping[str, Any]]:
             parts.append(_add(name, table, columns, turn))
     if shape.frees:
         parts.append(WAKE_NEXT.where(exists(select(turn.c.id))).cte("wake_next"))
-    statement = select(func.count()).select_from(turn).add_cte(*parts)
+    statement = select(turn.c.version).add_cte(*parts)
     compiled = statement.compile(dialect=postgresql.psycopg.dialect())
     return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
 
@@ -143,7 +143,7 @@ def _compiled(shape: _Shape) -> tuple[str, Mapping[str, Any]]:
 def _change_turn(columns: Sequence[str]) -> CTE:
     values: dict[str, Any] = {name: bindparam(f"turn_{name}", type_=turns.c[name].type) for name in columns}
     is_same = (turns.c.id == bindparam("turn_id"), bindparam("row_version", type_=Text) == _VERSION)
-    return update(turns).where(*is_same).values(values).returning(turns.c.id).cte("turn")
+    return update(turns).where(*is_same).values(values).returning(turns.c.id, _VERSION.label("version")).cte("turn")
 
 
 def _change_calls(columns: Sequence[str], turn: CTE) -> CTE:

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Engine, Executable
 from harness_worker import sessions
 from harness_worker.adapters.sql.commit import changes_of, event_row, writes_of
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.optimistic import commit_of, read_of, read_statement
+from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
+from harness_worker.adapters.sql.recent import Recent, Seen
 from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, message_of, past_of, turn_of
 from harness_worker.adapters.sql.statements import (
     ADD_EVENT,
@@ -30,6 +31,7 @@ from harness_worker.adapters.sql.statements import (
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
+from harness_worker.core.afterwards import after
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, Message, Turn
@@ -44,10 +46,17 @@ READ: Final = read_statement()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Generic[T]):
-    """A decision that is committed. No result: there is no such turn."""
+    """A decision that stands. No result: there is no such turn.
+
+    Args:
+        result: What the caller learns.
+        events: What to send.
+        is_committed: Whether it wrote anything, which proves that the turn was what it was decided on.
+    """
 
     result: T | None
     events: Sequence[Event] = ()
+    is_committed: bool = False
 
 
 class SqlTurnStore:
@@ -79,36 +88,55 @@ class SqlTurnStore:
         self._artifact_ttl_s = artifact_ttl_s
         self._tenant_turns = tenant_turns
         self._statements = statements_for(engine.dialect.name)
+        self._recent = Recent()
         self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
-    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> T | None:
+    def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
         """Let ``decide`` say what becomes of the turn, write that in one commit, then send its events.
 
         On Postgres the turn is not locked as long as few are at it (ADR 14); ``decide`` may be asked several times.
         """
-        decided = self._unlocked(turn_id, decide) or self._locked(turn_id, decide)
+        decided = self._unlocked(turn_id, decide, follows=follows) or self._locked(turn_id, decide)
         self._send(decided.events)
         return decided.result
 
-    def _unlocked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T] | None:
+    def _unlocked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool) -> Decided[T] | None:
         """``None`` if somebody else was quicker each time, or the database has no such way."""
 
         def work(connection: Connection) -> Decided[T] | None:
-            (rows,) = fetch(connection, [READ], {"turn_id": turn_id})
-            if not rows:
-                return Decided(result=None)
-            seen = read_of(rows[0])
-            snapshot = self._placed(connection, seen.snapshot)
-            decision = decide(snapshot)
-            changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
-            if changes:
-                with committing(self._engine):
-                    was_same = answer(connection, *commit_of(changes, seen.version))
-                if not was_same:
-                    return None
-            return Decided(result=decision.result, events=changes.events)
+            left = self._recent.take(turn_id)
+            decided = self._decided(connection, left, decide) if follows and left is not None else None
+            if decided is not None and decided.is_committed:
+                return decided
+            seen = self._seen(connection, turn_id)
+            return Decided(result=None) if seen is None else self._decided(connection, seen, decide)
 
         return next((done for _ in range(self._unlocked_tries) if (done := read(self._reader, work))), None)
+
+    def _seen(self, connection: Connection, turn_id: str) -> Seen | None:
+        asked = self._recent.clock()
+        (rows,) = fetch(connection, [READ], {"turn_id": turn_id})
+        if not rows:
+            return None
+        found = read_of(rows[0])
+        found = replace(found, snapshot=self._placed(connection, found.snapshot))
+        return Seen(read=found, at=self._recent.clock(), asked=asked)
+
+    def _decided(
+        self, connection: Connection, seen: Seen, decide: Callable[[Snapshot], Decision[T]]
+    ) -> Decided[T] | None:
+        """``None`` if the turn is no longer what was seen; what is not committed is as old as that."""
+        snapshot = seen.read.snapshot
+        decision = decide(snapshot)
+        changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
+        if not changes:
+            return Decided(result=decision.result)
+        with committing(self._engine):
+            version = answer(connection, *commit_of(changes, seen.read.version))
+        if version is None:
+            return None
+        self._recent.keep(replace(seen, read=Read(snapshot=after(snapshot, decision), version=version)))
+        return Decided(result=decision.result, events=changes.events, is_committed=True)
 
     def _locked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T]:
         def work(connection: Connection) -> Outcome[Decided[T]]:

@@ -115,8 +115,9 @@ class _Bounded:
 
 
 class _Store(_Bounded):
-    def transact(self, turn_id: str, decide: _Rule) -> Any:  # noqa: ANN401 - what the rule results in
-        answer = cast("TurnStore", self._inner).transact(turn_id, lambda snapshot: self._decided(decide(snapshot)))
+    def transact(self, turn_id: str, decide: _Rule, *, follows: bool = False) -> Any:  # noqa: ANN401 - any result
+        inner = cast("TurnStore", self._inner)
+        answer = inner.transact(turn_id, lambda snapshot: self._decided(decide(snapshot)), follows=follows)
         point = _after(answer)
         if point is not None:
             self._faults.strike(point)

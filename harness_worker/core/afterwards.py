@@ -1,0 +1,25 @@
+"""What a decision leaves, for whoever goes on from it without reading it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.lifecycle import merge
+from harness_worker.core.records import CallStatus
+
+
+def after(before: Snapshot, decision: Decision[Any]) -> Snapshot:
+    """What a snapshot would show at the same moment, once the decision is committed."""
+    seq, count = before.turn.last_seq + len(decision.events), before.turn.message_count + len(decision.messages)
+    turn = replace(decision.turn or before.turn, last_seq=seq, message_count=count)
+    calls = sorted(merge(before.calls, decision.calls), key=lambda call: (call.step, call.position))
+    shown = tuple(call for call in calls if not call.collected or call.step == turn.step - 1)
+    return replace(before, turn=turn, calls=shown)
+
+
+def needs_beats(left: Snapshot) -> bool:
+    """Whether a call's lease is over unless it was prolonged, which leaves no trace in the turn's row."""
+    running = (call.lease_until for call in left.calls if call.status is CallStatus.RUNNING)
+    return any(lease is not None and lease <= left.now for lease in running)
