@@ -12,6 +12,7 @@ from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 SOCKET_TIMEOUT_S = 3.0
 """How long a broker that hangs may hold up the main thread, which says that calls are alive: half a lease."""
 CHORD_RESULT_TTL_S = 3_600
+CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"
 
 
 def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = None) -> Celery:
@@ -23,7 +24,7 @@ def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = Non
         broker_url: Another broker.
     """
     broker = broker_url or redis_url
-    app = Celery("harness", broker=broker, backend=redis_url, set_as_current=False)
+    app = Celery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
     app.conf.update(_conf(settings, is_redis=broker.startswith(("redis", "rediss", "unix"))))
     if broker.startswith("redis://"):  # one of sockets or TLS chooses its transport itself
         app.conf.broker_transport = "harness_worker.adapters.celery.transport:Transport"

@@ -1,0 +1,29 @@
+"""Celery's Redis backend for an application in which nobody waits for a result: it joins chords, and that is all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.backends.redis import RedisBackend
+
+
+class ChordResults(RedisBackend):
+    """Subscribes to nothing.
+
+    Celery's own subscribes to the result of each task that it sends, and may unsubscribe when the garbage collector
+    finds it. The replies are read by nobody: they pile up in the connection until Redis cuts it.
+    """
+
+    def on_task_call(self, producer: Any, task_id: str) -> None:  # noqa: ANN401 - Celery's own signature
+        """Nobody will wait for its result."""
+
+    def add_pending_result(self, result: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - Celery's own signature
+        """Nobody waits for it."""
+        return result
+
+    def remove_pending_result(self, result: Any) -> Any:  # noqa: ANN401 - Celery's own signature
+        """Nobody waited for it."""
+        return result
+
+    def apply_chord(self, *_: object, **__: object) -> None:
+        """Nothing to keep: our headers are tasks, never groups whose results had to be nested again."""
