@@ -6,9 +6,11 @@ from typing import Any
 
 from celery.backends.redis import RedisBackend
 
+from harness_worker.lean_redis import LeanPool, LeanRedis
+
 
 class ChordResults(RedisBackend):
-    """Subscribes to nothing.
+    """Subscribes to nothing, on lean connections.
 
     Celery's own subscribes to the result of each task that it sends, and may unsubscribe when the garbage collector
     finds it. The replies are read by nobody: they pile up in the connection until Redis cuts it.
@@ -27,3 +29,9 @@ class ChordResults(RedisBackend):
 
     def apply_chord(self, *_: object, **__: object) -> None:
         """Nothing to keep: our headers are tasks, never groups whose results had to be nested again."""
+
+    def _get_client(self) -> type[LeanRedis]:
+        return LeanRedis
+
+    def _get_pool(self, **params: Any) -> LeanPool:  # noqa: ANN401 - Celery's own signature
+        return LeanPool(**params)

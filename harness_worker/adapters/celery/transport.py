@@ -1,4 +1,4 @@
-"""kombu's Redis transport, with one client a channel, and unmoved by bytes that are no message.
+"""kombu's Redis transport, with one lean client a channel, and unmoved by bytes that are no message.
 
 kombu makes a ``redis.Redis`` for every message that it sends, takes or acknowledges; making one costs more than the
 command does. The client is thread-safe and holds nothing but its connection pool.
@@ -7,14 +7,18 @@ command does. The client is thread-safe and holds nothing but its connection poo
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, Final
 
 from kombu.exceptions import ContentDisallowed, DecodeError
-from kombu.transport import redis
+from kombu.transport import redis, virtual
+from kombu.utils.json import dumps
+
+from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 
 # kombu has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +31,44 @@ def tell_dropped(error: Exception) -> None:
     log.warning("message dropped, it is not one of ours: %s: %s", type(error).__name__, error)
 
 
+class QoS(redis.QoS):
+    """Notes what was taken and strikes it off as kombu does, in the same two keys, with less around the commands."""
+
+    channel: Any
+
+    def append(self, message: Any, delivery_tag: str) -> None:  # noqa: ANN401 - kombu's own signature
+        """Note a message that was taken, so that it is restored unless it is acknowledged in time."""
+        delivery = message.delivery_info
+        taken = dumps([message._raw, delivery["exchange"], delivery["routing_key"]])  # noqa: SLF001 - as kombu does
+        self._transact(
+            ("ZADD", self.unacked_index_key, time.time(), delivery_tag),
+            ("HSET", self.unacked_key, delivery_tag, taken),
+        )
+        virtual.QoS.append(self, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        """Strike a message off."""
+        self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
+        virtual.QoS.ack(self, delivery_tag)
+
+    def _transact(self, *commands: Command) -> None:
+        with self.channel.conn_or_acquire() as client:
+            client.transact(*commands)
+
+
 class Channel(redis.Channel):
     """Keeps the client of its ordinary commands for as long as it keeps their pool; drops what it cannot read."""
 
+    QoS = QoS
     _kept: Any = None
+
+    def _get_client(self) -> type[LeanRedis]:
+        return LeanRedis
+
+    def _get_pool(self, asynchronous: bool = False) -> LeanPool:
+        params = self._connparams(asynchronous=asynchronous)
+        self.keyprefix_fanout = self.keyprefix_fanout.format(db=params["db"])
+        return LeanPool(**params)
 
     def _create_client(self, asynchronous: bool = False) -> Any:  # noqa: ANN401 - kombu's own signature
         if asynchronous:  # these own their connection

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
@@ -21,6 +20,7 @@ from redis.retry import Retry
 
 from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.errors import ConfigError, TransientError
+from harness_worker.lean_redis import LeanPool, LeanRedis
 
 R = TypeVar("R")
 
@@ -40,10 +40,10 @@ class RedisClient:
     def __init__(self, url: str, *, socket_timeout_s: float = SOCKET_TIMEOUT_S) -> None:
         self._url = url
         self._timeout_s = socket_timeout_s
-        self._mine: tuple[int, Redis] | None = None
+        self._mine: tuple[int, LeanRedis] | None = None
 
     @property
-    def live(self) -> Redis:
+    def live(self) -> LeanRedis:
         """This process's client.
 
         Raises:
@@ -63,7 +63,7 @@ class RedisClient:
             TransientError: Redis did not answer.
         """
         with own_errors():
-            return self.live.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
+            return self.live.execute_command(*_encoded(parts))
 
     def run(self, sent: Invocation[R]) -> R:
         """Run one script and return its reply.
@@ -82,10 +82,8 @@ class RedisClient:
         Raises:
             TransientError: Redis did not answer.
         """
-        with own_errors(), self.live.pipeline(transaction=False) as pipe:  # pyright: ignore[reportUnknownMemberType] - untyped
-            for parts in commands:
-                pipe.execute_command(*_encoded(parts))  # pyright: ignore[reportUnknownMemberType] - untyped
-            return pipe.execute(raise_on_error=False)
+        with own_errors():
+            return self.live.batch([_encoded(parts) for parts in commands])
 
     def disconnect(self) -> None:
         """Drop every connection; call it in a freshly forked child and at the end. The next use connects anew."""
@@ -93,9 +91,9 @@ class RedisClient:
         if mine is not None:
             mine[1].connection_pool.disconnect()
 
-    def _make(self) -> Redis:
+    def _make(self) -> LeanRedis:
         try:
-            return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped
+            pool = LeanPool.from_url(  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped
                 self._url,
                 decode_responses=True,
                 encoding_errors="surrogatepass",
@@ -109,6 +107,7 @@ class RedisClient:
             )
         except ValueError as invalid:
             raise ConfigError(f"HARNESS_REDIS_URL: {invalid}") from None
+        return LeanRedis(connection_pool=pool)
 
 
 def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:

@@ -1,0 +1,133 @@
+"""redis-py with less between a command and its reply.
+
+Most of what a command of redis-py's own costs is beside its two system calls: telemetry that nobody reads, a retry
+object, a wrapper that warns. Here a command is a write and a read, and is never sent twice. Connections, URLs, TLS,
+forks and the meaning of replies stay redis-py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from redis import Redis
+from redis.connection import ConnectionPool
+from redis.exceptions import (
+    ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    ResponseError,
+    TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
+)
+
+# redis-py types arguments, and little of what it passes on.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+Command: TypeAlias = Sequence[str | bytes | int | float]
+
+
+class LeanPool(ConnectionPool):
+    """redis-py's pool, lending without a word to telemetry; safe between threads and after a fork."""
+
+    def get_connection(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - redis-py's own, its arguments mean nothing
+        """Lend a connection; one that the server closed, or that an old reply waits on, is connected anew first."""
+        self._checkpid()
+        with self._lock:
+            connection = self._available_connections.pop() if self._available_connections else self.make_connection()
+            self._in_use_connections.add(connection)
+        try:
+            if not connection.is_connected:
+                connection.connect()
+            elif not _is_clean(connection):
+                connection.disconnect()
+                connection.connect()
+        except BaseException:
+            self.release(connection)
+            raise
+        return connection
+
+    def release(self, connection: Any) -> None:  # noqa: ANN401 - any redis-py connection
+        """Take back what was lent; what was lent before a fork is not ours any more."""
+        self._checkpid()
+        with self._lock:
+            if connection not in self._in_use_connections:
+                return
+            self._in_use_connections.remove(connection)
+            if connection.should_reconnect():
+                connection.disconnect()
+            self._available_connections.append(connection)
+            connection.re_auth()
+
+
+class LeanRedis(Redis):
+    """redis-py's client, whose commands and batches are one write and what it takes to read the replies.
+
+    What ends without its replies closes its connection: none is ever taken for another command's.
+    """
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
+        """Send one command and return its reply as redis-py reads it.
+
+        Raises:
+            redis.RedisError: As redis-py's own.
+        """
+        if self.connection is not None:  # that of a client which its owner polls
+            return super().execute_command(*args, **options)
+        connection = self.connection_pool.get_connection()
+        try:
+            connection.send_command(*args)
+            return self.parse_response(connection, args[0], **options)
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self.connection_pool.release(connection)
+
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """Send several commands in one round trip; an error that is one command's own stands in its reply's place.
+
+        Raises:
+            redis.ConnectionError, redis.TimeoutError: Not all was replied to.
+        """
+        return [self._meant(command[0], reply) for command, reply in zip(commands, self._sent(commands), strict=True)]
+
+    def transact(self, *commands: Command) -> None:
+        """Have several commands done together or not at all.
+
+        Raises:
+            redis.ResponseError: The first error among them.
+            redis.ConnectionError, redis.TimeoutError: Not all was replied to.
+        """
+        *queued, done = self._sent([("MULTI",), *commands, ("EXEC",)])
+        for reply in (*queued, *(done if isinstance(done, list) else [done])):
+            if isinstance(reply, ResponseError):
+                raise reply
+
+    def _sent(self, commands: Sequence[Command]) -> list[Any]:
+        connection = self.connection_pool.get_connection()
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            return [_reply(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self.connection_pool.release(connection)
+
+    def _meant(self, name: Any, reply: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
+        callback = self.response_callbacks.get(name)
+        return reply if callback is None or isinstance(reply, ResponseError) else callback(reply)
+
+
+def _reply(connection: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _is_clean(connection: Any) -> bool:  # noqa: ANN401 - any redis-py connection
+    try:
+        return not connection.can_read()
+    except (ConnectionError, TimeoutError, OSError):
+        return False

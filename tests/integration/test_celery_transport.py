@@ -1,0 +1,107 @@
+"""Our kombu channels on Redis leave there what kombu's own leave: other clients of the broker read it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection
+from kombu.transport import redis as kombus
+from redis import Redis
+from redis.exceptions import OutOfMemoryError
+
+from harness_worker.adapters.celery import transport as ours
+from harness_worker.testing.services import valkey_service
+
+# kombu has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+TRANSPORTS = {"kombu": kombus.Transport, "ours": ours.Transport}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    """A Redis of this module's own: what is unacknowledged lies in keys that all its clients share."""
+    with valkey_service() as url:
+        yield url
+
+
+@pytest.fixture
+def looking(broker: str) -> Iterator[Any]:
+    """redis-py's own client, on an empty broker."""
+    with Redis.from_url(broker, decode_responses=True) as looking:
+        looking.flushall()
+        yield looking
+
+
+def _sent(connection: Connection) -> str:
+    queue = uuid.uuid4().hex
+    connection.SimpleQueue(queue).put({"n": 1})
+    return queue
+
+
+def _taken(connection: Connection, queue: str) -> Any:  # noqa: ANN401 - a kombu message
+    taken: list[Any] = []
+
+    def take(_: object, message: Any) -> None:  # noqa: ANN401 - a kombu message
+        taken.append(message)
+
+    with connection.Consumer(connection.SimpleQueue(queue).queue, callbacks=[take]):
+        connection.drain_events(timeout=5)
+    return taken[0]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS.values(), ids=TRANSPORTS)
+def test_taken_message_is_noted_as_kombu_notes_it_and_struck_off(transport: Any, broker: str, looking: Any) -> None:  # noqa: ANN401
+    """The message and where it came from, its tag scored with the time; nothing once it is acknowledged."""
+    with Connection(broker, transport=transport) as connection:
+        queue = _sent(connection)
+        message = _taken(connection, queue)
+        ((tag, noted),) = looking.hgetall("unacked").items()
+        ((listed, score),) = looking.zrange("unacked_index", 0, -1, withscores=True)
+        seconds, _ = looking.time()
+        assert tag == listed == message.delivery_tag
+        assert abs(score - seconds) < 60
+        raw, exchange, routing_key = json.loads(noted)
+        assert (exchange, routing_key, raw["properties"]["delivery_tag"]) == (queue, queue, tag)
+        message.ack()
+        assert not looking.exists("unacked", "unacked_index")
+
+
+@pytest.mark.parametrize("restorer", TRANSPORTS.values(), ids=TRANSPORTS)
+@pytest.mark.parametrize("taker", TRANSPORTS.values(), ids=TRANSPORTS)
+def test_message_that_one_took_is_restored_by_the_other(taker: Any, restorer: Any, broker: str, looking: Any) -> None:  # noqa: ANN401
+    """What a dead worker took comes back, whichever of the transports it and the restorer have."""
+    with Connection(broker, transport=taker) as took, Connection(broker, transport=restorer) as restores:
+        queue = _sent(took)
+        tag = _taken(took, queue).delivery_tag
+        looking.zadd("unacked_index", {tag: 1})  # long ago
+        channel: Any = restores.default_channel
+        channel.qos.restore_visible()
+        assert looking.llen(queue) == 1
+        assert not looking.exists("unacked", "unacked_index")
+        assert _taken(restores, queue).headers["redelivered"]
+
+
+def test_message_is_acknowledged_on_a_connection_that_was_cut(broker: str, looking: Any) -> None:  # noqa: ANN401
+    """An ordinary connection that the broker closed while it was idle costs no acknowledgement."""
+    with Connection(broker, transport=ours.Transport) as connection:
+        message = _taken(connection, _sent(connection))
+        looking.client_kill_filter(_type="normal", skipme=True)
+        message.ack()
+        assert not looking.exists("unacked", "unacked_index")
+
+
+def test_full_broker_is_told(broker: str, looking: Any) -> None:  # noqa: ANN401
+    """An error of the broker over a note is raised as kombu raises it."""
+    with Connection(broker, transport=ours.Transport) as connection:
+        queue = _sent(connection)
+        looking.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(OutOfMemoryError):
+                _taken(connection, queue)
+        finally:
+            looking.config_set("maxmemory", "0")
