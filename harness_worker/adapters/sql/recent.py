@@ -14,7 +14,7 @@ from harness_worker.adapters.sql.optimistic import Read
 from harness_worker.core.afterwards import needs_beats
 
 FRESH_S: Final = 1.0
-KEPT: Final = 1_000
+KEPT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
