@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from hiredis import pack_command
 from redis import Redis
 from redis.connection import ConnectionPool
 from redis.exceptions import (
@@ -73,7 +74,7 @@ class LeanRedis(Redis):
             return super().execute_command(*args, **options)
         connection = self.connection_pool.get_connection()
         try:
-            connection.send_command(*args)
+            connection.send_packed_command([_packed(args)])
             return self.parse_response(connection, args[0], **options)
         except ResponseError:
             raise
@@ -106,7 +107,7 @@ class LeanRedis(Redis):
     def _sent(self, commands: Sequence[Command]) -> list[Any]:
         connection = self.connection_pool.get_connection()
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
+            connection.send_packed_command([b"".join(map(_packed, commands))])
             return [_reply(connection) for _ in commands]
         except BaseException:
             connection.disconnect()
@@ -117,6 +118,12 @@ class LeanRedis(Redis):
     def _meant(self, name: Any, reply: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
         callback = self.response_callbacks.get(name)
         return reply if callback is None or isinstance(reply, ResponseError) else callback(reply)
+
+
+def _packed(command: Command) -> bytes:
+    name, *arguments = command
+    words: Any = (*str(name).split(), *arguments)  # some of redis-py's own names are two
+    return pack_command(words)
 
 
 def _reply(connection: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
