@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, without_password
 
 PREFIX: Final = "HARNESS_"
+
+RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
+BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, BROKER_SCHEMES))]
 
 
 def parsed(value: object) -> object:
@@ -31,8 +35,8 @@ class Settings(BaseSettings):
     database_url: Annotated[str, Field(pattern=r"^(sqlite|postgres(ql)?)(\+\w+)?://")] = Field(
         description="sqlite:///FILE or postgresql://…; the same database as the workers'"
     )
-    redis_url: str | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
-    broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
+    broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     artifact_url: str | None = Field(default=None, description="the workers' artifact store: file://DIR, s3://…")
     dev_keyless: bool = Field(default=False, description="serve this machine without API keys")
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
@@ -73,4 +77,4 @@ def _complaint(error: Mapping[str, Any]) -> str:
     name = PREFIX + str(error["loc"][0]).upper()
     if error["type"] == "missing":
         return f"{name} is not set: give {Settings.model_fields[str(error['loc'][0])].description}"
-    return f"{name}={error.get('input')!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{name}={without_password(repr(error.get('input')))}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, without_password
 
 PREFIX = "HARNESS_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
+BrokerUrl = Annotated[str, AfterValidator(lambda url: service_url(url, BROKER_SCHEMES))]
 
 
 class Settings(BaseSettings):
@@ -31,8 +34,8 @@ class Settings(BaseSettings):
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
     home: Path = Field(default=Path(".harness"), description="where `harness up` keeps its data")
     database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
-    redis_url: str | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
-    broker_url: str | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
+    broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
     vault: Annotated[str, Field(min_length=1)] | None = Field(
@@ -100,4 +103,4 @@ def variable_of(field: str) -> str:
 
 def _complaint(error: Mapping[str, Any]) -> str:
     name = variable_of(str(error["loc"][0])) if error["loc"] else PREFIX.rstrip("_")
-    return f"{name}={error.get('input')!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{name}={without_password(repr(error.get('input')))}: {error['msg'][0].lower()}{error['msg'][1:]}"

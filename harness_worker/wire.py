@@ -5,11 +5,13 @@ Shared by the worker and the gateway; knows neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from harness_worker.errors import NewerWire, WireError
 
@@ -41,8 +43,32 @@ LATE_RESULTS: Final = "late_results"
 HOOK_FAILURES: Final = "hook_failures"
 FINALIZER_FAILURES: Final = "finalizer_failures"
 
+REDIS_SCHEMES: Final = ("redis", "rediss")
+BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "sentinel", "amqp", "amqps", "pyamqp")
+
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
+
+
+def service_url(url: str, schemes: Sequence[str]) -> str:
+    """``url``, which says how a service is reached.
+
+    Raises:
+        ValueError: It is none, or of none of these schemes; the message says what to give.
+    """
+    known = tuple(f"{scheme}://" for scheme in schemes)
+    try:
+        is_one = url.startswith(known) and urlsplit(url).port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
+    return url
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//…@", url)
 
 
 class Priority(StrEnum):

@@ -169,7 +169,10 @@ def test_async_url_of_another_database_is_refused(url: str) -> None:
     [
         ({"redis_url": "redis://h"}, "HARNESS_DATABASE_URL is not set"),
         ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d'"),
+        ({"database_url": "mysql://u:secret@h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://…@h/d'"),
         ({"database_url": "sqlite:///x"}, "HARNESS_REDIS_URL is not set"),
+        ({"database_url": "sqlite:///x", "redis_url": "unix:///s"}, "HARNESS_REDIS_URL='unix:///s': value error, give"),
+        ({"database_url": "sqlite:///x", "broker_url": "http://u:p@h"}, "HARNESS_BROKER_URL='http://…@h'"),
         ({"database_url": "sqlite:///x", "redis_url": "redis://h", "log_level": "LOUD"}, "HARNESS_LOG_LEVEL='LOUD'"),
     ],
 )

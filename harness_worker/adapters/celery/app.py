@@ -25,7 +25,7 @@ def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = Non
     """
     broker = broker_url or redis_url
     app = Celery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
-    app.conf.update(_conf(settings, is_redis=broker.startswith(("redis", "rediss", "unix"))))
+    app.conf.update(_conf(settings, is_redis=broker.startswith("redis")))
     if broker.startswith("redis://"):  # one of sockets or TLS chooses its transport itself
         app.conf.broker_transport = "harness_worker.adapters.celery.transport:Transport"
     return app

@@ -33,7 +33,7 @@ class RedisClient:
     """Lazily made connections to one Redis (or Valkey) that a fork cannot share by accident.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``; nothing is opened before the first use.
+        url: ``redis://`` or ``rediss://``; nothing is opened before the first use.
         socket_timeout_s: How long one round trip, or one connection attempt, may take.
     """
 

@@ -1,0 +1,38 @@
+"""The worker's settings: what is wrong is refused at once, by name, and no password is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness_worker.config import load_settings
+from harness_worker.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "redis://h:6379/0", "rediss://u:p@h:6380/1", "redis://[::1]:7/0", "redis://:p%40@h?timeout=1"]
+)
+def test_urls_of_redis_are_taken(url: str) -> None:
+    """As they are."""
+    assert load_settings(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])
+def test_what_no_worker_can_reach_is_refused(url: str) -> None:
+    """A worker would try for ever, or stop at an error of its broker's library."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_REDIS_URL='.*': value error, give a URL of redis://, rediss://"):
+        load_settings(redis_url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["amqp://u:p@h/v", "amqps://h", "pyamqp://h", "redis+socket:///s", "sentinel://h:26379"]
+)
+def test_brokers_that_celery_knows_are_taken(url: str) -> None:
+    """RabbitMQ, and Redis however it is reached."""
+    assert load_settings(broker_url=url).broker_url == url
+
+
+def test_refused_url_shows_no_password() -> None:
+    """It may be the real one, with its scheme misspelt."""
+    with pytest.raises(ConfigError, match="HARNESS_BROKER_URL='ampq://…@h/v'") as refused:
+        load_settings(broker_url="ampq://user:secret@h/v")
+    assert "secret" not in str(refused.value)
