@@ -38,7 +38,7 @@ async def post_turn(
 
 async def _wake_and_wait(created: Created, request: TurnRequest, client: Client, services: Services) -> int:
     with services.live.watch(created.turn_id) as feed:
-        await _wake(created, request, services)
+        await wake(created, request, services)
         if client.wait_s <= 0:
             return ACCEPTED
         await wait_for_rest(created.turn_id, client, feed, services.live, services.store)
@@ -46,8 +46,13 @@ async def _wake_and_wait(created: Created, request: TurnRequest, client: Client,
     return FINISHED if standing and standing.status.is_final else ACCEPTED
 
 
-async def _wake(created: Created, request: TurnRequest, services: Services) -> None:
-    """Have somebody look at the turn; or, if it waits, leave that to the end of those ahead, or bring that about."""
+async def wake(created: Created, request: TurnRequest, services: Services) -> None:
+    """Have somebody look at the turn; or, if it waits, leave that to the end of those ahead, or bring that about.
+
+    One that an earlier request has made was seen to then.
+    """
+    if created.replayed is not None:
+        return
     if not created.ahead:
         await services.publisher.advance(created.turn_id, request.queue_priority)
     elif request.multitask == "interrupt":

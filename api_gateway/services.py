@@ -16,6 +16,7 @@ from api_gateway.figures import FleetFigures
 from api_gateway.inputs import Inputs
 from api_gateway.live import LiveEvents
 from api_gateway.metering import Traffic
+from api_gateway.models import Turn
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.store import Store
@@ -53,6 +54,26 @@ def turn_id_of(turn_id: str) -> str:
 def no_such_turn(turn_id: str) -> Problem:
     """404 for a turn."""
     return Problem(404, "not_found", f"there is no turn {turn_id[:64]!r}")
+
+
+async def existing_turn(turn_id: str, services: Services) -> Turn:
+    """The turn with its calls.
+
+    Raises:
+        Problem: 404 ``not_found``.
+    """
+    turn = await services.store.turn(turn_id)
+    if turn is None:
+        raise no_such_turn(turn_id)
+    return turn
+
+
+async def ask_to_stop(turn_id: str, services: Services) -> bool:
+    """Ask a turn to stop; whether there is such a turn that goes on."""
+    priority = await services.store.request_cancel(turn_id)
+    if priority is not None:
+        await services.publisher.interrupt(turn_id, priority)
+    return priority is not None
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]

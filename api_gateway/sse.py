@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -20,7 +21,12 @@ from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 LOOK_S: Final = 1.0
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
+OPENING: Final = ": open\n\n"
 HEARTBEAT: Final = ": heartbeat\n\n"
+SSE_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Nothing between here and the client shall keep a stream, or hold it back."""
+
+Told: TypeAlias = Event | LiveEvent
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
 
 
@@ -58,68 +64,69 @@ class EventStream:
 
     async def frames(self) -> AsyncGenerator[str]:
         """The stream's frames, until the terminal event has been given."""
+        async with aclosing(self.events()) as events:
+            await anext(events)
+            yield OPENING
+            async for told in events:
+                yield HEARTBEAT if told is None else _framed(told)
+
+    async def events(self) -> AsyncGenerator[Told | None]:
+        """What happens, until the terminal event has been given.
+
+        ``None`` comes first, when nothing that happens from now on is missed, and whenever nothing was for so long.
+        """
         clock = asyncio.get_running_loop().time
         with self.live.watch(self.turn_id) as feed:
             event: LiveEvent | None = None
             spoke_at = clock()
-            yield ": open\n\n"
+            yield None
             while True:
                 ended = False
-                async for frame, is_last in self._react(event):
+                async for told, is_last in self._react(event):
                     ended, spoke_at = is_last, clock()
-                    if frame:
-                        yield frame
+                    if told is not None:
+                        yield told
                 if ended or self.live.stopping:
                     return
                 if clock() - spoke_at >= self.heartbeat_s:
                     spoke_at = clock()
-                    yield HEARTBEAT
+                    yield None
                 event = await feed.next(min(LOOK_S, self.heartbeat_s))
 
-    async def _react(self, event: LiveEvent | None) -> AsyncIterator[tuple[str, bool]]:
-        """What follows from a live event, or from none: frames, each with whether it is the last."""
+    async def _react(self, event: LiveEvent | None) -> AsyncIterator[tuple[Told | None, bool]]:
+        """What follows from a live event, or from none: what to tell, each with whether it is the last."""
         if event is not None and event.seq is None:
-            yield _hint(event), False
+            yield event, False
         elif event is not None and event.seq == self.after + 1:
             self.after += 1
-            yield _live(event), event.type in TERMINAL_EVENTS
+            yield event, event.type in TERMINAL_EVENTS
         elif event is None or event.seq is None or event.seq > self.after:
             async for pair in self._from_store():
                 yield pair
 
-    async def _from_store(self) -> AsyncIterator[tuple[str, bool]]:
+    async def _from_store(self) -> AsyncIterator[tuple[Told | None, bool]]:
         try:
             standing = await self.store.standing(self.turn_id)
             while True:
                 page = await self.store.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
                 for event in page.data:
                     self.after = event.seq
-                    yield _durable(event), event.type in TERMINAL_EVENTS
+                    yield event, event.type in TERMINAL_EVENTS
                 if page.next is None:
                     break
         except SQLAlchemyError:
             return  # The next look tries again; the client has lost nothing.
         if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):
-            yield "", True
+            yield None, True
 
 
-def _durable(event: Event) -> str:
-    return _frame(event.type, event.model_dump_json(), event.seq)
+def _framed(event: Told) -> str:
+    data = event.model_dump_json() if isinstance(event, Event) else _json(event)
+    identity = "" if event.seq is None else f"id: {event.seq}\n"
+    return f"event: {event.type}\n{identity}data: {data}\n\n"
 
 
-def _live(event: LiveEvent) -> str:
-    return _frame(event.type, _json(event, {"seq": event.seq}), event.seq)
-
-
-def _hint(event: LiveEvent) -> str:
-    return _frame(event.type, _json(event, {}), None)
-
-
-def _json(event: LiveEvent, head: dict[str, int | None]) -> str:
+def _json(event: LiveEvent) -> str:
+    head = {} if event.seq is None else {"seq": event.seq}
     body = {**head, "type": event.type, "turn_id": event.turn_id, "at": rfc3339(event.at)}
     return json.dumps({**body, "data": json.loads(event.data)}, ensure_ascii=False, separators=(",", ":"))
-
-
-def _frame(kind: str, data: str, seq: int | None) -> str:
-    identity = "" if seq is None else f"id: {seq}\n"
-    return f"event: {kind}\n{identity}data: {data}\n\n"

@@ -14,7 +14,7 @@ from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
 from api_gateway.requests import MAX_SEQ, EventsQuery
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
-from api_gateway.sse import EventStream, wants_stream
+from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
 from api_gateway.store import Standing
 
 router = APIRouter(tags=["events"])
@@ -53,8 +53,7 @@ def _stream(turn_id: str, after: int, standing: Standing, services: Services) ->
     stream = EventStream(
         turn_id=turn_id, after=after, store=services.store, live=services.live, heartbeat_s=heartbeat_s
     )
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 async def _counted(stream: EventStream, services: Services) -> AsyncGenerator[str]:

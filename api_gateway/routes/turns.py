@@ -12,7 +12,7 @@ from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, Turn
 from api_gateway.openapi import body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
-from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
+from api_gateway.services import ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
 from api_gateway.waiting import Client, wait_of
 
 router = APIRouter(tags=["turns"])
@@ -40,7 +40,7 @@ async def create_turn(
     response.headers["Location"] = f"/v1/turns/{turn_id}"
     if wait_s > 0:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"
-    return await _existing(turn_id, services)
+    return await existing_turn(turn_id, services)
 
 
 @router.get("/v1/turns", responses=problems())
@@ -78,12 +78,9 @@ async def cancel_turn(
     turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Turn:
     """Ask a turn to stop. The answer may still say that it runs; what it does ends within a second."""
-    priority = await services.store.request_cancel(turn_id)
-    if priority is None:
+    if not await ask_to_stop(turn_id, services):
         response.status_code = 200
-    else:
-        await services.publisher.interrupt(turn_id, priority)
-    return await _existing(turn_id, services)
+    return await existing_turn(turn_id, services)
 
 
 @router.post(
@@ -100,11 +97,4 @@ async def add_input(
     priority = await services.inputs.add(turn_id, body.value)
     if priority is not None:
         await services.publisher.advance(turn_id, priority)
-    return await _existing(turn_id, services)
-
-
-async def _existing(turn_id: str, services: Services) -> Turn:
-    turn = await services.store.turn(turn_id)
-    if turn is None:
-        raise no_such_turn(turn_id)
-    return turn
+    return await existing_turn(turn_id, services)
