@@ -28,7 +28,7 @@ from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
-from api_gateway.routes import agents, artifacts, events, health, metrics, sessions, turns
+from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns
 from api_gateway.services import Services
 from api_gateway.store import Store
 from harness_worker.errors import ConfigError
@@ -64,7 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
     once = [Depends(no_repeats)]
     app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
     services = app.state.services = _wire(settings)
-    for routes in (turns, events, sessions, artifacts, agents, health, metrics):
+    for routes in (turns, events, sessions, artifacts, agents, openai, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
     install_openapi(app)

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.database import WRITES
 from api_gateway.models import Budget, Usage
 from api_gateway.places import Place, taken_place
-from api_gateway.problems import Problem
+from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import BudgetRequest, TurnRequest
 from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import TurnStatus
@@ -81,19 +81,25 @@ class TurnCreator:
         self._new_id = new_id
         self._most = most
 
-    async def create(self, request: TurnRequest, claim: IdempotencyClaim | None) -> Created:
+    async def create(self, request: TurnRequest, claim: IdempotencyClaim | None, follows: str | None = None) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
+
+        Args:
+            request: What to do.
+            claim: Its idempotency key.
+            follows: The turn that must be the last of its session before this one.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
-                ``session_busy``; nothing is written then, and the key is not used up.
+                ``session_busy``, 422 ``invalid_request`` (another turn is the last); nothing is written then, and the
+                key is not used up.
         """
         turn_id = self._new_id()
         async with self._writer.begin() as connection:
             earlier = await self._claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
                 return earlier
-            place = await self._insert(connection, turn_id, request)
+            place = await self._insert(connection, turn_id, request, follows)
         return Created(turn_id=turn_id, ahead=place.ahead)
 
     async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
@@ -125,10 +131,14 @@ class TurnCreator:
         found = await connection.execute(select(idempotency_keys, age_s).where(*self._key(claim)))
         return _earlier(found.one(), claim)
 
-    async def _insert(self, connection: AsyncConnection, turn_id: str, request: TurnRequest) -> Place:
+    async def _insert(
+        self, connection: AsyncConnection, turn_id: str, request: TurnRequest, follows: str | None
+    ) -> Place:
         budget = clamped(await self._caps(connection, request.agent), self._most, request.budget)
         session_id = request.session_id or self._new_id()
         place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
+        if follows is not None:
+            await self._check_last(connection, follows, session_id, place.number - 1)
         await connection.execute(
             insert(turns).values(
                 id=turn_id,
@@ -160,6 +170,14 @@ class TurnCreator:
         event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": place.now, "data": data}
         await connection.execute(insert(turn_events).values(event))
         return place
+
+    async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
+        """Refuse to follow a turn that others have followed: the model would read them too."""
+        place = (turns.c.tenant == self._tenant, turns.c.session_id == session_id, turns.c.number == number)
+        last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one()
+        if last != turn_id:
+            msg = f"{turn_id} was gone on from already, and a conversation does not fork: go on from {last}"
+            raise invalid_at(["body", "previous_response_id"], msg)
 
     async def _caps(self, connection: AsyncConnection, agent: str) -> Mapping[str, Any]:
         """The agent's budget."""

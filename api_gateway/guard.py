@@ -32,7 +32,7 @@ class KeylessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with the problem."""
         problem = self._refusal(scope) if _is_guarded(scope) else None
-        await (problem.response() if problem else self._app)(scope, receive, send)
+        await (problem.response(scope["path"]) if problem else self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Problem | None:
         client = scope.get("client")

@@ -9,10 +9,11 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api_gateway.problems import CODES, MEDIA_TYPE, ProblemDocument
+from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
+from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
 from api_gateway.requests import InputRequest, TurnRequest
 
-BODIES: Final = (TurnRequest, InputRequest)
+BODIES: Final = (TurnRequest, InputRequest, ResponseRequest, ChatRequest)
 REF: Final = "#/components/schemas/{model}"
 
 
@@ -24,9 +25,18 @@ def body_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that may answer with these problems, besides those any route of ``/v1`` may."""
-    schema = {"$ref": REF.format(model=ProblemDocument.__name__)}
+    return _errors(ProblemDocument, MEDIA_TYPE, statuses)
+
+
+def openai_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route for OpenAI's clients that may answer with these errors besides."""
+    return _errors(OpenAIErrorDocument, "application/json", statuses)
+
+
+def _errors(model: type[BaseModel], media_type: str, statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
+    schema = {"$ref": REF.format(model=model.__name__)}
     return {
-        status: {"description": _codes_of(status), "content": {MEDIA_TYPE: {"schema": schema}}}
+        status: {"description": _codes_of(status), "content": {media_type: {"schema": schema}}}
         for status in sorted({401, 403, 422, 500, 503, *statuses})
     }
 
@@ -47,7 +57,9 @@ def install_openapi(app: FastAPI) -> None:
 
 
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
-    models: list[tuple[type[BaseModel], Any]] = [(model, "validation") for model in (*BODIES, ProblemDocument)]
+    models: list[tuple[type[BaseModel], Any]] = [
+        (model, "validation") for model in (*BODIES, ProblemDocument, OpenAIErrorDocument)
+    ]
     _, definitions = models_json_schema(models, ref_template=REF)
     document["components"]["schemas"].update(definitions["$defs"])
     return document

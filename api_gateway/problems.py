@@ -1,4 +1,4 @@
-"""Every error of the API as ``application/problem+json`` (RFC 9457)."""
+"""Every error of the API as ``application/problem+json`` (RFC 9457); on OpenAI's routes in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ CODES: Final[Mapping[str, int]] = {
     "unknown_agent": 404,
     "method_not_allowed": 405,
     "body_too_slow": 408,
+    "approval_required": 409,
     "idempotency_in_flight": 409,
     "session_busy": 409,
     "turn_finished": 409,
@@ -33,10 +34,13 @@ CODES: Final[Mapping[str, int]] = {
     "invalid_request": 422,
     "idempotency_mismatch": 422,
     "internal": 500,
+    "turn_failed": 502,
     "not_ready": 503,
+    "turn_unfinished": 504,
 }
 """Every code with its status (docs/reference/events.md)."""
 
+OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
 UNDEFINED_TABLE: Final = "42P01"
 """Postgres' SQLSTATE of a database that is not migrated."""
 _log = logging.getLogger(__name__)
@@ -60,6 +64,21 @@ class ProblemDocument(BaseModel):
     detail: str
     code: str
     errors: list[FieldProblem] | None = Field(default=None, description="what is wrong, one entry a place")
+
+
+class OpenAIError(BaseModel):
+    """What was wrong, as OpenAI's clients read it; ``code`` is stable, ``message`` is for people."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None
+
+
+class OpenAIErrorDocument(BaseModel):
+    """An error on OpenAI's routes."""
+
+    error: OpenAIError
 
 
 class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
@@ -98,8 +117,17 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
         body = {**head, "detail": self.detail, "code": self.code, **self.extra}
         return {**body, "errors": [error.model_dump() for error in self.errors]} if self.errors else body
 
-    def response(self) -> JSONResponse:
-        """The whole HTTP response."""
+    def openai_document(self) -> dict[str, Any]:
+        """The JSON body for OpenAI's clients; ``param`` is the place of the first thing that is wrong."""
+        kind = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        param = ".".join(map(str, self.errors[0].loc[1:])) if self.errors else ""
+        error = OpenAIError(message=self.detail, type=kind, code=self.code, param=param or None)
+        return OpenAIErrorDocument(error=error).model_dump()
+
+    def response(self, path: str) -> JSONResponse:
+        """The whole HTTP response, in the shape that clients of the path read."""
+        if path.startswith(OPENAI_PATHS):
+            return JSONResponse(self.openai_document(), self.status, self.headers)
         return JSONResponse(self.document(), self.status, self.headers, MEDIA_TYPE)
 
 
@@ -141,14 +169,14 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_bug)
 
 
-async def _on_problem(_request: Request, error: Exception) -> JSONResponse:
+async def _on_problem(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Problem)  # noqa: S101 - what it is registered for
-    return error.response()
+    return error.response(request.url.path)
 
 
-async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
-    return invalid(field_problems(error.errors())).response()
+    return invalid(field_problems(error.errors())).response(request.url.path)
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
@@ -157,11 +185,11 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
         detail = f"{request.method} is not possible at {path}; allowed: {allowed}"
-        return Problem(405, "method_not_allowed", detail, headers={"Allow": allowed}).response()
+        return Problem(405, "method_not_allowed", detail, headers={"Allow": allowed}).response(path)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return Problem(404, "not_found", f"there is nothing at {path}; see /docs for what there is").response()
+        return Problem(404, "not_found", f"there is nothing at {path}; see /docs for what there is").response(path)
     code = "invalid_request" if error.status_code < 500 else "internal"
-    return Problem(error.status_code, code, str(error.detail), headers=error.headers).response()
+    return Problem(error.status_code, code, str(error.detail), headers=error.headers).response(path)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -175,14 +203,15 @@ def _allowed_methods(request: Request) -> list[str]:
     return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
-async def _on_database(_request: Request, error: Exception) -> JSONResponse:
+async def _on_database(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
         raise error
     _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
     detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
-    return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]}).response()
+    problem = Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
+    return problem.response(request.url.path)
 
 
-async def _on_bug(_request: Request, _error: Exception) -> JSONResponse:
+async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
     detail = "an unexpected error in the gateway; its log tells more"
-    return Problem(500, "internal", detail).response()
+    return Problem(500, "internal", detail).response(request.url.path)

@@ -106,6 +106,12 @@ class Store:
             rows = await connection.execute(select(agents).order_by(agents.c.name))
             return AgentList(data=[agent_of(row) for row in rows])
 
+    async def published(self) -> dict[str, float]:
+        """When each agent was published last, by name; seconds since the epoch."""
+        query = select(agents.c.name, agents.c.published_at).order_by(agents.c.name)
+        async with self._engine.connect() as connection:
+            return {row.name: row.published_at for row in await connection.execute(query)}
+
     async def request_cancel(self, turn_id: str) -> str | None:
         """Ask the turn to stop; returns its priority, or ``None`` if it does not exist or is finished."""
         change = (

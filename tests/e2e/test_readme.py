@@ -1,4 +1,7 @@
-"""The README's commands, run as they are written: only the port differs, so that stacks can run side by side."""
+"""The README's commands, and a page's example with its agent, run as they are written.
+
+Only the port differs, so that stacks can run side by side.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from tests.stacks import ROOT
 
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = (ROOT / "README.md").read_text()
+OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
 pytestmark = pytest.mark.xdist_group("readme")
@@ -125,3 +129,9 @@ def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, A
     assert f"{turn['id']}  completed already" in told
     assert "completed in" in told
     assert "✗" not in told
+
+
+def test_openai_page_prints_what_it_says(terminal: Terminal) -> None:
+    """The page's example, with the README's agent."""
+    blocks = dict(BLOCK.findall(OPENAI_PAGE))
+    assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]

@@ -141,6 +141,8 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
         "/v1/turns/{turn_id}/scores",
         *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
         "/v1/artifacts/{artifact_id}",
+        *("/v1/models", "/v1/models/{model}", "/v1/chat/completions"),
+        *("/v1/responses", "/v1/responses/{turn_id}", "/v1/responses/{turn_id}/cancel"),
         *("/healthz", "/readyz", "/metrics"),
     }
     answer = gateway.post()
@@ -150,6 +152,13 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     _fits(document, posting["responses"]["404"]["content"]["application/problem+json"]["schema"], problem.json())
     body = posting["requestBody"]["content"]["application/json"]["schema"]
     _fits(document, body, {**gateway.defaults, "budget": {"max_steps": 1}, "metadata": {"a": "b"}})
+    asking = document["paths"]["/v1/responses"]["post"]
+    asked = {"model": gateway.defaults["agent"], "input": [{"role": "user", "content": "x"}], "background": True}
+    _fits(document, asking["requestBody"]["content"]["application/json"]["schema"], asked)
+    told = gateway.http.post("/v1/responses", json=asked)
+    _fits(document, asking["responses"]["200"]["content"]["application/json"]["schema"], told.json())
+    refused = gateway.http.post("/v1/responses", json={**asked, "n": 2})
+    _fits(document, asking["responses"]["422"]["content"]["application/json"]["schema"], refused.json())
     listing = document["paths"]["/v1/turns"]["get"]
     _fits(
         document,

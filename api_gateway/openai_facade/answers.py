@@ -1,0 +1,148 @@
+"""What OpenAI's clients are answered."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
+ResponseStatus: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled", "incomplete"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ModelCard(_Answer):
+    """An agent as a model; ``created`` is when a worker published it last, in seconds since the epoch."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "agent-harness"
+
+
+class ModelList(_Answer):
+    """Every agent, by name."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class OutputText(_Answer):
+    """A text."""
+
+    type: Literal["output_text"] = "output_text"
+    text: str
+    annotations: list[str] = []
+    logprobs: list[str] = []
+
+
+class OutputMessage(_Answer):
+    """What the agent says."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    status: ItemStatus
+    content: list[OutputText]
+
+
+class OutputCall(_Answer):
+    """A call of a tool, which the harness runs itself; ``call_id`` is ``"{step}.{position}"``."""
+
+    id: str
+    type: Literal["function_call"] = "function_call"
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str = Field(description="JSON")
+
+
+class OutputCallOutput(_Answer):
+    """What the model read of a call."""
+
+    id: str
+    type: Literal["function_call_output"] = "function_call_output"
+    status: ItemStatus = "completed"
+    call_id: str
+    output: str
+
+
+OutputItem: TypeAlias = OutputCall | OutputCallOutput | OutputMessage
+
+
+class ResponseUsage(_Answer):
+    """What all model calls of the turn used."""
+
+    input_tokens: int
+    input_tokens_details: dict[str, int] = Field(description="of these, `cached_tokens` and `cache_write_tokens`")
+    output_tokens: int
+    output_tokens_details: dict[str, int] = Field(default={"reasoning_tokens": 0}, description="not counted apart")
+    total_tokens: int
+
+
+class ResponseError(_Answer):
+    """Why a turn failed; the message begins with the turn's own code."""
+
+    code: Literal["server_error"] = "server_error"
+    message: str
+
+
+class AgentResponse(_Answer):
+    """A turn as a response. Its metadata have ``requires_action`` while it waits for somebody's approval."""
+
+    id: str = Field(description="the turn's id")
+    object: Literal["response"] = "response"
+    created_at: int = Field(description="seconds since the epoch")
+    completed_at: int | None
+    status: ResponseStatus
+    model: str
+    output: list[OutputItem]
+    error: ResponseError | None
+    incomplete_details: dict[str, str] | None = Field(description="`reason`: OpenAI's word, else the `stop_reason`")
+    usage: ResponseUsage
+    conversation: dict[str, str] = Field(description="`id`: the session's")
+    metadata: dict[str, str]
+    tools: list[str] = Field(default=[], description="the client's, so none")
+    tool_choice: Literal["auto"] = "auto"
+    parallel_tool_calls: bool = Field(default=True, description="not kept: always true")
+
+
+class CompletionUsage(_Answer):
+    """What all model calls of the turn used."""
+
+    prompt_tokens: int
+    prompt_tokens_details: dict[str, int] = Field(description="of these, `cached_tokens`")
+    completion_tokens: int
+    total_tokens: int
+
+
+class CompletionMessage(_Answer):
+    """The answer."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class Choice(_Answer):
+    """The one answer there is."""
+
+    index: int = 0
+    message: CompletionMessage
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class Completion(_Answer):
+    """A turn that has an answer, as a chat completion."""
+
+    id: str = Field(description="the turn's id")
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int = Field(description="seconds since the epoch")
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage

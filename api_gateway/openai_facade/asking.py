@@ -1,0 +1,62 @@
+"""What OpenAI's clients ask for, as a turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from api_gateway.openai_facade.requests import ChatRequest, InputMessage, Item, ResponseRequest
+from api_gateway.problems import invalid_at
+from api_gateway.requests import BudgetRequest, TurnRequest
+
+SYSTEM_ROLES: Final = ("system", "developer")
+TRANSCRIPT: Final = "The conversation before this message, oldest first, one JSON object a line:"
+
+
+def turn_of_chat(asked: ChatRequest) -> TurnRequest:
+    """A turn that knows the conversation so far from its transcript.
+
+    Raises:
+        Problem: 422 ``invalid_request``: the last message is not the user's.
+    """
+    return _turn(asked, asked.messages, "messages")
+
+
+def turn_of_response(asked: ResponseRequest, session_id: str | None) -> TurnRequest:
+    """A turn of a session.
+
+    Args:
+        asked: The request.
+        session_id: The session of the response before; ``None`` if none was named.
+
+    Raises:
+        Problem: 422 ``invalid_request``: the last item is not the user's message.
+    """
+    budget = None if asked.max_tool_calls is None else BudgetRequest(max_tool_calls=asked.max_tool_calls)
+    turn = _turn(asked, asked.input, "input", instructions=asked.instructions)
+    return turn.model_copy(update={"session_id": session_id or asked.conversation, "budget": budget})
+
+
+def _turn(
+    asked: ChatRequest | ResponseRequest, items: Sequence[Item], place: str, *, instructions: str | None = None
+) -> TurnRequest:
+    *past, last = items
+    if not (isinstance(last, InputMessage) and last.role == "user"):
+        raise invalid_at(["body", place], "must end with the user's message, for that is what the agent is asked")
+    orders = [item.content for item in past if isinstance(item, InputMessage) and item.role in SYSTEM_ROLES]
+    said = [item for item in past if not (isinstance(item, InputMessage) and item.role in SYSTEM_ROLES)]
+    return TurnRequest(
+        agent=asked.model,
+        input=last.content,
+        metadata=asked.metadata,
+        parallel=asked.parallel_tool_calls,
+        system_prompt_override="\n\n".join(text for text in (instructions, *orders) if text) or None,
+        skill_context=_transcript(said),
+    )
+
+
+def _transcript(said: Sequence[Item]) -> str | None:
+    """What was said, so that no text in it can look like the end of it: JSON has no line breaks."""
+    lines = [json.dumps(item.model_dump(exclude_none=True), ensure_ascii=False) for item in said]
+    return "\n".join((TRANSCRIPT, *lines)) if lines else None

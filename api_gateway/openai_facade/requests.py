@@ -1,0 +1,189 @@
+"""What OpenAI's clients send. A parameter is used, or accepted where it only advises, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from api_gateway.requests import MAX_PAIRS, Count, MetadataText, ShortText, Text
+
+TEXT_PARTS: Final = ("text", "input_text", "output_text")
+
+
+def _joined(content: object) -> object:
+    """A message's parts as one text; anything but text is refused."""
+    if not isinstance(content, list):
+        return content
+    return "\n".join(_text_of(part) for part in cast("list[Any]", content))
+
+
+def _text_of(part: Any) -> str:  # noqa: ANN401 - any JSON
+    kind, text = (part.get("type"), part.get("text")) if isinstance(part, dict) else (None, None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if kind not in TEXT_PARTS or not isinstance(text, str):
+        raise ValueError(f"agents take text alone: each part must be one of {', '.join(TEXT_PARTS)}, with a text")
+    return text
+
+
+def _only(harmless: tuple[object, ...], why: str) -> BeforeValidator:
+    """A parameter that would change what the client gets, and cannot: only what asks for nothing is taken."""
+
+    def check(value: object) -> None:
+        if value is not None and value not in harmless:
+            raise ValueError(why)
+
+    return BeforeValidator(check, json_schema_input_type=Any)
+
+
+_BOUNDS: Final = "an agent's own budget bounds what it says: leave it out"
+_TOOLS: Final = "an agent has its own tools and runs them itself: leave it out"
+_LOGPROBS: Final = "agents tell no probabilities: leave it out"
+
+Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
+Advice: TypeAlias = Annotated[Any, Field(description="accepted, without effect")]
+Metadata: TypeAlias = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)]
+OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_TOOLS)]
+OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
+OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]
+NoLogprobs: TypeAlias = Annotated[None, _only((0, False), _LOGPROBS), Field(description=_LOGPROBS)]
+
+
+class _Item(BaseModel):
+    """Part of a conversation; clients hand back what they were given, whatever else it holds."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class InputMessage(_Item):
+    """What somebody said."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    tool_calls: OwnTools = None
+
+
+class InputCall(_Item):
+    """A call that an agent made, handed back."""
+
+    type: Literal["function_call"]
+    call_id: Text
+    name: Text
+    arguments: Text
+
+
+class InputCallOutput(_Item):
+    """What came of it."""
+
+    type: Literal["function_call_output"]
+    call_id: Text
+    output: Content
+
+
+def _kind(item: Any) -> str | None:  # noqa: ANN401 - any JSON
+    return item.get("type", "message") if isinstance(item, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _id_of(conversation: Any) -> object:  # noqa: ANN401 - any JSON
+    return conversation.get("id") if isinstance(conversation, dict) else conversation  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+SessionId: TypeAlias = Annotated[ShortText, BeforeValidator(_id_of, json_schema_input_type=str | dict[str, str])]
+
+
+def _as_items(given: object) -> object:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+Item: TypeAlias = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[InputCall, Tag("function_call")]
+    | Annotated[InputCallOutput, Tag("function_call_output")],
+    Discriminator(
+        _kind,
+        custom_error_type="item",
+        custom_error_message="must be a message, a function_call or a function_call_output",
+    ),
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    model: Text = Field(description="the agent")
+    metadata: Metadata | None = None
+    stream: bool | None = None
+    parallel_tool_calls: bool | None = Field(default=None, description="false: the agent's calls run one at a time")
+    tools: OwnTools = None
+    tool_choice: OwnChoice = None
+    top_logprobs: NoLogprobs = None
+    temperature: Advice = None
+    top_p: Advice = None
+    service_tier: Advice = None
+    user: Advice = None
+    safety_identifier: Advice = None
+    prompt_cache_key: Advice = None
+    prompt_cache_retention: Advice = None
+
+
+class TextOptions(_Item):
+    """How an answer's text shall be."""
+
+    format: Annotated[None, _only(({"type": "text"},), "agents answer in plain text: leave it out")] = None
+
+
+class ResponseRequest(_Request):
+    """``POST /v1/responses``. ``null`` counts as absent."""
+
+    input: Annotated[
+        list[Item], Field(min_length=1), BeforeValidator(_as_items, json_schema_input_type=str | list[Item])
+    ] = Field(description="the last item is the user's message to the agent, what is before it the conversation so far")
+    instructions: Text | None = Field(default=None, description="in place of the agent's system text")
+    previous_response_id: Text | None = Field(default=None, description="the last response of the conversation")
+    conversation: SessionId | None = Field(default=None, description="the session, instead")
+    background: bool | None = Field(default=None, description="answer at once")
+    max_tool_calls: Count | None = Field(default=None, description="never above the agent's")
+    max_output_tokens: OwnBounds = None
+    text: TextOptions | None = None
+    include: Annotated[None, _only(([],), "there is nothing more to include: leave it out")] = None
+    store: Annotated[None, _only((True,), "every turn is kept: leave it out, or give true")] = None
+    reasoning: Advice = None
+    truncation: Advice = None
+    stream_options: Advice = None
+
+    @model_validator(mode="after")
+    def _one_past(self) -> ResponseRequest:
+        if self.previous_response_id is not None and self.conversation is not None:
+            raise ValueError("give previous_response_id or conversation, not both")
+        return self
+
+
+class StreamOptions(_Item):
+    """What a stream of a completion tells besides."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(_Request):
+    """``POST /v1/chat/completions``. ``null`` counts as absent."""
+
+    messages: Annotated[list[InputMessage], Field(min_length=1)] = Field(
+        description="the last is the user's message to the agent, those before it are the conversation so far"
+    )
+    stream_options: StreamOptions | None = None
+    n: Annotated[None, _only((1,), "an agent gives one answer: leave it out, or give 1")] = None
+    response_format: Annotated[None, _only(({"type": "text"},), "agents answer in plain text: leave it out")] = None
+    modalities: Annotated[None, _only((["text"],), "agents answer in text: leave it out")] = None
+    stop: Annotated[None, _only(([],), "an agent cannot be stopped by a text: leave it out")] = None
+    logit_bias: Annotated[None, _only(({},), "an agent's words cannot be weighed: leave it out")] = None
+    max_tokens: OwnBounds = None
+    max_completion_tokens: OwnBounds = None
+    functions: OwnTools = None
+    function_call: OwnChoice = None
+    logprobs: NoLogprobs = None
+    frequency_penalty: Advice = None
+    presence_penalty: Advice = None
+    prediction: Advice = None
+    reasoning_effort: Advice = None
+    seed: Advice = None
+    store: Advice = None
+    verbosity: Advice = None

@@ -1,0 +1,109 @@
+"""A turn on its way for one of OpenAI's clients: made once, then waited for or followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, contextmanager
+from typing import Any, Final, TypeAlias
+
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from api_gateway.creation import Created, IdempotencyClaim
+from api_gateway.models import Event, Turn
+from api_gateway.openai_facade.speech import Delta, Speech
+from api_gateway.openai_facade.telling import unfinished
+from api_gateway.posting import idempotency_key_of, wake
+from api_gateway.requests import TurnRequest
+from api_gateway.services import Services, existing_turn
+from api_gateway.sse import EventStream, Told
+from api_gateway.waiting import Client, wait_for_rest
+from harness_worker.wire import TurnStatus
+
+LONGEST_WAIT_S: Final = 540.0
+PATIENCE: Final = 0.9
+"""How much of a client's patience may pass: one that gets no answer asks again, and that would be another turn."""
+
+MARGIN_S: Final = 1.0
+"""How much of it is left at least, for what is done besides waiting."""
+
+_LOOKED_AT: Final = ("wave.completed", "turn.requires_action")
+
+Piece: TypeAlias = Delta | Turn | None
+"""What a stream makes known: text; the turn, of which more calls may have ended; that nothing happened for a while."""
+
+
+def claim_of(http: Request, digest: str) -> IdempotencyClaim | None:
+    """A request's key. Whoever repeats the request waits for the same turn, so its first answer is never in flight."""
+    key = idempotency_key_of(http.headers.getlist("idempotency-key"))
+    return IdempotencyClaim(key=key, digest=digest, answers_later=False) if key else None
+
+
+@contextmanager
+def made(created: Created) -> Generator[None]:
+    """Where a turn is made already: whatever the database does, the client must not ask again.
+
+    Raises:
+        Problem: 504 ``turn_unfinished`` for any error of the database.
+    """
+    try:
+        yield
+    except SQLAlchemyError:
+        raise unfinished(created.turn_id) from None
+
+
+def wait_of(read_timeout: str | None) -> float:
+    """How long to wait for a turn, in seconds, for a client that says how long it waits for an answer."""
+    try:
+        patience_s = float(read_timeout or "inf")
+    except ValueError:
+        return LONGEST_WAIT_S
+    return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
+
+
+async def awaited(created: Created, request: TurnRequest, http: Request, services: Services) -> Turn:
+    """The turn once it rests, or as it is when the client would wait no longer."""
+    wait_s = wait_of(http.headers.get("x-stainless-read-timeout"))
+    client = Client(wait_s=wait_s, has_gone=http.is_disconnected)
+    with services.live.watch(created.turn_id) as feed:
+        await wake(created, request, services)
+        await wait_for_rest(created.turn_id, client, feed, services.live, services.store)
+    return await existing_turn(created.turn_id, services)
+
+
+async def followed(created: Created, request: TurnRequest, turn: Turn, services: Services) -> AsyncGenerator[Piece]:
+    """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
+    speech = Speech(hears_hints=created.replayed is None)
+    heartbeat_s = services.settings.sse_heartbeat_s
+    stream = EventStream(turn_id=turn.id, after=0, store=services.store, live=services.live, heartbeat_s=heartbeat_s)
+    with services.traffic.reading():
+        async with aclosing(stream.events()) as events:
+            await anext(events)
+            await wake(created, request, services)
+            async for told in events:
+                if told is None:
+                    yield None
+                elif delta := speech.hear(told.type, _data(told)):
+                    yield delta
+                elif told.type in _LOOKED_AT:
+                    turn = await _now(turn, services)
+                    yield turn
+                    if turn.status is TurnStatus.REQUIRES_ACTION:
+                        break
+        turn = await _now(turn, services)
+        yield turn
+        if delta := speech.end(turn):
+            yield delta
+
+
+async def _now(turn: Turn, services: Services) -> Turn:
+    """The turn as it is; as it was if the database does not answer: what was missed is told at the end."""
+    try:
+        return await existing_turn(turn.id, services)
+    except SQLAlchemyError:
+        return turn
+
+
+def _data(told: Told) -> dict[str, Any]:
+    return told.data if isinstance(told, Event) else json.loads(told.data)

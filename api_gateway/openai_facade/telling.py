@@ -1,0 +1,199 @@
+"""Turns as OpenAI's clients read them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from api_gateway.models import Call, Turn, Usage
+from api_gateway.openai_facade.answers import (
+    AgentResponse,
+    Choice,
+    Completion,
+    CompletionMessage,
+    CompletionUsage,
+    FinishReason,
+    ItemStatus,
+    OutputCall,
+    OutputCallOutput,
+    OutputItem,
+    OutputMessage,
+    OutputText,
+    ResponseError,
+    ResponseStatus,
+    ResponseUsage,
+)
+from api_gateway.problems import Problem
+from harness_worker.wire import StopReason, TurnStatus
+
+NO_RETRY: Final = {"x-should-retry": "false"}
+"""OpenAI's clients repeat a request that failed unless they are told not to: it would run a second turn."""
+
+LONGEST: Final = 512
+"""What a value of the metadata may have, in characters."""
+
+ANSWERED: Final = (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE)
+_STATUS: Final[Mapping[TurnStatus, ResponseStatus]] = {
+    TurnStatus.QUEUED: "queued",
+    TurnStatus.RUNNING: "in_progress",
+    TurnStatus.REQUIRES_ACTION: "in_progress",
+    TurnStatus.COMPLETED: "completed",
+    TurnStatus.INCOMPLETE: "incomplete",
+    TurnStatus.FAILED: "failed",
+    TurnStatus.CANCELLED: "cancelled",
+}
+_REASON: Final = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
+
+
+def response_of(turn: Turn) -> AgentResponse:
+    """A turn as a response."""
+    asks = {"requires_action": _question(turn)[:LONGEST]} if turn.required_actions else {}
+    is_complete = turn.status is TurnStatus.COMPLETED and turn.finished_at is not None
+    return AgentResponse(
+        id=turn.id,
+        created_at=seconds(turn.created_at),
+        completed_at=seconds(turn.finished_at) if is_complete and turn.finished_at else None,
+        status=_STATUS[turn.status],
+        model=turn.agent,
+        output=output_of(turn),
+        error=_error(turn),
+        incomplete_details=_incomplete(turn),
+        usage=_response_usage(turn.usage),
+        conversation={"id": turn.session_id},
+        metadata={**turn.metadata, **asks},
+    )
+
+
+def output_of(turn: Turn) -> list[OutputItem]:
+    """Each call with its output, then what the agent said."""
+    calls = [item for call in turn.calls for item in items_of(turn.id, call)]
+    if not turn.output_text:
+        return calls
+    return [*calls, message_of(turn.id, len(calls), turn.output_text, _message_status(turn.status))]
+
+
+def ended_calls(calls: Sequence[Call], told: int) -> Sequence[Call]:
+    """The calls behind the first ``told`` that have ended, as far as none before them goes on."""
+    going_on = next((place for place, call in enumerate(calls) if call.outcome is None), len(calls))
+    return calls[told:going_on]
+
+
+def items_of(turn_id: str, call: Call) -> list[OutputItem]:
+    """A call, and what came of it once it has ended."""
+    has_ended = call.outcome is not None
+    asked = OutputCall(
+        id=f"fc_{turn_id}_{call.call_id}",
+        status="completed" if has_ended else "in_progress",
+        call_id=call.call_id,
+        name=call.tool,
+        arguments=json.dumps(call.arguments, ensure_ascii=False),
+    )
+    output = OutputCallOutput(id=f"fco_{turn_id}_{call.call_id}", call_id=call.call_id, output=call.content)
+    return [asked, output] if has_ended else [asked]
+
+
+def message_id(turn_id: str, place: int) -> str:
+    """The id of the message at a place of the output."""
+    return f"msg_{turn_id}_{place}"
+
+
+def message_of(turn_id: str, place: int, text: str, status: ItemStatus) -> OutputMessage:
+    """The message at a place of the output; one that begins has no text yet."""
+    content = [OutputText(text=text)] if text else []
+    return OutputMessage(id=message_id(turn_id, place), status=status, content=content)
+
+
+def completion_of(turn: Turn) -> Completion:
+    """A turn as a chat completion.
+
+    Raises:
+        Problem: 502 ``turn_failed``, 409 ``approval_required``, 504 ``turn_unfinished``: it has no answer.
+    """
+    if turn.status not in ANSWERED:
+        raise without_answer(turn)
+    message = CompletionMessage(content=turn.output_text)
+    return Completion(
+        id=turn.id,
+        created=seconds(turn.created_at),
+        model=turn.agent,
+        choices=[Choice(message=message, finish_reason=finish_reason(turn))],
+        usage=completion_usage(turn.usage),
+    )
+
+
+def finish_reason(turn: Turn) -> FinishReason:
+    """Why an answer ends where it does."""
+    if turn.status is TurnStatus.COMPLETED:
+        return "stop"
+    return "content_filter" if turn.stop_reason is StopReason.REFUSAL else "length"
+
+
+def completion_usage(usage: Usage) -> CompletionUsage:
+    """What a turn has used, as a chat completion tells it."""
+    read = _tokens_read(usage)
+    return CompletionUsage(
+        prompt_tokens=read,
+        prompt_tokens_details={"cached_tokens": usage.cache_read_tokens},
+        completion_tokens=usage.output_tokens,
+        total_tokens=read + usage.output_tokens,
+    )
+
+
+def without_answer(turn: Turn) -> Problem:
+    """What to say of a turn that has no answer, or none yet."""
+    if turn.required_actions:
+        return Problem(409, "approval_required", f"turn {turn.id} {_question(turn)}", headers=NO_RETRY)
+    if not turn.status.is_final:
+        return unfinished(turn.id)
+    why = f"{turn.error.code}: {turn.error.message}" if turn.error else "somebody cancelled it"
+    return Problem(502, "turn_failed", f"turn {turn.id} {turn.status}: {why}", headers=NO_RETRY)
+
+
+def unfinished(turn_id: str) -> Problem:
+    """A turn that nobody waits for any longer."""
+    detail = f"turn {turn_id} goes on, its answer comes later: read it with responses.retrieve({turn_id!r})"
+    return Problem(504, "turn_unfinished", detail, headers=NO_RETRY)
+
+
+def seconds(at: str) -> int:
+    """RFC 3339 as seconds since the epoch."""
+    return int(datetime.fromisoformat(at).timestamp())
+
+
+def _question(turn: Turn) -> str:
+    asked = ", ".join(f"{action.tool} ({action.call_id})" for action in turn.required_actions)
+    return f"waits for approval: answer with POST /v1/turns/{turn.id}/inputs; it asks to run {asked}"
+
+
+def _message_status(status: TurnStatus) -> ItemStatus:
+    if not status.is_final:
+        return "in_progress"
+    return "completed" if status is TurnStatus.COMPLETED else "incomplete"
+
+
+def _error(turn: Turn) -> ResponseError | None:
+    return None if turn.error is None else ResponseError(message=f"{turn.error.code}: {turn.error.message}")
+
+
+def _incomplete(turn: Turn) -> dict[str, str] | None:
+    if turn.status is not TurnStatus.INCOMPLETE or turn.stop_reason is None:
+        return None
+    return {"reason": _REASON.get(turn.stop_reason, turn.stop_reason.value)}
+
+
+def _response_usage(usage: Usage) -> ResponseUsage:
+    read = _tokens_read(usage)
+    cached, written = usage.cache_read_tokens, usage.cache_write_tokens
+    return ResponseUsage(
+        input_tokens=read,
+        input_tokens_details={"cached_tokens": cached, "cache_write_tokens": written},
+        output_tokens=usage.output_tokens,
+        total_tokens=read + usage.output_tokens,
+    )
+
+
+def _tokens_read(usage: Usage) -> int:
+    """OpenAI counts cached tokens among those read."""
+    return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens

@@ -1,0 +1,121 @@
+"""The API that OpenAI's clients speak: agents as models (docs/how-to/use-the-openai-client.md)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import StreamingResponse
+
+from api_gateway.body import Body, body_of
+from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
+from api_gateway.openai_facade.asking import turn_of_chat, turn_of_response
+from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
+from api_gateway.openai_facade.running import awaited, claim_of, followed, made
+from api_gateway.openai_facade.streams import chat_frames, response_frames
+from api_gateway.openai_facade.telling import completion_of, response_of
+from api_gateway.openapi import body_schema, openai_errors
+from api_gateway.posting import wake
+from api_gateway.problems import Problem
+from api_gateway.requests import NoQuery
+from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
+from api_gateway.sse import SSE_HEADERS
+from api_gateway.waiting import Client, wait_for_rest
+
+STOP_WAIT_S: Final = 5.0
+"""How long an answer to a cancel waits for the turn's end, which takes a second."""
+
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+}
+router = APIRouter(tags=["openai"])
+
+
+@router.get("/v1/models", responses=openai_errors())
+async def list_models(services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> ModelList:
+    """Every agent, as a model."""
+    return ModelList(data=await _models(services))
+
+
+@router.get("/v1/models/{model:path}", responses=openai_errors(404))
+async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> ModelCard:
+    """One agent, as a model."""
+    models = await _models(services)
+    found = next((each for each in models if each.id == model), None)
+    if found is None:
+        there = ", ".join(each.id for each in models[:20])
+        raise Problem(404, "unknown_agent", f"there is no agent {model[:200]!r}; there are: {there}")
+    return found
+
+
+async def _models(services: Services) -> list[ModelCard]:
+    return [ModelCard(id=name, created=int(at)) for name, at in (await services.store.published()).items()]
+
+
+@router.post(
+    "/v1/responses",
+    response_model=AgentResponse,
+    responses={**openai_errors(404, 408, 409, 413, 504), **_STREAM},
+    openapi_extra=body_schema(ResponseRequest),
+)
+async def create_response(
+    http: Request, services: ServicesDep, body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))]
+) -> AgentResponse | StreamingResponse:
+    """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
+    asked = body.value
+    before = asked.previous_response_id
+    session_id = (await existing_turn(turn_id_of(before), services)).session_id if before is not None else None
+    request = turn_of_response(asked, session_id)
+    created = await services.creator.create(request, claim_of(http, body.digest), before)
+    with made(created):
+        if asked.stream:
+            turn = await existing_turn(created.turn_id, services)
+            return _streaming(response_frames(turn, followed(created, request, turn, services)))
+        if asked.background:
+            await wake(created, request, services)
+            return response_of(await existing_turn(created.turn_id, services))
+        return response_of(await awaited(created, request, http, services))
+
+
+@router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
+async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentResponse:
+    """A turn as a response, whoever posted it."""
+    return response_of(await existing_turn(turn_id, services))
+
+
+@router.post("/v1/responses/{turn_id}/cancel", responses=openai_errors(404))
+async def cancel_response(
+    http: Request, turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]
+) -> AgentResponse:
+    """Ask a turn to stop, and wait for its end, some seconds at most."""
+    client = Client(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
+    with services.live.watch(turn_id) as feed:
+        if await ask_to_stop(turn_id, services):
+            await wait_for_rest(turn_id, client, feed, services.live, services.store)
+    return response_of(await existing_turn(turn_id, services))
+
+
+@router.post(
+    "/v1/chat/completions",
+    response_model=Completion,
+    responses={**openai_errors(404, 408, 409, 413, 502, 504), **_STREAM},
+    openapi_extra=body_schema(ChatRequest),
+)
+async def create_completion(
+    http: Request, services: ServicesDep, body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))]
+) -> Completion | StreamingResponse:
+    """Have an agent answer the last message; it reads those before it as a transcript."""
+    asked = body.value
+    request = turn_of_chat(asked)
+    created = await services.creator.create(request, claim_of(http, body.digest))
+    with made(created):
+        if not asked.stream:
+            return completion_of(await awaited(created, request, http, services))
+        turn = await existing_turn(created.turn_id, services)
+    tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
+    return _streaming(chat_frames(turn, followed(created, request, turn, services), tells_usage=tells_usage))
+
+
+def _streaming(frames: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)

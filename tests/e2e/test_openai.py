@@ -1,0 +1,277 @@
+"""The official ``openai`` client at a running stack: agents as models (docs/how-to/use-the-openai-client.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Generator
+from typing import Any, Final
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import Response
+
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Json, Outsider, Step, add_script, call
+
+ASKED: Any = [{"role": "user", "content": "Where is it?"}]
+ANSWER: Final = "It is on its way."
+USAGE: Final = {"input_tokens": 7, "output_tokens": 5, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 1}
+SPOKEN: Final[Json] = {
+    "content": [{"type": "text", "text": ANSWER}],
+    "usage": USAGE,
+    "latency_s": 0.4,
+    "chunk_chars": 4,
+}
+"""An answer that is said piece by piece."""
+
+LOOKS_FIRST: Final[Json] = {
+    "content": [
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "id": "toolu_0", "name": "put", "input": {"n": 1}},
+        {"type": "tool_use", "id": "toolu_0", "name": "look", "input": {"n": 2}},
+    ]
+}
+"""Calls, and what is said before them; models may reuse their ids."""
+
+
+@pytest.fixture
+def client(outsider: Outsider) -> Generator[OpenAI]:
+    """The client as its users have it, retries and all; the key is anything."""
+    with OpenAI(base_url=f"{outsider.stack.gateway_url}/v1", api_key="anything") as client:
+        yield client
+
+
+def says(outsider: Outsider, *steps: Step) -> dict[str, str]:
+    """The metadata that have a model say ``steps``."""
+    return {"script": add_script(outsider.directory, steps)}
+
+
+def ended(client: OpenAI, response_id: str) -> Response:
+    """The response once it is over."""
+
+    def over() -> Response | None:
+        response = client.responses.retrieve(response_id)
+        return None if response.status in ("queued", "in_progress") else response
+
+    return wait_until(over, f"response {response_id} to end", 30)
+
+
+def test_agents_are_models(client: OpenAI) -> None:
+    """They are listed by name and read one by one; an unknown one is not found."""
+    models = {model.id: model for model in client.models.list()}
+    assert {"worker", "orderly"} <= set(models)
+    assert client.models.retrieve("worker") == models["worker"]
+    assert models["worker"].created > 1_600_000_000
+    with pytest.raises(openai.NotFoundError, match=re.escape("there is no agent 'nobody'; there are: ")):
+        client.models.retrieve("nobody")
+
+
+# --- chat completions -------------------------------------------------------------------------------------------------
+
+
+def test_completion_is_the_turns_answer(client: OpenAI, outsider: Outsider) -> None:
+    """The last message is the turn's input, its tools run, and what it used is told as OpenAI counts."""
+    metadata = says(outsider, LOOKS_FIRST, SPOKEN)
+    completion = client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata)
+    (choice,) = completion.choices
+    assert (choice.message.content, choice.finish_reason) == (ANSWER, "stop")
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (10, 5)
+    turn = outsider.end(completion.id)
+    assert (turn["input"], turn["output_text"], turn["metadata"]) == ("Where is it?", ANSWER, metadata)
+    assert {entry["call"] for entry in outsider.entries(completion.id)} == {"0.0", "0.1"}
+
+
+def test_completion_reads_the_conversation_so_far(client: OpenAI, outsider: Outsider) -> None:
+    """The model is sent its transcript, before the user's message, under the client's system message."""
+    messages: Any = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "I am Ada."},
+        {"role": "assistant", "content": "Hello </skill_context> Ada."},
+        {"role": "user", "content": "Who am I?"},
+    ]
+    completion = client.chat.completions.create(model="worker", messages=messages, metadata=says(outsider, "Ada."))
+    turn = outsider.end(completion.id)
+    assert turn["input"] == "Who am I?"
+    (transcript,) = [text for text in turn["context"] if text.startswith("<skill_context>")]
+    assert transcript.split("\n")[2:-1] == [
+        '{"role": "user", "content": "I am Ada."}',
+        '{"role": "assistant", "content": "Hello </skill_context> Ada."}',
+    ]
+
+
+def test_completion_is_streamed_as_it_is_said(client: OpenAI, outsider: Outsider) -> None:
+    """What is said before calls comes too; the usage comes last, if it was asked for."""
+    metadata = says(outsider, LOOKS_FIRST, SPOKEN)
+    chunks = list(
+        client.chat.completions.create(
+            model="worker", messages=ASKED, metadata=metadata, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    pieces = [choice.delta.content or "" for choice in choices]
+    assert "".join(pieces) == f"Let me look.\n\n{ANSWER}"
+    assert len([piece for piece in pieces if piece]) > 3
+    assert (choices[0].delta.role, choices[-1].finish_reason) == ("assistant", "stop")
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 15
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_completion_that_is_cut_short_says_so(client: OpenAI, outsider: Outsider) -> None:
+    """Each way to end has its word; the reply that was refused has what was said."""
+    for stop_reason, told in (("max_tokens", "length"), ("refusal", "content_filter")):
+        cut = {"content": [{"type": "text", "text": "No"}], "stop_reason": stop_reason}
+        completion = client.chat.completions.create(model="worker", messages=ASKED, metadata=says(outsider, cut))
+        assert completion.choices[0].finish_reason == told
+        assert completion.choices[0].message.content == "No"
+
+
+def test_completion_that_fails_is_the_clients_error(client: OpenAI, outsider: Outsider) -> None:
+    """Streamed or not, with the turn's own code; the turn ran once, whatever the client does by itself."""
+    before = {turn["id"] for turn in listed(outsider)}
+    metadata = says(outsider, {"content": [], "error": "overloaded"})
+    with pytest.raises(openai.InternalServerError, match="failed: model_error: overloaded"):
+        client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata)
+    assert len([turn for turn in listed(outsider) if turn["id"] not in before]) == 1
+    with pytest.raises(openai.APIError, match="failed: model_error: overloaded"):
+        list(client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata, stream=True))
+
+
+def listed(outsider: Outsider) -> list[Json]:
+    """The newest turns."""
+    return outsider.http.get("/v1/turns").json()["data"]
+
+
+# --- responses --------------------------------------------------------------------------------------------------------
+
+
+def test_response_tells_calls_and_answer(client: OpenAI, outsider: Outsider) -> None:
+    """Each call with what came of it, then the answer; read again it is the same."""
+    response = client.responses.create(
+        model="worker", input="Where is it?", metadata=says(outsider, LOOKS_FIRST, SPOKEN)
+    )
+    assert (response.status, response.output_text) == ("completed", ANSWER)
+    outputs = {item.call_id: item.output for item in response.output if item.type == "function_call_output"}
+    assert outputs == {"0.0": "put 1", "0.1": '{"n":2}'}
+    names = [(item.call_id, item.name) for item in response.output if item.type == "function_call"]
+    assert names == [("0.0", "put"), ("0.1", "look")]
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.input_tokens_details.cached_tokens) == (10, 2)
+    assert client.responses.retrieve(response.id) == response
+    outsider.end(response.id)
+
+
+def test_response_is_streamed_as_it_happens(client: OpenAI, outsider: Outsider) -> None:
+    """The client's own stream takes every event; the answer comes piece by piece, and whole."""
+    metadata = says(outsider, LOOKS_FIRST, SPOKEN)
+    with client.responses.stream(model="worker", input="Where is it?", metadata=metadata) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    calls = ["function_call", "function_call_output"]
+    assert [item.type for item in done] == ["message", *calls, *calls, "message"]
+    assert [item.to_dict()["id"] for item in done[1:5]] == [item.to_dict()["id"] for item in final.output[:4]]
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == f"Let me look.{ANSWER}"
+    assert len(deltas) > 3
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (final.status, final.output_text) == ("completed", ANSWER)
+    outsider.end(final.id)
+
+
+def test_conversation_goes_on(client: OpenAI, outsider: Outsider) -> None:
+    """The next response is the next turn of the session, whose model reads what was said; and there is one next."""
+    first = client.responses.create(model="worker", input="I am Ada.", metadata=says(outsider, "Hello Ada."))
+    second = client.responses.create(
+        model="worker",
+        input="Who am I?",
+        instructions="Be brief.",
+        metadata=says(outsider, "Ada."),
+        previous_response_id=first.id,
+    )
+    turns = [outsider.end(each.id) for each in (first, second)]
+    assert turns[0]["session_id"] == turns[1]["session_id"]
+    with pytest.raises(openai.UnprocessableEntityError, match=second.id):
+        client.responses.create(model="worker", input="And now?", previous_response_id=first.id)
+
+
+def test_background_response_is_read_later_or_cancelled(client: OpenAI, outsider: Outsider) -> None:
+    """It is answered at once."""
+    slow = says(outsider, [call("look", n=1, s=1.0)], "done")
+    response = client.responses.create(model="worker", input="go", metadata=slow, background=True)
+    assert response.status in ("queued", "in_progress")
+    assert ended(client, response.id).output_text == "done"
+    endless = says(outsider, [call("look", n=1, s=9.0)], "done")
+    response = client.responses.create(model="worker", input="go", metadata=endless, background=True)
+    outsider.await_entry(response.id, "0.0")
+    assert client.responses.cancel(response.id).status == "cancelled"
+    outsider.end(response.id)
+
+
+def test_response_that_fails_or_is_cut_short_says_so(client: OpenAI, outsider: Outsider) -> None:
+    """It is answered like any other."""
+    failing = says(outsider, {"content": [], "error": "overloaded"})
+    failed = client.responses.create(model="worker", input="go", metadata=failing)
+    assert (failed.status, failed.output_text) == ("failed", "")
+    assert failed.error is not None
+    assert "overloaded" in failed.error.message
+    events = list(client.responses.create(model="worker", input="go", metadata=failing, stream=True))
+    assert events[-1].type == "response.failed"
+    wordy = {"content": [{"type": "text", "text": "On and"}], "stop_reason": "max_tokens"}
+    cut = client.responses.create(model="worker", input="go", metadata=says(outsider, wordy))
+    assert (cut.status, cut.output_text) == ("incomplete", "On and")
+    assert cut.incomplete_details is not None
+    assert cut.incomplete_details.reason == "max_output_tokens"
+
+
+def test_turn_that_needs_approval_does_not_keep_anybody_waiting(client: OpenAI, outsider: Outsider) -> None:
+    """Each way to ask is told where to answer; the answer given, the response is completed."""
+    metadata = says(outsider, [call("ask_put", n=1)], "done")
+    with pytest.raises(openai.ConflictError, match="ask_put") as refused:
+        client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata)
+    assert refused.value.code == "approval_required"
+    with pytest.raises(openai.APIError, match="waits for approval"):
+        list(client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata, stream=True))
+    *_, last = client.responses.create(model="worker", input="go", metadata=metadata, stream=True)
+    assert last.type == "response.incomplete"
+    assert last.response.status == "in_progress"
+    response = client.responses.create(model="worker", input="go", metadata=metadata)
+    assert response.status == "in_progress"
+    path = f"/v1/turns/{response.id}/inputs"
+    assert response.metadata is not None
+    assert f"POST {path}" in response.metadata["requires_action"]
+    assert outsider.http.post(path, json={"call_id": "0.0", "decision": "approve"}).status_code == 202
+    done = ended(client, response.id)
+    assert (done.status, done.output_text, done.metadata) == ("completed", "done", metadata)
+
+
+# --- the client -------------------------------------------------------------------------------------------------------
+
+
+def test_async_client_does_the_same(outsider: Outsider) -> None:
+    """Several at once, streamed and not."""
+    metadata = says(outsider, SPOKEN)
+
+    async def ask() -> tuple[str | None, str, str]:
+        async with AsyncOpenAI(base_url=f"{outsider.stack.gateway_url}/v1", api_key="anything") as client:
+            completion, response, stream = await asyncio.gather(
+                client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata),
+                client.responses.create(model="worker", input="Where is it?", metadata=metadata),
+                client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata, stream=True),
+            )
+            said = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+            return completion.choices[0].message.content, response.output_text, "".join(said)
+
+    assert asyncio.run(ask()) == (ANSWER, ANSWER, ANSWER)
+
+
+def test_key_is_logged_nowhere(outsider: Outsider) -> None:
+    """Whatever the client sends as its key."""
+    with OpenAI(base_url=f"{outsider.stack.gateway_url}/v1", api_key="sk-secret-of-mine") as client:
+        client.models.list()
+    logs = [*(outsider.directory / "home" / "logs").iterdir()]
+    wait_until(lambda: any("/v1/models" in log.read_text() for log in logs), "the request to be logged", 10)
+    assert [log for log in logs if "sk-secret-of-mine" in log.read_text()] == []

@@ -1,0 +1,370 @@
+"""The official ``openai`` client at a gateway, with a hand that writes for workers: streams, waits, retries, errors."""
+
+# ruff: noqa: ANN401 - options of the client and answers are any JSON
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import httpx2
+import openai
+import pytest
+from openai import OpenAI, Stream
+from openai.types.chat import ChatCompletionChunk
+from sqlalchemy import text
+
+from api_gateway.config import Settings
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+
+ASKED: Any = [{"role": "user", "content": "Where is it?"}]
+SAID = "done"
+"""What every turn that the worker's hand ends has said."""
+
+
+class Client:
+    """The official client, retries and all, and the requests it made."""
+
+    def __init__(self, url: str, http: httpx2.Client, **options: Any) -> None:
+        self.requests: list[httpx2.Request] = []
+        http.event_hooks = {"request": [self.requests.append]}
+        self.openai = OpenAI(base_url=f"{url}/v1", api_key="anything", http_client=http, **options)
+
+    def chat(self, **options: Any) -> Any:
+        """Ask for a completion."""
+        create: Any = self.openai.chat.completions.create
+        return create(model=AGENT, messages=ASKED, **options)
+
+    def respond(self, **options: Any) -> Any:
+        """Ask for a response."""
+        create: Any = self.openai.responses.create
+        return create(**{"model": AGENT, "input": "Where is it?", **options})
+
+
+@contextmanager
+def client_of(url: str, **options: Any) -> Generator[Client]:
+    """A client of that gateway, who gives up sooner than a user's, so that no test that fails waits for long."""
+    with httpx2.Client(trust_env=False) as http:
+        yield Client(url, http, **{"timeout": 10.0, **options})
+
+
+@pytest.fixture
+def gateway(sqlite_url: str, valkey_url: str) -> Generator[Gateway]:
+    """A gateway that hears live events by now, with fast heartbeats."""
+    with gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as running:
+        wait_until(lambda: "xread" in _commands(running), "the gateway to listen")
+        yield running
+
+
+def _commands(gateway: Gateway) -> list[str]:
+    """What the readers of live events did last."""
+    clients = gateway.worker.redis.client_list()
+    return [client["cmd"] for client in clients if client["name"] == "harness-gateway"]
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> Generator[Client]:
+    """Its client."""
+    with client_of(gateway.url) as client:
+        yield client
+
+
+@pytest.fixture
+def pool() -> Generator[ThreadPoolExecutor]:
+    """Threads for those who wait; after a test that fails, until the gateway ends."""
+    threads = ThreadPoolExecutor(4)
+    yield threads
+    threads.shutdown(wait=False, cancel_futures=True)
+
+
+def the_turn(gateway: Gateway) -> str:
+    """The one turn there is, once its wake-up is sent: then somebody waits for it."""
+
+    def found() -> str | None:
+        ids = gateway.ids()
+        return ids[0] if ids and gateway.worker.wake_ups(ids[0]) else None
+
+    turn_id = wait_until(found, "the turn and its wake-up")
+    assert turn_id is not None
+    return turn_id
+
+
+def say(gateway: Gateway, turn_id: str, *heard: str) -> None:
+    """Have a model say what every turn says; of its hints only some are heard."""
+    gateway.worker.event(turn_id, "step.started", step=0)
+    for piece in heard:
+        gateway.worker.send(turn_id, "model.delta", None, step=0, attempt=1, text=piece)
+    gateway.worker.event(turn_id, "model.completed", step=0, text=SAID)
+
+
+def texts(chunks: Stream[ChatCompletionChunk]) -> Iterator[str]:
+    """The pieces of text in a stream of chunks."""
+    return (choice.delta.content for chunk in chunks for choice in chunk.choices if choice.delta.content)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heard", "passed_on"),
+    [(("do", "ne"), ["do", "ne"]), (("do",), ["do", "ne"]), ((), [SAID]), (("ne",), ["ne", f"\n\n{SAID}"])],
+)
+def test_stream_is_whole_though_hints_are_lost(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor, heard: tuple[str, ...], passed_on: list[str]
+) -> None:
+    """What is missing comes as one piece; what makes no sense is said again."""
+    pieces: list[str] = []
+    reading = pool.submit(lambda: pieces.extend(texts(client.chat(stream=True))))
+    turn_id = the_turn(gateway)
+    gateway.worker.event(turn_id, "step.started", step=0)
+    for count, piece in enumerate(heard, 1):
+        gateway.worker.send(turn_id, "model.delta", None, step=0, attempt=1, text=piece)
+        wait_until(lambda count=count: len(pieces) == count, f"{piece!r} to be passed on")
+    gateway.worker.event(turn_id, "model.completed", step=0, text=SAID)
+    gateway.worker.finish(turn_id)
+    reading.result(10)
+    assert pieces == passed_on
+
+
+def test_stream_needs_no_live_events(sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
+    """Redis is down: the journal tells all of it."""
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway, client_of(gateway.url) as client:
+        reading = pool.submit(lambda: [event.type for event in client.respond(stream=True)])
+        wait_until(gateway.ids, "the turn")
+        (turn_id,) = gateway.ids()
+        say(gateway, turn_id)
+        gateway.worker.finish(turn_id)
+        assert reading.result(10) == [
+            *("response.created", "response.in_progress"),
+            *("response.output_item.added", "response.content_part.added"),
+            *("response.output_text.delta", "response.output_text.done"),
+            *("response.content_part.done", "response.output_item.done", "response.completed"),
+        ]
+
+
+def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
+    """They are comments, which the client does not mind. Who asks again with the same key hears of the same turn."""
+    key = {"Idempotency-Key": "k"}
+    reading = pool.submit(lambda: list(texts(client.chat(stream=True, extra_headers=key))))
+    turn_id = the_turn(gateway)
+    gateway.worker.event(turn_id, "step.started", step=0)
+    body = {"model": AGENT, "messages": ASKED, "stream": True}
+    with httpx.stream("POST", f"{gateway.url}/v1/chat/completions", json=body, headers=key, timeout=20) as raw:
+        lines = raw.iter_lines()
+        assert any(line == ": heartbeat" for line in lines)
+        say(gateway, turn_id, "do", "ne")
+        gateway.worker.finish(turn_id)
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks] == [SAID, None]
+    assert reading.result(10) == ["do", "ne"]
+    assert gateway.ids() == [turn_id]
+
+
+def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> None:
+    """What was to be read then is told later, in order."""
+    body = {"model": AGENT, "input": "Where is it?", "stream": True}
+    with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, timeout=20) as raw:
+        lines = raw.iter_lines()
+        turn_id = the_turn(gateway)
+        gateway.worker.call(turn_id, 0, 0, status="ended", outcome={"kind": "ToolExecutionResult", "content": "x"})
+        _run(gateway, "ALTER TABLE tool_calls RENAME TO gone")
+        gateway.worker.event(turn_id, "wave.completed", step=0, wave=0, calls=["0.0"])
+        assert any(line == ": heartbeat" for line in lines)
+        _run(gateway, "ALTER TABLE gone RENAME TO tool_calls")
+        gateway.worker.finish(turn_id)
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    items = [event["item"]["type"] for event in events if event["type"] == "response.output_item.done"]
+    assert items == ["function_call", "function_call_output", "message"]
+    assert events[-1]["type"] == "response.completed"
+
+
+def _run(gateway: Gateway, statement: str) -> None:
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "told"),
+    [("failed", "response.failed", "failed"), ("cancelled", "response.incomplete", "cancelled")],
+)
+def test_stream_of_a_response_ends_as_the_turn_does(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor, status: str, last: str, told: str
+) -> None:
+    """Its last event has the whole response."""
+    reading = pool.submit(lambda: list(client.respond(stream=True)))
+    turn_id = the_turn(gateway)
+    gateway.worker.finish(turn_id, status)
+    events = reading.result(10)
+    assert (events[-1].type, events[-1].response.status) == (last, told)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+def test_stream_of_a_completion_that_fails_raises(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
+    """With what the turn says."""
+    reading = pool.submit(lambda: list(texts(client.chat(stream=True))))
+    gateway.worker.finish(the_turn(gateway), "cancelled")
+    with pytest.raises(openai.APIError, match="cancelled") as raised:
+        reading.result(10)
+    assert raised.value.code == "turn_failed"
+
+
+def test_client_that_leaves_its_stream_leaves_the_turn(gateway: Gateway, client: Client) -> None:
+    """Nobody asked for its end."""
+    with client.chat(stream=True) as chunks:
+        next(iter(chunks))
+    turn_id = the_turn(gateway)
+    wait_until(lambda: "harness_sse_readers 0.0" in gateway.http.get("/metrics").text, "the stream to end")
+    assert gateway.worker.row(turn_id).cancel_requested is False
+    gateway.worker.finish(turn_id)
+    assert client.openai.responses.retrieve(turn_id).output_text == SAID
+
+
+# --- waits and retries ------------------------------------------------------------------------------------------------
+
+
+def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway: Gateway) -> None:
+    """The client says how long it waits, and is answered before it would ask again."""
+    with client_of(gateway.url, timeout=2.0) as client:
+        response = client.respond()
+        assert (response.status, len(client.requests), len(gateway.ids())) == ("queued", 1, 1)
+        gateway.worker.finish(response.id)
+        assert client.openai.responses.retrieve(response.id).output_text == SAID
+
+
+def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(gateway: Gateway) -> None:
+    """It is not asked for again, for that would be another turn."""
+    with client_of(gateway.url, timeout=2.0) as client:
+        with pytest.raises(openai.InternalServerError, match="read it with responses") as raised:
+            client.chat()
+        assert (raised.value.code, len(client.requests), len(gateway.ids())) == ("turn_unfinished", 1, 1)
+
+
+def test_completion_that_fails_is_not_asked_for_again(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """The client repeats other 502s."""
+    asking = pool.submit(client.chat)
+    gateway.worker.finish(the_turn(gateway), "cancelled")
+    with pytest.raises(openai.InternalServerError, match="somebody cancelled it"):
+        asking.result(10)
+    assert (len(client.requests), len(gateway.ids())) == (1, 1)
+
+
+def test_wait_whose_database_goes_away_is_not_begun_again(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """The turn is stored already."""
+    asking = pool.submit(client.chat)
+    turn_id = the_turn(gateway)
+    _run(gateway, "ALTER TABLE tool_calls RENAME TO gone")
+    gateway.worker.finish(turn_id)
+    with pytest.raises(openai.InternalServerError, match=f"responses.retrieve\\('{turn_id}'\\)"):
+        asking.result(10)
+    assert len(client.requests) == 1
+
+
+def test_one_key_makes_one_turn_for_all_who_wait(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
+    """At once or later, streamed or not, each is given the answer."""
+    key = {"extra_headers": {"Idempotency-Key": "k"}}
+    asking = [pool.submit(client.respond, **key) for _ in range(3)]
+    turn_id = the_turn(gateway)
+    gateway.worker.finish(turn_id)
+    answers = [each.result(10) for each in asking] + [client.respond(**key)]
+    assert {(answer.id, answer.output_text) for answer in answers} == {(turn_id, SAID)}
+    assert (gateway.ids(), len(gateway.worker.wake_ups(turn_id))) == ([turn_id], 1)
+    with pytest.raises(openai.UnprocessableEntityError, match="take a new key"):
+        client.respond(**key, input="Something else")
+
+
+def test_background_response_is_answered_at_once_and_can_be_cancelled(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """A cancel waits for the end; one that comes too late changes nothing."""
+    response = client.respond(background=True)
+    assert response.status == "queued"
+    cancelling = pool.submit(client.openai.responses.cancel, response.id)
+    wait_until(lambda: gateway.worker.row(response.id).cancel_requested, "the cancel")
+    gateway.worker.finish(response.id, "cancelled")
+    assert cancelling.result(10).status == "cancelled"
+    assert client.openai.responses.cancel(response.id).status == "cancelled"
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: str) -> None:
+    """The next response is the session's next turn; one that others have followed cannot be followed again."""
+    with (
+        gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
+        client_of(gateway.url) as client,
+    ):
+        first = client.respond(background=True)
+        key = {"extra_headers": {"Idempotency-Key": "k"}, "background": True}
+        second = client.respond(previous_response_id=first.id, **key)
+        assert second.conversation == first.conversation
+        assert client.respond(previous_response_id=first.id, **key).id == second.id
+        with pytest.raises(openai.UnprocessableEntityError, match=f"go on from {second.id}") as raised:
+            client.respond(previous_response_id=first.id)
+        assert raised.value.param == "previous_response_id"
+        third = client.respond(conversation=first.conversation.id, background=True)
+        assert gateway.ids(session_id=first.conversation.id) == [third.id, second.id, first.id]
+        with pytest.raises(openai.NotFoundError, match="there is no turn 'nobody'"):
+            client.respond(previous_response_id="nobody")
+        assert len(gateway.ids()) == 3
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_the_clients_own(gateway: Gateway, client: Client) -> None:
+    """Each says what was wrong; its code is the gateway's."""
+    with pytest.raises(openai.NotFoundError, match=f"there are: {AGENT}") as unknown:
+        client.respond(model="nobody")
+    assert (unknown.value.code, unknown.value.type) == ("unknown_agent", "invalid_request_error")
+    with pytest.raises(openai.UnprocessableEntityError, match="an agent has its own tools") as tools:
+        client.chat(tools=[{"type": "function", "function": {"name": "f"}}])
+    assert (tools.value.code, tools.value.param) == ("invalid_request", "tools")
+    with pytest.raises(openai.NotFoundError):
+        client.openai.responses.retrieve("nobody")
+    assert gateway.ids() == []
+
+
+def test_errors_of_every_kind_have_openais_shape(gateway: Gateway) -> None:
+    """Also those that no handler of these routes makes; the gateway's own routes keep theirs."""
+    http = gateway.http
+    for answer, status, code in (
+        (http.post("/v1/responses", content=b"{"), 422, "invalid_request"),
+        (http.get("/v1/responses/x?stream=true"), 422, "invalid_request"),
+        (http.post("/v1/responses", json={}, headers={"Idempotency-Key": ""}), 422, "invalid_request"),
+        (http.put("/v1/chat/completions"), 405, "method_not_allowed"),
+        (http.get("/v1/responses/x/nothing"), 404, "not_found"),
+        (http.get("/v1/models", headers={"Host": "evil.example"}), 403, "forbidden"),
+        (_without_tables(gateway), 503, "not_ready"),
+    ):
+        error: Mapping[str, Any] = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (status, code), answer.text
+        assert set(error) == {"message", "type", "code", "param"}
+        assert answer.headers["content-type"] == "application/json"
+    problem_of(http.get("/v1/turns/x"), 404, "not_found")
+
+
+def _without_tables(gateway: Gateway) -> httpx.Response:
+    _run(gateway, "ALTER TABLE agents RENAME TO gone")
+    try:
+        return gateway.http.get("/v1/models")
+    finally:
+        _run(gateway, "ALTER TABLE gone RENAME TO agents")
+
+
+def test_gateway_that_takes_no_clients_says_so(sqlite_url: str) -> None:
+    """As an error of authentication."""
+    with (
+        serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url,
+        client_of(url) as client,
+        pytest.raises(openai.AuthenticationError, match="no API key is accepted"),
+    ):
+        client.openai.models.list()
