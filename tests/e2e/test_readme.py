@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,11 +70,11 @@ class Terminal:
         return out
 
 
-@pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
+@contextmanager
+def terminal_in(directory: Path) -> Generator[Terminal]:
     """A terminal beside the one in which the stack runs."""
     port = free_port()
-    terminal = Terminal(tmp_path_factory.mktemp("readme"), port)
+    terminal = Terminal(directory, port)
     assert block_with("harness up ") == UP
     log = terminal.directory / "up.log"
     with log.open("w") as sink:
@@ -86,6 +87,13 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
     finally:
         up.terminate()
         assert up.wait(40) == 0, log.read_text()
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
+    """The terminal of the README's reader."""
+    with terminal_in(tmp_path_factory.mktemp("readme")) as terminal:
+        yield terminal
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +139,8 @@ def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, A
     assert "✗" not in told
 
 
-def test_openai_page_prints_what_it_says(terminal: Terminal) -> None:
-    """The page's example, with the README's agent."""
+def test_openai_page_prints_what_it_says(tmp_path: Path) -> None:
+    """The page's example, with the README's agent in a stack of its own: the README asks for the newest turn."""
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
-    assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+    with terminal_in(tmp_path) as terminal:
+        assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
