@@ -11,12 +11,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, without_password
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, service_urls, without_password
 
 PREFIX: Final = "HARNESS_"
 
 RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
-BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, BROKER_SCHEMES))]
+BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 
 
 def parsed(value: object) -> object:

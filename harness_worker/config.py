@@ -11,13 +11,13 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, without_password
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, service_urls, without_password
 
 PREFIX = "HARNESS_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
-BrokerUrl = Annotated[str, AfterValidator(lambda url: service_url(url, BROKER_SCHEMES))]
+BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 
 
 class Settings(BaseSettings):

@@ -41,6 +41,7 @@ class LeanPool(ConnectionPool):
                 connection.disconnect()
                 connection.connect()
         except BaseException:
+            connection.disconnect()  # its greeting may not be over
             self.release(connection)
             raise
         return connection

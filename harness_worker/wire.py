@@ -44,7 +44,7 @@ HOOK_FAILURES: Final = "hook_failures"
 FINALIZER_FAILURES: Final = "finalizer_failures"
 
 REDIS_SCHEMES: Final = ("redis", "rediss")
-BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "sentinel", "amqp", "amqps", "pyamqp")
+BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
@@ -66,9 +66,20 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
     return url
 
 
+def service_urls(urls: str, schemes: Sequence[str]) -> str:
+    """``urls``, of which one after the other is tried, as kombu does; between them stand semicolons.
+
+    Raises:
+        ValueError: As :func:`service_url`.
+    """
+    for url in urls.split(";"):
+        service_url(url, schemes)
+    return urls
+
+
 def without_password(url: str) -> str:
     """A URL as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    return re.sub(r"//.*@", "//…@", url)
 
 
 class Priority(StrEnum):

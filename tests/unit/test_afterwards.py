@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -80,3 +82,23 @@ def test_recent_forgets_the_oldest():
     assert recent.take("0") is None
     assert recent.take("1") is not None
     assert recent.take(str(KEPT)) is not None
+
+
+def test_recent_never_raises_while_others_use_it():
+    """It is written to after a commit is made: what it raised then would be taken for a failure of that."""
+    recent, every = Recent(lambda: 100.0), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            works = [threads.submit(_keep_and_take, recent, number) for number in range(4)]
+        assert [work.exception() for work in works] == [None] * 4
+    finally:
+        sys.setswitchinterval(every)
+
+
+def _keep_and_take(recent: Recent, number: int) -> None:
+    turns = [seen(f"{number}-{each}") for each in range(KEPT)]
+    for _ in range(100):
+        for each in turns:
+            recent.keep(each)
+        recent.take(turns[-1].read.snapshot.turn.id)

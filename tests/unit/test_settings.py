@@ -24,15 +24,16 @@ def test_what_no_worker_can_reach_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["amqp://u:p@h/v", "amqps://h", "pyamqp://h", "redis+socket:///s", "sentinel://h:26379"]
+    "url", ["amqp://u:p@h/v", "amqps://h", "pyamqp://h", "redis+socket:///s", "amqp://a:5672;amqp://b:5672"]
 )
 def test_brokers_that_celery_knows_are_taken(url: str) -> None:
     """RabbitMQ, and Redis however it is reached."""
     assert load_settings(broker_url=url).broker_url == url
 
 
-def test_refused_url_shows_no_password() -> None:
-    """It may be the real one, with its scheme misspelt."""
+@pytest.mark.parametrize("password", ["secret", "se/cret", "s@e:cret"])
+def test_refused_url_shows_no_password(password: str) -> None:
+    """It may be the real one, with its scheme misspelt, or with a password that should have been escaped."""
     with pytest.raises(ConfigError, match="HARNESS_BROKER_URL='ampq://…@h/v'") as refused:
-        load_settings(broker_url="ampq://user:secret@h/v")
-    assert "secret" not in str(refused.value)
+        load_settings(broker_url=f"ampq://user:{password}@h/v")
+    assert "cret" not in str(refused.value)

@@ -44,9 +44,9 @@ class Recent:
         self._left: dict[str, Seen] = {}
 
     def keep(self, seen: Seen) -> None:
-        """Remember what a commit left."""
-        if len(self._left) >= KEPT:
-            self._left.pop(next(iter(self._left), ""), None)
+        """Remember what a commit left. Never raises, whatever other threads do meanwhile: the commit is made."""
+        for oldest in list(self._left)[: max(0, len(self._left) - KEPT + 1)]:
+            self._left.pop(oldest, None)
         self._left[seen.read.snapshot.turn.id] = seen
 
     def take(self, turn_id: str) -> Seen | None:
