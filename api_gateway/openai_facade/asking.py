@@ -42,7 +42,7 @@ def _turn(
     asked: ChatRequest | ResponseRequest, items: Sequence[Item], place: str, *, instructions: str | None = None
 ) -> TurnRequest:
     *past, last = items
-    if not (isinstance(last, InputMessage) and last.role == "user"):
+    if not (isinstance(last, InputMessage) and last.role == "user" and last.content is not None):
         raise invalid_at(["body", place], "must end with the user's message, for that is what the agent is asked")
     orders = [item.content for item in past if isinstance(item, InputMessage) and item.role in SYSTEM_ROLES]
     said = [item for item in past if not (isinstance(item, InputMessage) and item.role in SYSTEM_ROLES)]

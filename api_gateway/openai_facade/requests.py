@@ -57,9 +57,11 @@ class _Item(BaseModel):
 class InputMessage(_Item):
     """What somebody said."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    tool_calls: OwnTools = None
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Text | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: Text | None = None
 
 
 class InputCall(_Item):
@@ -80,7 +82,7 @@ class InputCallOutput(_Item):
 
 
 def _kind(item: Any) -> str | None:  # noqa: ANN401 - any JSON
-    return item.get("type", "message") if isinstance(item, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return item.get("type") or "message" if isinstance(item, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _id_of(conversation: Any) -> object:  # noqa: ANN401 - any JSON
@@ -109,6 +111,11 @@ Item: TypeAlias = Annotated[
 class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given  # pyright: ignore[reportUnknownVariableType]
+
     model: Text = Field(description="the agent")
     metadata: Metadata | None = None
     stream: bool | None = None
@@ -122,7 +129,9 @@ class _Request(BaseModel):
     user: Advice = None
     safety_identifier: Advice = None
     prompt_cache_key: Advice = None
+    prompt_cache_options: Advice = None
     prompt_cache_retention: Advice = None
+    store: Advice = None
 
 
 class TextOptions(_Item):
@@ -145,7 +154,6 @@ class ResponseRequest(_Request):
     max_output_tokens: OwnBounds = None
     text: TextOptions | None = None
     include: Annotated[None, _only(([],), "there is nothing more to include: leave it out")] = None
-    store: Annotated[None, _only((True,), "every turn is kept: leave it out, or give true")] = None
     reasoning: Advice = None
     truncation: Advice = None
     stream_options: Advice = None
@@ -185,5 +193,4 @@ class ChatRequest(_Request):
     prediction: Advice = None
     reasoning_effort: Advice = None
     seed: Advice = None
-    store: Advice = None
     verbosity: Advice = None

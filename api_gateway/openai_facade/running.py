@@ -22,6 +22,9 @@ from api_gateway.waiting import Client, wait_for_rest
 from harness_worker.wire import TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
+UNTOLD_WAIT_S: Final = 270.0
+"""For a client that does not say how long it waits: Node's gives up after five minutes without an answer."""
+
 PATIENCE: Final = 0.9
 """How much of a client's patience may pass: one that gets no answer asks again, and that would be another turn."""
 
@@ -56,26 +59,27 @@ def made(created: Created) -> Generator[None]:
 def wait_of(read_timeout: str | None) -> float:
     """How long to wait for a turn, in seconds, for a client that says how long it waits for an answer."""
     try:
-        patience_s = float(read_timeout or "inf")
+        patience_s = float(read_timeout or "")
     except ValueError:
-        return LONGEST_WAIT_S
+        return UNTOLD_WAIT_S
     return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
 
 
 async def awaited(created: Created, request: TurnRequest, http: Request, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
-    wait_s = wait_of(http.headers.get("x-stainless-read-timeout"))
-    client = Client(wait_s=wait_s, has_gone=http.is_disconnected)
+    client = Client(wait_s=_wait_of(http), has_gone=http.is_disconnected)
     with services.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         await wait_for_rest(created.turn_id, client, feed, services.live, services.store)
     return await existing_turn(created.turn_id, services)
 
 
-async def followed(created: Created, request: TurnRequest, turn: Turn, services: Services) -> AsyncGenerator[Piece]:
+async def followed(
+    created: Created, request: TurnRequest, turn: Turn, http: Request, services: Services
+) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
     speech = Speech(hears_hints=created.replayed is None)
-    heartbeat_s = services.settings.sse_heartbeat_s
+    heartbeat_s = min(services.settings.sse_heartbeat_s, max(0.5, _wait_of(http) / 2))
     stream = EventStream(turn_id=turn.id, after=0, store=services.store, live=services.live, heartbeat_s=heartbeat_s)
     with services.traffic.reading():
         async with aclosing(stream.events()) as events:
@@ -95,6 +99,10 @@ async def followed(created: Created, request: TurnRequest, turn: Turn, services:
         yield turn
         if delta := speech.end(turn):
             yield delta
+
+
+def _wait_of(http: Request) -> float:
+    return wait_of(http.headers.get("x-stainless-read-timeout"))
 
 
 async def _now(turn: Turn, services: Services) -> Turn:

@@ -28,8 +28,8 @@ class Delta:
 class Speech:
     """What was passed on of the step at hand.
 
-    A hint does not say where in its step's text it belongs. So those of a step count only if it is known that none was
-    missed at its beginning, and only until the step is asked anew: what was said stays said.
+    A step's hints count until one of them was missed, at its beginning or in between, and until the step is asked anew:
+    what was said stays said.
 
     Args:
         hears_hints: Whether any count: not for who joins a turn in the middle.
@@ -54,7 +54,7 @@ class Speech:
             case "step.started" | "turn.redelivered":
                 self._begin(data["step"])
             case "model.delta":
-                return self._hint(data["step"], data["attempt"], data["text"])
+                return self._hint(data["step"], data["attempt"], data.get("start", -1), data["text"])
             case "model.completed":
                 self._counts = False
                 return self._rest(data["text"])
@@ -73,12 +73,12 @@ class Speech:
             self._step, self._attempt, self._said = step, 0, ""
         self._counts = self._hears_hints and not self._said and step > self._missed
 
-    def _hint(self, step: int, attempt: int, text: str) -> Delta | None:
+    def _hint(self, step: int, attempt: int, start: int, text: str) -> Delta | None:
         if step > self._step:
             self._missed = step
         if step != self._step or not self._counts:
             return None
-        if self._said and attempt != self._attempt:
+        if start != len(self._said) or (self._said and attempt != self._attempt):
             self._counts = False
             return None
         self._attempt = attempt

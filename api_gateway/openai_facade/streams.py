@@ -34,8 +34,8 @@ _LAST: Final = {TurnStatus.COMPLETED: "response.completed", TurnStatus.FAILED: "
 async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
     """The events of a response; one that waits for approval, or whose gateway stops, ends ``response.incomplete``."""
     told = _ResponseEvents(turn.id)
-    yield told.lifecycle("response.created", turn)
-    yield told.lifecycle("response.in_progress", turn)
+    yield told.lifecycle("response.created", turn, output=[])  # what there is already is told item by item
+    yield told.lifecycle("response.in_progress", turn, output=[])
     async for piece in pieces:
         if piece is None:
             yield HEARTBEAT
@@ -61,9 +61,9 @@ class _ResponseEvents:
         self._calls = 0
         self._said: str | None = None
 
-    def lifecycle(self, kind: str, turn: Turn) -> str:
+    def lifecycle(self, kind: str, turn: Turn, **instead: object) -> str:
         """An event about the whole response."""
-        return self._event(kind, response=response_of(turn))
+        return self._event(kind, response=response_of(turn).model_copy(update=instead))
 
     def say(self, delta: Delta) -> Iterator[str]:
         """Go on with a message, or begin one."""

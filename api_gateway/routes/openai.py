@@ -71,7 +71,7 @@ async def create_response(
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.turn_id, services)
-            return _streaming(response_frames(turn, followed(created, request, turn, services)))
+            return _streaming(response_frames(turn, followed(created, request, turn, http, services)))
         if asked.background:
             await wake(created, request, services)
             return response_of(await existing_turn(created.turn_id, services))
@@ -114,7 +114,7 @@ async def create_completion(
             return completion_of(await awaited(created, request, http, services))
         turn = await existing_turn(created.turn_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
-    return _streaming(chat_frames(turn, followed(created, request, turn, services), tells_usage=tells_usage))
+    return _streaming(chat_frames(turn, followed(created, request, turn, http, services), tells_usage=tells_usage))
 
 
 def _streaming(frames: AsyncIterator[str]) -> StreamingResponse:

@@ -21,10 +21,11 @@ def unheard_hint(_turn_id: str, _kind: str, _data: Mapping[str, Any]) -> None:
 
 
 class Deltas:
-    """Gathers pieces of text and sends them on as ``model.delta`` hints ``{step, attempt, text}``.
+    """Gathers pieces of text and sends them on as ``model.delta`` hints ``{step, attempt, start, text}``.
 
     The first piece goes at once; after it no more often than every 50 ms, unless 200 characters came. A hint's
-    ``attempt`` is above the last one's when the step was asked again: then its text starts anew.
+    ``attempt`` is above the last one's when the step was asked again: then its text starts anew. ``start`` is how many
+    characters of the attempt come before: where a hint was lost, it shows.
 
     Args:
         hint: Where hints go.
@@ -41,6 +42,7 @@ class Deltas:
         self._head = {"step": step, "attempt": attempt}
         self._pieces: list[str] = []
         self._chars = 0
+        self._start = 0
         self._sent_at = float("-inf")
 
     def take(self, text: str) -> None:
@@ -57,4 +59,5 @@ class Deltas:
         text = "".join(self._pieces)
         self._pieces, self._chars = [], 0
         self._sent_at = self._clock.monotonic()
-        self._hint(self._turn_id, MODEL_DELTA, {**self._head, "text": text})
+        start, self._start = self._start, self._start + len(text)
+        self._hint(self._turn_id, MODEL_DELTA, {**self._head, "start": start, "text": text})

@@ -70,7 +70,8 @@ def test_deltas_go_at_once_then_no_more_often_than_every_twentieth_of_a_second()
     deltas.flush()
     deltas.flush()
     assert heard.texts() == ["a", "bcd", "e"]
-    assert heard.all[0] == ("t", "model.delta", {"step": 2, "attempt": 1, "text": "a"})
+    assert heard.all[0] == ("t", "model.delta", {"step": 2, "attempt": 1, "start": 0, "text": "a"})
+    assert [data["start"] for _, _, data in heard.all] == [0, 1, 4]
 
 
 def test_deltas_are_bounded_by_characters_too() -> None:

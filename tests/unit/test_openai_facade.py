@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from api_gateway.models import Turn
 from api_gateway.openai_facade.asking import TRANSCRIPT, turn_of_chat, turn_of_response
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import LONGEST_WAIT_S, Piece, wait_of
+from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, wait_of
 from api_gateway.openai_facade.speech import Delta, Speech
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.telling import completion_of, ended_calls, response_of
@@ -214,6 +215,29 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
 
 
+def test_conversation_that_began_elsewhere_goes_on() -> None:
+    """Calls of another model and their results are part of the transcript; ``null`` is nothing."""
+    asks = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before: list[dict[str, Any]] = [
+        {"role": "user", "content": "Look.", "name": "Ada"},
+        {"role": "assistant", "content": None, "tool_calls": [asks], "refusal": None, "audio": None},
+        {"role": "tool", "tool_call_id": "c", "content": "found"},
+    ]
+    given: dict[str, Any] = {
+        "model": "a",
+        "messages": [*before, USER],
+        "audio": None,
+        "prompt_cache_options": {},
+        "store": False,
+    }
+    asked = turn_of_chat(ChatRequest.model_validate(given))
+    assert asked.skill_context is not None
+    lines = [json.loads(line) for line in asked.skill_context.splitlines()[1:]]
+    assert lines == [before[0], {"role": "assistant", "tool_calls": [asks]}, before[2]]
+    items = ResponseRequest.model_validate({"model": "a", "input": [{"type": None, **USER}], "prompt": None}).input
+    assert [getattr(item, "role", None) for item in items] == ["user"]
+
+
 @pytest.mark.parametrize(
     ("request_type", "place", "options"),
     [
@@ -229,12 +253,11 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
         (ChatRequest, "logprobs", {"logprobs": True}),
         (ChatRequest, "logit_bias", {"logit_bias": {"5": 1}}),
         (ChatRequest, "messages.0.content", {"messages": [IMAGE]}),
-        (ChatRequest, "messages.0.role", {"messages": [{"role": "tool", "content": "x", "tool_call_id": "y"}]}),
+        (ChatRequest, "messages.0.role", {"messages": [{"role": "function", "content": "x", "name": "y"}]}),
         (ChatRequest, "messages", {"messages": []}),
         (ChatRequest, "web_search_options", {"web_search_options": {}}),
         (ResponseRequest, "tools", {"tools": [{"type": "web_search"}]}),
         (ResponseRequest, "max_output_tokens", {"max_output_tokens": 9}),
-        (ResponseRequest, "store", {"store": False}),
         (ResponseRequest, "include", {"include": ["message.output_text.logprobs"]}),
         (ResponseRequest, "text.format", {"text": {"format": {"type": "json_object"}}}),
         (ResponseRequest, "input.0", {"input": [{"type": "item_reference", "id": "x"}]}),
@@ -377,11 +400,11 @@ def test_ended_calls_wait_for_those_before_them() -> None:
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [
-        (None, LONGEST_WAIT_S),
+        (None, UNTOLD_WAIT_S),
         ("600.0", LONGEST_WAIT_S),
         ("20", 18.0),
         ("3", 2.0),
-        ("soon", LONGEST_WAIT_S),
+        ("soon", UNTOLD_WAIT_S),
         ("9e9", LONGEST_WAIT_S),
     ],
 )
@@ -405,9 +428,9 @@ def heard(speech: Speech, *told: tuple[str, dict[str, Any]]) -> list[str]:
     return messages
 
 
-def hint(text: str, step: int = 0, attempt: int = 1) -> tuple[str, dict[str, Any]]:
+def hint(text: str, step: int = 0, attempt: int = 1, start: int = 0) -> tuple[str, dict[str, Any]]:
     """A hint of a step's text."""
-    return "model.delta", {"step": step, "attempt": attempt, "text": text}
+    return "model.delta", {"step": step, "attempt": attempt, "start": start, "text": text}
 
 
 def started(step: int = 0) -> tuple[str, dict[str, Any]]:
@@ -425,15 +448,15 @@ def whole(text: str, step: int = 0) -> tuple[str, dict[str, Any]]:
     hears=st.booleans(),
 )
 def test_text_is_whole_whatever_hints_are_lost(*, steps: list[list[tuple[str, bool]]], hears: bool) -> None:
-    """Each step's text is the message that was begun last when the step ends; without losses it is the only one."""
+    """Each step's text is one message, and nothing of it is said twice."""
     speech = Speech(hears_hints=hears)
     for number, pieces in enumerate(steps):
         text = "".join(piece for piece, _ in pieces)
-        hints = [hint(piece, number) for piece, is_heard in pieces if is_heard]
+        starts = accumulate((len(piece) for piece, _ in pieces), initial=0)
+        placed = zip(pieces, starts, strict=False)
+        hints = [hint(piece, number, start=at) for (piece, is_heard), at in placed if is_heard]
         messages = heard(speech, started(number), *hints, whole(text, number), hint("late", number))
-        assert messages[-1:] == ([text] if text else [])
-        if all(is_heard for _, is_heard in pieces) or not hears:
-            assert len(messages) <= 1
+        assert messages == ([text] if text else [])
 
 
 @pytest.mark.parametrize(
@@ -444,7 +467,7 @@ def test_text_is_whole_whatever_hints_are_lost(*, steps: list[list[tuple[str, bo
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_step_that_is_asked_anew_goes_on_where_it_was(again: tuple[str, dict[str, Any]], attempt: int) -> None:
     """Its hints start at its beginning, so they are not passed on; what is missing comes with the whole."""
-    told = (started(), hint("Hel"), again, hint("Hel", attempt=attempt), hint("lo", attempt=attempt))
+    told = (started(), hint("Hel"), again, hint("Hel", attempt=attempt), hint("lo", attempt=attempt, start=3))
     assert heard(Speech(hears_hints=True), *told) == ["Hel"]
     assert heard(Speech(hears_hints=True), *told, whole("Hello")) == ["Hello"]
     assert heard(Speech(hears_hints=True), *told, whole("Bye")) == ["Hel", "Bye"]
@@ -452,7 +475,7 @@ def test_step_that_is_asked_anew_goes_on_where_it_was(again: tuple[str, dict[str
 
 def test_hints_that_overtake_their_steps_beginning_do_not_count() -> None:
     """The events before them were lost, and come from the journal."""
-    told = (hint("Hel"), started(), hint("lo"), whole("Hello"))
+    told = (hint("Hel"), started(), hint("lo", start=3), whole("Hello"))
     assert heard(Speech(hears_hints=True), *told) == ["Hello"]
     assert heard(Speech(hears_hints=True), *told[:-1]) == []
 
@@ -502,6 +525,7 @@ def test_stream_tells_each_call_once_and_ends_the_message_before_it() -> None:
     said = (Delta(text="Let me", begins=True), Delta(text=" look.", begins=False))
     pieces = (*said, first, first, Delta(text="On", begins=True), last, Delta(text="Done.", begins=True))
     events = asyncio.run(_events(response_frames(first, _pieces(*pieces))))
+    assert [event["response"]["output"] for event in events[:2]] == [[], []]
     items = [(event["type"][21:], event["output_index"]) for event in events if "output_item" in event["type"]]
     assert items == [(what, index) for index in range(7) for what in ("added", "done")]
     texts = [event["text"] for event in events if event["type"] == "response.output_text.done"]
