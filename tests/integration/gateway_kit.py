@@ -21,16 +21,9 @@ from api_gateway.config import Settings
 from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import EVENT_STREAM, turn_queue
+from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"
-CAPS: dict[str, Any] = {
-    "max_steps": 6,
-    "max_tool_calls": 6,
-    "max_reflections": 4,
-    "max_tokens": None,
-    "max_dollars": 1.0,
-    "timeout_s": 60.0,
-}
 AGENT = "support"
 
 

@@ -11,7 +11,8 @@ from sqlalchemy import select, text, update
 
 from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
-from tests.integration.gateway_kit import AGENT, CAPS, NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.unit.builders import CAPS
 
 
 def count_turns(gateway: Gateway) -> int:

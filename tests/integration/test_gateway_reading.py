@@ -6,7 +6,8 @@ import pytest
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
-from tests.integration.gateway_kit import AGENT, CAPS, Gateway, problem_of
+from tests.integration.gateway_kit import AGENT, Gateway, problem_of
+from tests.unit.builders import CAPS
 
 
 def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:

@@ -22,6 +22,16 @@ TIMING = Timing()
 OWNER = "visit-1"
 RUNNER = "host/1"
 
+CAPS: dict[str, Any] = {
+    "max_steps": 6,
+    "max_tool_calls": 6,
+    "max_reflections": 4,
+    "max_tokens": None,
+    "max_dollars": 1.0,
+    "timeout_s": 60.0,
+}
+"""The budget of an agent that sets none, as the gateway reads it."""
+
 
 def a_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
     """A turn that waits in the queue, with a minute to go."""

@@ -21,15 +21,7 @@ from api_gateway.requests import BudgetRequest
 from api_gateway.sse import wants_stream
 from api_gateway.waiting import wait_of
 from harness_worker.errors import ConfigError
-
-CAPS = {
-    "max_steps": 6,
-    "max_tool_calls": 6,
-    "max_reflections": 4,
-    "max_tokens": None,
-    "max_dollars": 1.0,
-    "timeout_s": 60.0,
-}
+from tests.unit.builders import CAPS
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,10 @@ from api_gateway.openai_facade.speech import Delta, Speech
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.telling import completion_of, ended_calls, response_of
 from api_gateway.problems import Problem, field_problems
+from tests.unit.builders import CAPS
 
 USER = {"role": "user", "content": "And now?"}
 USAGE = {"input_tokens": 7, "output_tokens": 5, "cache_read_tokens": 2, "cache_write_tokens": 1}
-BUDGET = {
-    "max_steps": 6,
-    "max_tool_calls": 6,
-    "max_reflections": 4,
-    "max_tokens": None,
-    "max_dollars": 1.0,
-    "timeout_s": 60.0,
-}
 
 
 def chat(*messages: dict[str, Any], **options: object) -> ChatRequest:
@@ -59,7 +52,7 @@ def turn(**members: Any) -> Turn:
         "output_text": "On its way.",
         "citations": [],
         "usage": USAGE,
-        "budget": BUDGET,
+        "budget": CAPS,
         "required_actions": [],
         "error": None,
         "decision": None,
