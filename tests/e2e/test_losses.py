@@ -101,6 +101,21 @@ def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
     assert doubts(ended(outsider, [turn_id])) == []
 
 
+def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
+    """As one does while its replicas change places: nobody ends over it, and the call is still said to be alive."""
+    turn_id = outsider.post([call("put", n=1, s=9.0)], [call("look", n=2)], "done")
+    workers = {role: role_pid(outsider.stack.home, role) for role in ("coordinator", "tools")}
+    outsider.await_entry(turn_id, "0.0")
+    with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
+        redis.execute_command("CONFIG SET", "min-replicas-to-write", 1)  # pyright: ignore[reportUnknownMemberType]
+        try:
+            assert not threading.Event().wait(HANG_S)
+        finally:
+            redis.execute_command("CONFIG SET", "min-replicas-to-write", 0)  # pyright: ignore[reportUnknownMemberType]
+    assert doubts(ended(outsider, [turn_id])) == []
+    assert workers == {role: role_pid(outsider.stack.home, role) for role in workers}
+
+
 def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
     """A wake-up that nobody gets: the turn is found by whoever looks."""
     pid = kill(outsider, "coordinator")

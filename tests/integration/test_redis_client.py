@@ -16,6 +16,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Gate
+from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from tests.contract.gate_kit import a_pass, a_run, new_turn_id, opened, running
 
@@ -56,6 +57,20 @@ def test_gate_without_redis_is_transient(operation: Callable[[Gate], object]) ->
     gate = RedisGate(RedisClient(f"redis://127.0.0.1:{free_port()}/0"), lease_ttl_s=LONG_TTL_S)
     with pytest.raises(TransientError, match="redis did not answer"):
         operation(gate)
+
+
+@pytest.mark.parametrize("operation", ["raise_fence", "admit", "lose"])
+def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
+    """One that lacks its replicas may have them again soon."""
+    with valkey_service() as url:
+        client = RedisClient(url)
+        gate = RedisGate(client, lease_ttl_s=LONG_TTL_S)
+        client.command("CONFIG SET", "min-replicas-to-write", 1)
+        with pytest.raises(TransientError, match="redis refused: NOREPLICAS"):
+            OPERATIONS[operation](gate)
+        client.command("CONFIG SET", "min-replicas-to-write", 0)
+        OPERATIONS[operation](gate)
+        client.disconnect()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any, Final
 
 from celery.worker.consumer import Consumer
@@ -18,12 +20,29 @@ from harness_worker.adapters.celery.transport import MISSHAPEN, tell_dropped, wi
 log = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 1.0
+TICK_S: Final = 0.1
 
 
 class CarefulConsumer(Consumer):
-    """Drops the messages that Celery's own consumer would stop at, and keeps its timers going without a broker."""
+    """Drops the messages that Celery's own consumer would stop at, and keeps its timers going without a broker.
+
+    A broker that refuses is one that is away: a Redis that is a replica for the moment, or lacks its own. Celery's own
+    consumer would end over that, and leave what is running without its heartbeats.
+    """
 
     hub: Any
+    connection_errors: tuple[type[Exception], ...]
+    channel_errors: tuple[type[Exception], ...]
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        super().__init__(*args, **options)
+        self.connection_errors += self.channel_errors
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Connect anew, but not at once if the broker refused: it would refuse again."""
+        super().on_connection_error_after_connected(exc)
+        if isinstance(exc, self.channel_errors):
+            self._wait()
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:  # noqa: ANN401 - Celery's own signature
         """Celery's handler of one message; never raises over what the message holds."""
@@ -68,6 +87,12 @@ class CarefulConsumer(Consumer):
         )
         self.first_connection_attempt = False
         return conn
+
+    def _wait(self) -> None:
+        until = time.monotonic() + RECONNECT_S
+        while time.monotonic() < until:
+            self._meanwhile()
+            Event().wait(TICK_S)
 
     def _meanwhile(self) -> None:
         """Called at least once a second while the broker is away."""

@@ -43,8 +43,12 @@ class ToolRequest(Request):
 
     def _say_lost(self, *, overran: bool) -> None:
         run = running_call(self)
-        if run is not None and isinstance(self.task, HearsOfLoss):
+        if run is None or not isinstance(self.task, HearsOfLoss):
+            return
+        try:
             self.task.lost(run, overran=overran)
+        except Exception:  # whatever it is, Celery must still hear of the failure: it frees the slot
+            log.exception("nobody told that the process of call %s of turn %s is dead", run.call_id, run.turn_id)
 
 
 def running_call(request: Request) -> RunningCall | None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kombu.exceptions import ContentDisallowed, DecodeError
 from kombu.transport import redis, virtual
 from kombu.utils.json import dumps
+from redis.exceptions import ResponseError
 
 from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 
@@ -50,6 +51,13 @@ class QoS(redis.QoS):
         """Strike a message off."""
         self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
         virtual.QoS.ack(self, delivery_tag)
+
+    def restore_visible(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - kombu's own signature
+        """Queue again what was taken long ago, from a timer; a Redis that refuses is asked again later."""
+        try:
+            super().restore_visible(*args, **options)
+        except ResponseError as refusal:
+            log.warning("what lost workers had taken was not looked for: redis refused: %s", refusal)
 
     def _transact(self, *commands: Command) -> None:
         with self.channel.conn_or_acquire() as client:

@@ -12,8 +12,7 @@ from redis.exceptions import (
     AuthenticationError,
     ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
     NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
+    ResponseError,
     TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
 )
 from redis.retry import Retry
@@ -118,15 +117,20 @@ def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:
 
 @contextmanager
 def own_errors() -> Generator[None]:
-    """Within the context, a Redis that does not answer is a ``TransientError``.
+    """Within the context, a Redis that does not answer, or refuses for now, is a ``TransientError``.
 
     Raises:
-        TransientError: No connection, no reply in time, still loading, out of memory, or a replica.
+        TransientError: No connection, no reply in time, still loading, out of memory, a replica, without its replicas.
         ConfigError: Redis refused the user or the password.
+        redis.exceptions.NoScriptError: It does not know the script.
     """
     try:
         yield
+    except NoScriptError:
+        raise
     except AuthenticationError as refused:
         raise ConfigError(f"HARNESS_REDIS_URL: redis refused the credentials: {refused}") from refused
-    except (ConnectionError, TimeoutError, OutOfMemoryError, ReadOnlyError) as silent:
+    except (ConnectionError, TimeoutError) as silent:
         raise TransientError(f"redis did not answer: {silent}") from silent
+    except ResponseError as refusal:
+        raise TransientError(f"redis refused: {refusal}") from refusal
