@@ -27,8 +27,8 @@ check: .venv/installed-dev ## style, layers and types, without running anything
 	@.venv/bin/lint-imports --no-cache
 	@$(PY) -m pyright --pythonpath $(PY)
 
-bench: .venv/installed-dev ## the measuring workload W1 beside a bare Celery canvas, in one run
-	@$(PY) -m tests.benchmarks.w1
+bench: .venv/installed-dev ## the measuring workload W1 beside a bare Celery canvas, in one run; WHAT=floor: the least it can cost
+	@$(PY) -m tests.benchmarks.w1 $(WHAT)
 
 chaos: .venv/installed-dev ## MINUTES=10 SEED=1: turns in a storm of kills, faults and outages; the figures
 	@$(PY) -m tests.chaos.storm --minutes $(MINUTES) --seed $(SEED)

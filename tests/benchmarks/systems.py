@@ -1,4 +1,4 @@
-"""The two systems that are measured side by side, each on a Valkey of its own: the harness and the bare canvas."""
+"""The systems that are measured side by side, each on a Valkey of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import psycopg
 from redis import Redis
 
+from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.bootstrap.engine import new_id
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
@@ -24,7 +25,7 @@ from harness_worker.core.records import Turn
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import EVENT_STREAM, Priority, TurnStatus
-from tests.benchmarks import bare
+from tests.benchmarks import bare, journaled
 
 THREADS: Final = 8
 PROCESSES: Final = 8
@@ -81,12 +82,7 @@ def _transactions(url: str) -> int | None:
 def bare_canvas() -> Generator[System]:
     """The bare canvas with its workers."""
     with valkey_service() as url, ExitStack() as stack:
-        env = {**os.environ, "W1_BARE_REDIS_URL": url}
-        celery = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.bare", "worker", "-l", "WARNING"]
-        celery += ["--without-gossip", "--without-mingle"]
-        steps = ["-P", "threads", "-c", str(THREADS), "-Q", bare.STEPS, "-n", "s@%h"]
-        stack.enter_context(_process([*celery, *steps], env))
-        stack.enter_context(_process([*celery, "-c", str(PROCESSES), "-Q", bare.TOOLS, "-n", "t@%h"], env))
+        _celery_workers(stack, bare.__name__, {"W1_BARE_REDIS_URL": url})
         app = bare.app
         app.conf.update(broker_url=url, result_backend=url)
         done = stack.enter_context(_patient(url))
@@ -97,6 +93,36 @@ def bare_canvas() -> Generator[System]:
             return lambda: _expect(done.blpop([f"done:{turn}"], timeout=LONGEST_S))
 
         yield System(name="bare canvas", start=start, redis_url=url)
+
+
+@contextmanager
+def journaled_canvas(database_url: str) -> Generator[System]:
+    """The canvas that commits as often as the harness, with its workers, on an empty Postgres database."""
+    plain_url = database_url.replace("+psycopg", "")
+    with valkey_service() as url, psycopg.connect(plain_url, autocommit=True) as journal, ExitStack() as stack:
+        for table in journaled.TABLES:
+            journal.execute(table)
+        _celery_workers(stack, journaled.__name__, {"W1_BARE_REDIS_URL": url, "W1_JOURNAL_URL": plain_url})
+        app = make_app(load_settings(), redis_url=url)
+        done = stack.enter_context(_patient(url))
+
+        def start() -> Callable[[], None]:
+            turn = str(uuid.uuid4())
+            journal.execute(journaled.INSERT, {"turn": turn, "data": "t" * journaled.TURN_CHARS})
+            app.send_task("journaled.first", args=(turn,), queue=bare.STEPS, ignore_result=True)
+            return lambda: _expect(done.blpop([f"done:{turn}"], timeout=LONGEST_S))
+
+        yield System(name="journaled canvas", start=start, redis_url=url, database_url=database_url)
+
+
+def _celery_workers(stack: ExitStack, module: str, named: dict[str, str]) -> None:
+    """Celery's own workers of a module's application: one for the steps, one for the tools."""
+    env = {**os.environ, **named}
+    celery = [sys.executable, "-m", "celery", "-A", module, "worker", "-l", "WARNING"]
+    celery += ["--without-gossip", "--without-mingle"]
+    steps = ["-P", "threads", "-c", str(THREADS), "-Q", bare.STEPS, "-n", "s@%h"]
+    stack.enter_context(_process([*celery, *steps], env))
+    stack.enter_context(_process([*celery, "-c", str(PROCESSES), "-Q", bare.TOOLS, "-n", "t@%h"], env))
 
 
 @contextmanager

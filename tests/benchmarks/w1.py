@@ -5,6 +5,8 @@ between them, so that what else the machine does hits both. A turn counts from t
 moment its client knows that it ended: for the harness with its row inserted and every event in SQL, for the canvas with
 nothing kept at all. Printed, and written to ``build/bench.json``: medians, ratios, and what a turn costs in Redis
 commands, messages and, on Postgres, SQL transactions that write.
+
+``make bench WHAT=floor`` measures in the harness's place what its commits and gate commands alone cost (``journaled``).
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.services import given_or_own_postgres
-from tests.benchmarks.systems import System, Work, bare_canvas, harness
+from tests.benchmarks.systems import System, Work, bare_canvas, harness, journaled_canvas
 
 WARM_UP: Final = 10
 ROUNDS: Final = 12
 ALONE: Final = 5
 LOADED: Final = 60
 IN_FLIGHT: Final = 16
+FLOOR: Final = "floor"
 RESULT: Final = Path("build/bench.json")
 
 
@@ -133,16 +137,16 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def report(database: str, measured: Measured) -> str:
-    """The figures of one comparison as lines."""
+def report(title: str, name: str, measured: Measured) -> str:
+    """The figures of one comparison as lines, the system's under its name."""
     m = measured
     return (
-        f"W1 on {database}            harness   bare canvas   ratio\n"
-        f"  one turn, median ms   {m.latency_ms:9.1f} {m.bare_latency_ms:13.1f} {m.latency_ratio:7.2f}\n"
-        f"  turns a second        {m.throughput:9.1f} {m.bare_throughput:13.1f} {m.throughput_ratio:7.2f}\n"
-        f"  Redis commands a turn {m.redis_commands_a_turn:9.1f} {m.bare_redis_commands_a_turn:13.1f}\n"
-        f"  messages a turn       {m.messages_a_turn:9.1f} {m.bare_messages_a_turn:13.1f}\n"
-        f"  SQL transactions      {_shown(m.sql_transactions_a_turn):>9} {'none':>13}\n"
+        f"{title:<24}{name:>17}   bare canvas   ratio\n"
+        f"  one turn, median ms   {m.latency_ms:17.1f} {m.bare_latency_ms:13.1f} {m.latency_ratio:7.2f}\n"
+        f"  turns a second        {m.throughput:17.1f} {m.bare_throughput:13.1f} {m.throughput_ratio:7.2f}\n"
+        f"  Redis commands a turn {m.redis_commands_a_turn:17.1f} {m.bare_redis_commands_a_turn:13.1f}\n"
+        f"  messages a turn       {m.messages_a_turn:17.1f} {m.bare_messages_a_turn:13.1f}\n"
+        f"  SQL transactions      {_shown(m.sql_transactions_a_turn):>17} {'none':>13}\n"
     )
 
 
@@ -150,21 +154,33 @@ def _shown(figure: float | None) -> str:
     return "uncounted" if figure is None else f"{figure:.1f}"
 
 
+@contextmanager
+def measured_system(chosen: str, server: PostgresServer, home: Path) -> Generator[System]:
+    """What is compared with the bare canvas: the harness on a database, or the least it could cost."""
+    if chosen == FLOOR:
+        with journaled_canvas(server.create_database()) as least:
+            yield least
+        return
+    url = server.create_database() if chosen == "postgres" else f"sqlite:///{home / 'harness.db'}"
+    with harness(url, home) as ours:
+        yield ours
+
+
 def main() -> None:
-    """Measure on both databases, print, write the result."""
+    """Measure on both databases, or what the command line names; print, write the result."""
     chosen = sys.argv[1:] or ["postgres", "sqlite"]
+    if unknown := sorted({*chosen} - {"postgres", "sqlite", FLOOR}):
+        sys.exit(f"nothing to measure by the name {unknown[0]}: choose of postgres, sqlite, {FLOOR}")
     results: dict[str, object] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
     with given_or_own_postgres() as server, bare_canvas() as bare, tempfile.TemporaryDirectory() as directory:
-        for database in chosen:
-            home = Path(directory) / database
+        for one in chosen:
+            home = Path(directory) / one
             home.mkdir()
-            url = server.create_database() if database == "postgres" else f"sqlite:///{home / 'harness.db'}"
-            upgrade(url)
-            sys.stdout.write(f"Measuring on {database}, about a minute …\n")
-            with harness(url, home) as ours:
-                measured = compare(ours, bare)
-            results[database] = asdict(measured)
-            sys.stdout.write(report(database, measured))
+            sys.stdout.write(f"Measuring on {one}, about a minute …\n")
+            with measured_system(one, server, home) as system:
+                measured = compare(system, bare)
+            results[one] = asdict(measured)
+            sys.stdout.write(report(f"W1 on {one}", system.name, measured))
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(results, indent=2) + "\n")
     sys.stdout.write(f"written to {RESULT}\n")

@@ -14,6 +14,7 @@ from harness_worker.errors import ConfigError
 POSTGRES_DRIVER: Final = "postgresql+psycopg"
 _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
 _READ_ONLY: Final = "harness_read_only"
+_AUTOCOMMIT: Final = "harness_autocommit"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -85,7 +86,7 @@ def reading(engine: Engine) -> Engine:
     """A view of ``engine`` for transactions that only read: no write lock, no round trips for BEGIN and COMMIT."""
     if engine.dialect.name == "sqlite":
         return engine.execution_options(**{_READ_ONLY: True})
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
+    return engine.get_execution_options()[_AUTOCOMMIT]
 
 
 def dispose_inherited(engine: Engine) -> None:
@@ -120,17 +121,19 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
-    return create_engine(
+    plain = create_engine(
         url,
         connect_args=_postgres_arguments(url, timeouts),
-        isolation_level="READ COMMITTED",
+        isolation_level="AUTOCOMMIT",
         json_serializer=_encode,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=timeouts.checkout_s,
         pool_use_lifo=True,
         use_native_hstore=False,
+        skip_autocommit_rollback=True,
     )
+    return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
 
 
 def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:
