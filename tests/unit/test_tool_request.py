@@ -60,11 +60,18 @@ def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, b
 
 
 def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
-    """Else the message is never acknowledged, and its place in the worker never free again."""
-    acknowledged: list[object] = []
-    monkeypatch.setattr(started, "_on_ack", lambda *args: acknowledged.append(args))
-    monkeypatch.setattr(started.task, "lost", lambda *_, **__: 1 / 0)
+    """Else the message is never given back, and its place in the worker never free again."""
+    given_back: list[object] = []
+
+    def fail(_run: RunningCall, **_: object) -> None:
+        raise RuntimeError("a bug")
+
+    def give_back(*of_message: object) -> None:
+        given_back.append(of_message)
+
+    monkeypatch.setattr(started, "_on_reject", give_back)
+    monkeypatch.setattr(started.task, "lost", fail)
     with pytest.raises(WorkerLostError) as died:
-        raise WorkerLostError("gone")
+        raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
     started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))
-    assert len(acknowledged) == 1
+    assert len(given_back) == 1
