@@ -137,7 +137,8 @@ def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) 
 
 
 def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> Decision[Next]:
-    spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT, citations=said.citations)
+    citations = said.citations if cut is None else ()
+    spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT, citations=citations)
     status = TurnStatus.COMPLETED if cut is None else TurnStatus.INCOMPLETE
     ended = end_turn(spoken, status, cut or StopReason.END_TURN, now=fresh.now)
     whole = [end_call(c, c.outcome or not_run(c, "the reply was cut short"), now=fresh.now) for c in said.calls]

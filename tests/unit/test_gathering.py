@@ -339,6 +339,17 @@ def test_cancelled_turn_leaves_no_memory() -> None:
     assert (engine.turn.stop_reason, engine.store.memories) == (StopReason.CANCELLED, [])
 
 
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "refusal"])
+def test_reply_that_was_cut_short_cites_nothing(stop_reason: str) -> None:
+    """Only an answer has citations: neither the turn, nor its last event, nor its text tells of any."""
+    engine = engine_with(gathering(lambda: (), lambda: PACK))
+    remembering(engine, show_citations=True)
+    engine.says(replace(answers("By [doc:r.md#1] and als"), stop_reason=stop_reason))
+    engine.advance()
+    assert (engine.turn.output_text, engine.turn.citations) == ("By [doc:r.md#1] and als", ())
+    assert "citations" not in engine.store.events[-1].data
+
+
 def test_sources_are_listed_where_the_agent_shows_them() -> None:
     """Behind the answer, in the turn's text; the model's own message stays as it was said."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
