@@ -42,6 +42,7 @@ class Speech:
         self._attempt = 0
         self._counts = False
         self._said = ""
+        self._before = ""
 
     def hear(self, kind: str, data: Data) -> Delta | None:
         """What to pass on of an event or a hint.
@@ -59,14 +60,15 @@ class Speech:
                 self._counts = False
                 return self._rest(data["text"])
             case "wave.completed":
-                self._said = ""  # what is said next is another message
+                self._before, self._said = self._said or self._before, ""  # what is said next is another message
             case _:
                 pass
         return None
 
     def end(self, turn: Turn) -> Delta | None:
         """What an answer has besides its last step's text: its sources, or why it was cut short."""
-        return self._rest(turn.output_text) if turn.status in ANSWERED else None
+        is_told = not self._said and turn.output_text == self._before
+        return self._rest(turn.output_text) if turn.status in ANSWERED and not is_told else None
 
     def _begin(self, step: int) -> None:
         if step > self._step:

@@ -489,6 +489,15 @@ def test_end_adds_what_the_answer_has_besides() -> None:
         assert (None if delta is None else (delta.text, delta.begins)) == expected
 
 
+@pytest.mark.parametrize("waves", [1, 2])
+def test_reply_that_was_cut_short_among_its_calls_is_told_once(waves: int) -> None:
+    """Its calls end in waves that never ran, and its text is the turn's."""
+    speech = Speech(hears_hints=True)
+    waved: list[tuple[str, dict[str, Any]]] = [("wave.completed", {})] * waves
+    assert heard(speech, started(), whole("Let me look"), *waved) == ["Let me look"]
+    assert speech.end(turn(output_text="Let me look", status="incomplete", stop_reason="max_tokens")) is None
+
+
 async def _pieces(*pieces: Piece) -> AsyncIterator[Piece]:
     for piece in pieces:
         yield piece
