@@ -20,7 +20,7 @@ from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
 from harness_worker.core.plan import give_up, go_on_asked, plan
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next, Zombie
-from harness_worker.core.prompt import Prompt, RequestKind
+from harness_worker.core.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tool_selection import callable_tools
@@ -224,7 +224,7 @@ class Coordinator:
             log.warning("gate of turn %s, which is over, not closed: %s", visit.turn.id, error)
 
     def _tell_start(self, turn: Turn) -> None:
-        if turn.step == 0 and (hooks := self._hooks_of(turn)):
+        if is_unprepared(turn) and (hooks := self._hooks_of(turn)):
             tell_start(self.hooks, hooks, turn)
 
     def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:

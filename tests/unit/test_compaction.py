@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness_worker.core.asides import NO_TIME
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.hooks import Hooks, TurnStart
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.sent import WORDLESS, since_summary
 from harness_worker.errors import ModelError, Stopped
@@ -188,6 +189,26 @@ def test_session_is_summed_up_before_a_turns_first_call() -> None:
     assert told(engine, "model.completed")[-1]["cache_break"]
     next_turn(engine, answers("again"))
     assert roles(engine.model.requests[-1]) == ["user", "assistant", "user"]
+
+
+class Starts(Hooks):
+    """Notes what turns start with."""
+
+    def __init__(self) -> None:
+        self.inputs: list[str] = []
+
+    def on_turn_start(self, event: TurnStart) -> None:
+        """Note it."""
+        self.inputs.append(event.input)
+
+
+def test_start_is_told_once_though_a_summary_comes_before_the_first_step() -> None:
+    """The visit after the summary's finds no step spoken either."""
+    starts = Starts()
+    engine = worked(sent_with(100, answers("done")), hooks=(starts,))
+    next_turn(engine, answers("well"), asides=(SHORT,))
+    assert kinds(engine) == ["step", "compaction", "step"]
+    assert starts.inputs == ["hello", "next"]
 
 
 # --- what goes wrong
