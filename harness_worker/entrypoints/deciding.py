@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import ConfigError, HarnessError
 
 
@@ -67,6 +68,6 @@ def questions(turn: Mapping[str, Any]) -> Sequence[str]:
     """What a turn waits for, a line a call: ``0.1 refund {"order_id": "1042"}``."""
     actions: Sequence[JsonObject] = turn["required_actions"]
     return [
-        f"{action['call_id']} {action['tool']} {json.dumps(action['arguments'], ensure_ascii=False)}"
+        plain(f"{action['call_id']} {action['tool']} {json.dumps(action['arguments'], ensure_ascii=False)}")
         for action in actions
     ]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -19,6 +23,7 @@ AT = "2026-01-01T00:00:00.000000Z"
 USAGE = dict.fromkeys(
     ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "steps", "tool_calls", "dollars"), 0
 )
+EVIL = "\x1b]0;OWNED\x07\x9b2J"
 TURN: dict[str, Any] = {
     "id": "t1",
     "status": "completed",
@@ -29,9 +34,9 @@ TURN: dict[str, Any] = {
 }
 
 
-def _gateway(agents: list[str], posted: list[dict[str, Any]], status: str = "completed") -> GatewayClient:
+def _gateway(agents: list[str], posted: list[dict[str, Any]], **ended: object) -> GatewayClient:
     """A gateway that serves ``agents`` and ends every turn at once."""
-    turn = {**TURN, "status": status}
+    turn = {**TURN, **ended}
 
     def answer(request: httpx.Request) -> httpx.Response:
         match (request.method, request.url.path):
@@ -91,6 +96,29 @@ def test_ask_passes_other_refusals_on() -> None:
     )
     with pytest.raises(RequestRefused):
         ask(client, {"input": "hi", "agent": "a"}, Console(file=io.StringIO()))
+
+
+def test_ask_shows_an_error_without_control_characters() -> None:
+    """What a model's or a tool's library said of its failure does not move the terminal's cursor."""
+    turn = {**TURN, "status": "failed", "error": {"code": "internal", "message": f"it said {EVIL}"}}
+    out = io.StringIO()
+    ask(_gateway(["a"], [], **turn), {"input": "hi", "agent": "a"}, Console(file=out, width=80))
+    assert "internal: it said ·]0;OWNED··2J" in out.getvalue()
+
+
+def test_answer_is_harmless_on_a_terminal_and_verbatim_in_a_pipe() -> None:
+    """A terminal gets no escape sequence of a model; a program gets each character."""
+    code = f"from harness_worker.entrypoints.cli.output import write_words; write_words({EVIL!r})"
+    environment = {**os.environ, "PYTHONUTF8": "1"}
+    piped = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert piped.stdout.decode() == f"{EVIL}\n"
+    ours, terminal = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", code], env=environment, stdout=terminal, check=True)
+        assert os.read(ours, 1_000).decode().strip() == "·]0;OWNED··2J"
+    finally:
+        os.close(ours)
+        os.close(terminal)
 
 
 def test_pairs_reads_keys_and_values() -> None:

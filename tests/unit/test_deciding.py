@@ -36,6 +36,12 @@ class Gateway:
         return httpx.Response(200, json=self.turn)
 
 
+def test_question_holds_no_control_characters() -> None:
+    """What a model asks for cannot rewrite what the person is asked, nor turn its direction."""
+    (question,) = questions({"required_actions": [{**ASKED[0], "arguments": {"order": "1\x9b2K\u202e\x1b[A2"}}]})
+    assert question == '0.0 refund {"order": "1·2K·\\u001b[A2"}'
+
+
 def test_decision_without_a_call_is_one_for_each_that_waits() -> None:
     """What is not said is not sent."""
     gateway = Gateway(ASKED)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from rich.cells import cell_len
@@ -14,6 +15,7 @@ from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, dr
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
 from harness_worker.entrypoints.view.screen import QUIET_S, SPOKEN_ROWS, Screen
 from harness_worker.entrypoints.view.turn_facts import score_line
+from harness_worker.entrypoints.view.turn_page import TurnPage
 from harness_worker.testing.waiting import wait_until
 
 Events = list[dict[str, Any]]
@@ -158,6 +160,69 @@ def test_screen_on_a_terminal_shows_text_while_it_is_said(monkeypatch: pytest.Mo
     assert max(map(cell_len, rows)) <= 40
     assert "\x1b[2J" not in live
     assert "wide" not in out.getvalue()[out.getvalue().index("Let me see") :]
+
+
+EVIL: Final = "\x1b]0;OWNED\x07\x9b2J"
+HARMLESS: Final = "·]0;OWNED··2J"
+
+
+@pytest.mark.parametrize("kept", [3, 4, 6, 7])
+def test_screen_lets_no_control_characters_through(kept: int) -> None:
+    """Not of a model's text, nor of a tool's name, running, failed or denied, nor of what a call told the model."""
+    events = [
+        *_turn_events()[:2],
+        _event("model.completed", 1.0, step=0, text=f"text {EVIL}", stop_reason="tool_use"),
+        _event("wave.started", 1.0, step=0, wave=0, calls=["0.0", "0.1"]),
+        _event("tool.completed", 2.5, **_completed("0.0", EVIL, outcome="ToolDenied", is_error=True)),
+        _event("tool.completed", 2.5, **_completed("0.1", f"a\n{EVIL}", outcome="ToolFailure", is_error=True)),
+        _event("wave.completed", 2.5, step=0, wave=0, calls=["0.0", "0.1"]),
+    ]
+    calls = [{"call_id": each, "tool": EVIL, "is_error": True, "content": f"told {EVIL}"} for each in ("0.0", "0.1")]
+    out, clock = io.StringIO(), _HandClock()
+    with Screen(Console(file=out, width=80), clock) as screen:
+        screen.show(_folded(events[:kept]), calls)
+        clock.now_s += QUIET_S
+        screen.show(_folded(events[:kept]), calls)
+    assert f"text {HARMLESS}" in out.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue())
+    if kept == 4:
+        assert f"waiting for {HARMLESS}, {HARMLESS}" in out.getvalue()
+    if kept == 7:
+        assert f"⊘ {HARMLESS} denied   ✗ a {HARMLESS} 12 ms" in out.getvalue()
+        assert f"{HARMLESS}: told {HARMLESS}" in out.getvalue()
+
+
+def test_fold_leaves_the_event_as_it_came() -> None:
+    """It is printed verbatim with ``--json``."""
+    event = _event("model.completed", 1.0, step=0, text=EVIL, stop_reason="end_turn")
+    fold(Progress(), event)
+    assert event["data"]["text"] == EVIL
+
+
+def test_page_lets_no_control_characters_through() -> None:
+    """Wherever they stand in the turn or its events."""
+    call = {
+        **_completed("0.0", f"a\n{EVIL}", outcome="ToolDenied", is_error=True),
+        **{"arguments": {EVIL: EVIL}, "content": EVIL, "attempt": 1, "step": 0, "wave": 0},
+        **{"started_at": None, "finished_at": None},
+    }
+    usage = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), 0)
+    at = "2026-01-01T00:00:00Z"
+    turn = {
+        **{"id": "t", "status": "failed", "stop_reason": EVIL, "agent": EVIL, "session_id": EVIL, "decision": EVIL},
+        **{"metadata": {EVIL: EVIL}, "created_at": at, "started_at": None, "finished_at": None},
+        "usage": {**usage, "steps": 1, "tool_calls": 0, "dollars": 0.0},
+        "budget": {"max_steps": 6, "max_tool_calls": 6, "max_dollars": 1.0, "timeout_s": 60.0, "max_tokens": None},
+        **{"calls": [call], "input": EVIL, "output_text": EVIL, "citations": [{"id": EVIL, "title": f"x{EVIL}"}]},
+        "error": {"code": "internal", "message": EVIL},
+        "scores": [{"judge": EVIL, "at": at, "score": 1.0, "reason": EVIL, "error": None}],
+        **{"context": [EVIL], "messages": [{"role": "user", "content": [{"type": EVIL}]}]},
+    }
+    said = _event("model.completed", 1.0, step=0, text=EVIL, usage={})
+    page = TurnPage(100, UNICODE_MARKS)
+    drawn = "\n".join(line.plain for line in (*page.draw(turn, [said]), *page.messages(turn)))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", drawn)
+    assert f"0.0  a {HARMLESS} " in drawn
 
 
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:

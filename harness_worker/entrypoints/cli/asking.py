@@ -12,6 +12,7 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.prompting import OnWaiting
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.view.lines import totals
+from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.errors import ConfigError
@@ -68,7 +69,7 @@ def _conclude(answered: Answered, console: Console) -> None:
     console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold", markup=False)
     error = answered.turn["error"]
     if error:
-        console.print(f"  {error['code']}: {error['message']}", style="red", markup=False)
+        console.print(f"  {error['code']}: {plain(error['message'])}", style="red", markup=False)
 
 
 def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:

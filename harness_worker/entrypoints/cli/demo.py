@@ -22,6 +22,7 @@ from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.view.lines import duration, waves_of
+from harness_worker.entrypoints.view.plain import plain
 
 APP: Final = "harness_worker.demo.shop:registry"
 INDENT: Final = 6
@@ -71,7 +72,7 @@ def _converse(client: GatewayClient, conversation: Conversation, console: Consol
     console.print()
     console.print(_quoted("ask", conversation.question, console.width), style="bold", markup=False)
     answered = ask(client, body, console)
-    told = answered.turn["output_text"] or "(no answer)"
+    told = plain(answered.turn["output_text"] or "(no answer)")
     console.print(_quoted("told", told, console.width), style="green", markup=False)
     return answered
 

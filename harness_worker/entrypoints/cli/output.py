@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from harness_worker.entrypoints.view.plain import plain
+
 
 def write_json(document: Any) -> None:  # noqa: ANN401 - any JSON
     """One document on one line of stdout."""
@@ -18,6 +20,11 @@ def write(text: str) -> None:
     """Text and one newline on stdout, at once."""
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
+
+
+def write_words(text: str) -> None:
+    """Somebody's text on stdout: harmless on a terminal, as it is in a pipe or a file."""
+    write(plain(text) if sys.stdout.isatty() else text)
 
 
 def console(*, stderr: bool = False) -> Console:

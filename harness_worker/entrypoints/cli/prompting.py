@@ -11,6 +11,7 @@ from rich.console import Console
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.deciding import decide, questions
+from harness_worker.entrypoints.view.plain import plain
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
 """Told of a turn that waits for a person."""
@@ -29,7 +30,7 @@ def _asker(console: Console) -> OnWaiting:
             try:
                 decide(client, turn["id"], action["call_id"], "approve" if agreed else "deny")
             except RequestRefused as refused:  # somebody else was faster, or it has expired
-                console.print(f"  {refused.detail}", style="yellow", markup=False)
+                console.print(f"  {plain(refused.detail)}", style="yellow", markup=False)
 
     return ask
 

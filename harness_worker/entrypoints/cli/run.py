@@ -9,7 +9,7 @@ import typer
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
-from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.output import console, write_json, write_words
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.errors import ConfigError
@@ -45,7 +45,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     if as_json:
         write_json(answered.turn)
     elif answered.turn["output_text"]:
-        write(answered.turn["output_text"])
+        write_words(answered.turn["output_text"])
     raise typer.Exit(0 if answered.is_complete else 1)
 
 

@@ -18,6 +18,7 @@ from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.config import Settings
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
 from harness_worker.entrypoints.sweep_stack import StackWish, sweep_gateway, sweep_settings
+from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
 from harness_worker.workloads.base import Half, Workload
 from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require_workload
@@ -119,4 +120,4 @@ def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
     for failure in summary(result)["failures"]:
         console.print(f"task {failure['task']} (turn {failure['turn']}):", markup=False)
         for why in failure["why"]:
-            console.print(f"  {why}", markup=False)
+            console.print(f"  {plain(why)}", markup=False)

@@ -72,16 +72,15 @@ def _spoken(line: ModelLine, width: int) -> Text:
 
 
 def _cell(cell: CallCell, marks: Marks) -> Text:
-    tool = cell.tool or cell.call_id
     if cell.outcome is None:
-        return Text(f"{marks.running} {tool}", style="yellow")
+        return Text(f"{marks.running} {cell.name}", style="yellow")
     if cell.outcome == "ToolDenied":
-        return Text(f"{marks.denied} {tool} denied", style="magenta")
+        return Text(f"{marks.denied} {cell.name} denied", style="magenta")
     took = duration(cell.elapsed_ms / 1000)
     if cell.outcome == "ToolTimeout":
-        return Text(f"{marks.bad} {tool} timeout after {took}", style="red")
+        return Text(f"{marks.bad} {cell.name} timeout after {took}", style="red")
     mark, style = (marks.bad, "red") if cell.is_error else (marks.ok, "green")
-    return Text.assemble((mark, style), f" {tool} ", (took, "dim"))
+    return Text.assemble((mark, style), f" {cell.name} ", (took, "dim"))
 
 
 def _packed(cells: Sequence[Text], width: int) -> Iterator[Text]:
@@ -110,7 +109,7 @@ def _rows(label: str, rows: Sequence[Text], elapsed_s: float | None, width: int)
 
 def _detail(cell: CallCell, content: str, width: int) -> Text:
     indent = " " * (LABEL + 2)
-    told = textwrap.wrap(f"{cell.tool}: {content}", width - len(indent), max_lines=DETAIL_LINES, placeholder=" …")
+    told = textwrap.wrap(f"{cell.name}: {content}", width - len(indent), max_lines=DETAIL_LINES, placeholder=" …")
     return Text("".join(f"\n{indent}{row}" for row in told), style="dim")
 
 

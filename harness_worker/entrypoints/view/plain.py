@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -17,6 +18,16 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """The text on one line."""
     return plain(" ".join(text.split()))
+
+
+def harmless(document: Any) -> Any:  # noqa: ANN401 - any JSON
+    """A document as it may be drawn: a copy, each string of which is plain."""
+    if isinstance(document, str):
+        return plain(document)
+    if isinstance(document, Mapping):
+        found = cast("Mapping[str, Any]", document)
+        return {plain(name): harmless(value) for name, value in found.items()}
+    return [harmless(each) for each in cast("list[Any]", document)] if isinstance(document, list) else document
 
 
 def compact(value: Any) -> str:  # noqa: ANN401 - any JSON

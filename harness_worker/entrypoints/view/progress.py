@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from harness_worker.entrypoints.view.plain import harmless, one_line
 from harness_worker.wire import TERMINAL_EVENTS
 
 Event: TypeAlias = Mapping[str, Any]
@@ -47,6 +48,11 @@ class CallCell:
     is_error: bool = False
     elapsed_ms: float = 0.0
 
+    @property
+    def name(self) -> str:
+        """The tool, on one line; the call's id as long as the tool is not known."""
+        return one_line(self.tool) or self.call_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveLine:
@@ -82,7 +88,8 @@ class Progress:
 
 
 def fold(progress: Progress, event: Event) -> Progress:
-    """The progress after one more event; unknown types change nothing."""
+    """The progress after one more event; unknown types change nothing. Text is taken in as it may be drawn."""
+    event = harmless(event)
     at = datetime.fromisoformat(event["at"]).timestamp()
     if progress.since is None:  # the first event: the turn was queued
         progress = replace(progress, since=at)

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harness_worker.entrypoints.view.lines import LABEL, MAX_WIDTH, draw, marks_for
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.view.plain import harmless
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
 
 INDENT: Final = 2
@@ -72,8 +72,8 @@ class Screen:
             progress: All that was seen of the turn.
             calls: The turn's calls as the gateway last told them.
         """
-        told = {call["call_id"]: call["content"] for call in calls if call["is_error"]}
-        lines = with_tools(progress, {call["call_id"]: call["tool"] for call in calls}).lines
+        told = harmless({call["call_id"]: call["content"] for call in calls if call["is_error"]})
+        lines = with_tools(progress, harmless({call["call_id"]: call["tool"] for call in calls})).lines
         for line in lines:
             if line.elapsed_s is not None and line.place not in self._drawn:
                 self._drawn.add(line.place)
@@ -102,7 +102,7 @@ class Screen:
 
     def _speaking(self, line: ModelLine) -> Text:
         """The last rows of what the model has said so far; the whole of it is printed when it is whole."""
-        words = Text(plain(line.text), style="italic")
+        words = Text(line.text, style="italic")
         rows = words.wrap(self._console, self._width - LABEL)[-SPOKEN_ROWS:]
         labels = ("model", *[""] * (len(rows) - 1))
         return Text("\n").join(
@@ -130,4 +130,4 @@ def _what(line: Line) -> str:
     if isinstance(line, ModelLine):
         return "for the model"
     running: list[CallCell] = [cell for cell in line.calls if cell.outcome is None]
-    return "for " + ", ".join(cell.tool or cell.call_id for cell in running or line.calls)
+    return "for " + ", ".join(cell.name for cell in running or line.calls)

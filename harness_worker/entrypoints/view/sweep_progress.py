@@ -8,6 +8,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from harness_worker.entrypoints.view.plain import plain
 from harness_worker.ports import Clock
 from harness_worker.workloads.verdict import Verdict
 
@@ -53,7 +54,7 @@ class SweepProgress:
         self._done += 1
         if not verdict.passed:
             self._failed += 1
-            self._console.print(f"task {verdict.task.id}: {verdict.why[0]}", style="red", markup=False)
+            self._console.print(f"task {verdict.task.id}: {plain(verdict.why[0])}", style="red", markup=False)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
 

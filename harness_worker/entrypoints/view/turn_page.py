@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from harness_worker.entrypoints.view.lines import Marks
-from harness_worker.entrypoints.view.plain import compact, one_line, plain
+from harness_worker.entrypoints.view.plain import compact, harmless, one_line
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES
 
@@ -40,6 +40,7 @@ class TurnPage:
             turn: As ``GET /v1/turns/{id}`` gives it.
             events: All its events: they say what each model call took and cost.
         """
+        turn, events = harmless(turn), harmless(list(events))
         yield from self._head(turn)
         yield from self._section("asked", turn["input"])
         models = model_calls(events)
@@ -57,6 +58,7 @@ class TurnPage:
 
     def messages(self, turn: Json) -> Iterator[Text]:
         """The lines of a turn's history, and of what the model was sent before it."""
+        turn = harmless(turn)
         if turn["context"]:
             yield from self._section("context", "\n".join(turn["context"]))
         for message in turn["messages"]:
@@ -72,7 +74,7 @@ class TurnPage:
         )
         for name, value in facts(turn).items():
             if value:
-                rows = textwrap.wrap(plain(value), self._width - LABEL - 2) or [value]
+                rows = textwrap.wrap(value, self._width - LABEL - 2) or [value]
                 for number, row in enumerate(rows):
                     yield Text(f"  {'' if number else name:<{LABEL}}{row}")
 
@@ -95,7 +97,7 @@ class TurnPage:
         mark, style = self._mark(call)
         again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
         took = span([call])
-        name = f"{call['call_id']:<5}{call['tool']}"
+        name = f"{call['call_id']:<5}{one_line(call['tool'])}"
         room = self._width - 7 - len(name) - len(again) - len(took) - 2
         shown = textwrap.shorten(one_line(compact(call["arguments"])), max(room, 10), placeholder="…")
         yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
@@ -114,7 +116,7 @@ class TurnPage:
         return Text.assemble(left, " " * gap if right else "", (right, "dim"))
 
     def _wrapped(self, text: str, indent: int, most: int | None = None, style: str = "") -> Iterator[Text]:
-        for paragraph in plain(text).splitlines():
+        for paragraph in text.splitlines():
             rows = textwrap.wrap(paragraph, self._width - indent, max_lines=most, placeholder=" …") or [""]
             for row in rows:
                 yield Text(" " * indent + row, style=style)
