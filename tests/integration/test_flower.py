@@ -89,6 +89,16 @@ def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:
     }
 
 
+def test_flower_tells_how_long_the_queues_are(stack: StackInfo) -> None:
+    """Its page of the broker and the same in JSON list each queue with what waits in it."""
+    told = flower(stack, "/api/queues/length").json()["active_queues"]
+    assert {queue["name"] for queue in told} == {"turns.interactive", "turns.batch", "tools"}
+    assert all(isinstance(queue["messages"], int) for queue in told)
+    page = flower(stack, "/broker")
+    assert page.status_code == 200
+    assert all(queue["name"] in page.text for queue in told)
+
+
 def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: Mapping[str, Any]) -> None:
     """Each wake-up and each call is found by the turn's id, and a call also by its own."""
     tasks = tasks_of(stack, turn)

@@ -62,7 +62,9 @@ def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes 
             f"HARNESS_REDIS_URL is not set, and no stack runs in {settings.home}: give redis://HOST:PORT/DB, "
             "or name the home of a running stack with --home"
         )
-    return make_app(settings, redis_url=redis_url, broker_url=settings.broker_url)
+    app = make_app(settings, redis_url=redis_url, broker_url=settings.broker_url)
+    app.conf.broker_transport = None  # Flower looks into queues of a broker only if it knows it by its URL
+    return app
 
 
 def _leave() -> None:
