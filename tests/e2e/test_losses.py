@@ -116,6 +116,17 @@ def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: 
     assert workers == {role: role_pid(outsider.stack.home, role) for role in workers}
 
 
+def test_redis_that_dies_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
+    """Whoever has work under way connects to the next one, and goes on."""
+    turn_id = outsider.post([call("put", n=1, s=4.0)], [call("look", n=2)], "done")
+    workers = {role: role_pid(outsider.stack.home, role) for role in ("coordinator", "tools")}
+    outsider.await_entry(turn_id, "0.0")
+    kill(outsider, "redis")
+    assert doubts(ended(outsider, [turn_id])) == []
+    assert doubts([outsider.run([call("put", n=n) for n in range(8)], "done")]) == []
+    assert workers == {role: role_pid(outsider.stack.home, role) for role in workers}
+
+
 def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
     """A wake-up that nobody gets: the turn is found by whoever looks."""
     pid = kill(outsider, "coordinator")

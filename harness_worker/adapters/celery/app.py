@@ -9,8 +9,9 @@ from celery import Celery
 from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
-SOCKET_TIMEOUT_S = 3.0
-"""How long a broker that hangs may hold up the main thread, which says that calls are alive: half a lease."""
+SOCKET_TIMEOUT_S = 1.5
+"""How long a broker that hangs may hold up the main thread, which says that calls are alive: a quarter of a lease, for
+it is held up by task events and by the look for lost messages, one after the other."""
 CHORD_RESULT_TTL_S = 3_600
 CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"
 

@@ -48,9 +48,32 @@ class QoS(redis.QoS):
         virtual.QoS.append(self, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """Strike a message off."""
-        self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
-        virtual.QoS.ack(self, delivery_tag)
+        """Strike a message off. One that Redis does not strike off comes again; here it has its place no longer."""
+        try:
+            self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
+        finally:
+            virtual.QoS.ack(self, delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Strike a message off, or queue it again; likewise."""
+        if not requeue:
+            return self.ack(delivery_tag)
+        try:
+            if not self._is_given_up:
+                self.restore_by_tag(delivery_tag, leftmost=True)
+        finally:
+            virtual.QoS.ack(self, delivery_tag)
+
+    def restore_unacked(self, client: Any = None) -> None:  # noqa: ANN401 - kombu's own signature
+        """Queue again what was taken and not acknowledged, if there is still a connection to do it with."""
+        if not self._is_given_up:
+            super().restore_unacked(client)
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether the connection was lost: what was taken with it comes again when its time is over."""
+        connection = self.channel.connection
+        return connection is None or connection.client is None
 
     def restore_visible(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - kombu's own signature
         """Queue again what was taken long ago, from a timer; a Redis that refuses is asked again later."""
@@ -60,6 +83,8 @@ class QoS(redis.QoS):
             log.warning("what lost workers had taken was not looked for: redis refused: %s", refusal)
 
     def _transact(self, *commands: Command) -> None:
+        if self._is_given_up:
+            return
         with self.channel.conn_or_acquire() as client:
             client.transact(*commands)
 
