@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.ranges import Span
 from harness_worker.errors import ConfigError
 from harness_worker.schema import artifacts, db_now
-from harness_worker.wire import artifact_key
+from harness_worker.wire import artifact_key, masked
 
 CHUNK_BYTES: Final = 1_000_000
 
@@ -91,7 +91,7 @@ class _Files:
         try:
             self._fs, root = untyped.url_to_fs(url)
         except (ValueError, ImportError) as error:
-            raise ConfigError(f"HARNESS_ARTIFACT_URL={url!r}: {error}") from None
+            raise ConfigError(f"HARNESS_ARTIFACT_URL={masked(url)!r}: {error}") from None
         self._root = str(root).rstrip("/")
 
     def read(self, key: str, start: int, stop: int) -> bytes:

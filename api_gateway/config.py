@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, service_urls, without_password
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
 
 PREFIX: Final = "HARNESS_"
 
@@ -77,4 +77,8 @@ def _complaint(error: Mapping[str, Any]) -> str:
     name = PREFIX + str(error["loc"][0]).upper()
     if error["type"] == "missing":
         return f"{name} is not set: give {Settings.model_fields[str(error['loc'][0])].description}"
-    return f"{name}={without_password(repr(error.get('input')))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _shown(given: object) -> str:
+    return repr(masked(given) if isinstance(given, str) else given)

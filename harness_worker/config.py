@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, service_url, service_urls, without_password
+from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
 
 PREFIX = "HARNESS_"
 
@@ -103,4 +103,8 @@ def variable_of(field: str) -> str:
 
 def _complaint(error: Mapping[str, Any]) -> str:
     name = variable_of(str(error["loc"][0])) if error["loc"] else PREFIX.rstrip("_")
-    return f"{name}={without_password(repr(error.get('input')))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _shown(given: object) -> str:
+    return repr(masked(given) if isinstance(given, str) else given)

@@ -77,9 +77,31 @@ def service_urls(urls: str, schemes: Sequence[str]) -> str:
     return urls
 
 
-def without_password(url: str) -> str:
-    """A URL as it may be shown."""
-    return re.sub(r"//.*@", "//…@", url)
+_NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")
+_SECRET_VALUE: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
+_USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*)(.*)@", re.DOTALL)
+
+
+def masked(urls: str) -> str:
+    """A URL, or several as :func:`service_urls` takes them, as it may be shown: with ``***`` for what is secret.
+
+    That is the password before the host, and each value of the query whose name tells of one; where the password
+    cannot be told from the rest, all between the scheme and the last ``@``.
+    """
+    return ";".join(_masked(url) for url in _NEXT_URL.split(urls))
+
+
+def _masked(url: str) -> str:
+    shown = _SECRET_VALUE.sub(r"\1***", url)
+    found = _USER.match(shown)
+    if found is None:
+        return shown
+    scheme, user = found.groups()
+    name, colon, _ = user.partition(":")
+    if scheme.endswith("//") and not colon:  # a user without a password, or an @ in a path
+        return shown
+    is_clear = scheme.endswith("//") and not re.search("[/?#]", user)
+    return f"{scheme}{f'{name}:' if is_clear else ''}***{shown[found.end(2) :]}"
 
 
 class Priority(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 
 from harness_worker.errors import HarnessError, TransientError
-from harness_worker.wire import JsonObject
+from harness_worker.wire import JsonObject, masked
 
 
 class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
@@ -44,7 +44,7 @@ def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
 def how_to_start(url: str, broken: Exception) -> str:
     """What to tell somebody whose gateway does not answer."""
     return (
-        f"nothing answers at {url} ({broken or type(broken).__name__}). Start a stack with\n"
+        f"nothing answers at {masked(url)} ({broken or type(broken).__name__}). Start a stack with\n"
         "  harness up --app package.module:registry\n"
         "or give the address of a running one with --url or HARNESS_GATEWAY_URL."
     )
@@ -66,7 +66,8 @@ def body_of(response: httpx.Response) -> JsonObject:
 
 
 def _unexpected(response: httpx.Response) -> RequestRefused:
-    detail = f"{response.url} answered {response.status_code} with something unexpected: is it the gateway?"
+    url = masked(str(response.url))
+    detail = f"{url} answered {response.status_code} with something unexpected: is it the gateway?"
     return RequestRefused(response.status_code, "unexpected_answer", detail)
 
 

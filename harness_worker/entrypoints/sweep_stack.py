@@ -11,6 +11,7 @@ from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack, running_stack
 from harness_worker.errors import ConfigError
+from harness_worker.wire import masked
 from harness_worker.workloads.base import Workload
 from harness_worker.workloads.places import home_of
 
@@ -77,7 +78,8 @@ def sweep_gateway(
 
 def _ready(client: GatewayClient) -> GatewayClient:
     if not client.ready():
-        raise StackUnreachable(f"the stack at {client.base_url} is not ready: GET {client.base_url}/readyz says why")
+        shown = masked(client.base_url)
+        raise StackUnreachable(f"the stack at {shown} is not ready: GET {shown}/readyz says why")
     return client
 
 
@@ -87,7 +89,7 @@ def _home_at(url: str, workload: str) -> Path:
         models = {agent["name"]: agent["model"] for agent in client.agents()}
     if workload not in models:
         raise ConfigError(
-            f"the stack at {url} has no agent {workload}: start it with the workload's app, "
+            f"the stack at {masked(url)} has no agent {workload}: start it with the workload's app, "
             "which `harness sweep run --help` names"
         )
     return home_of(Path(models[workload].removeprefix("scripted:")))

@@ -88,6 +88,12 @@ def test_blobs_of_an_unusable_url_are_a_configuration_error(
         FsspecBlobs(url)
 
 
+def test_blobs_of_an_unusable_url_show_no_password() -> None:
+    """The URL is told without it."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_URL='nope://bob:\*\*\*@host/dir': "):
+        FsspecBlobs("nope://bob:s3cret@host/dir")
+
+
 @pytest.mark.acceptance
 def test_blobs_of_a_bucket_are_shared_with_children(bucket: str) -> None:
     """A process that was forked opens connections of its own, though its parent had some."""

@@ -99,9 +99,10 @@ def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
     checks = examined(
         stack,
         3,
-        HARNESS_GATEWAY_URL="http://127.0.0.1:1",
+        HARNESS_GATEWAY_URL="http://u:hidden@127.0.0.1:1",
         HARNESS_REDIS_URL="redis://:hidden@127.0.0.1:1/0",
-        HARNESS_DATABASE_URL="postgresql://u:hidden@127.0.0.1:1/x",
+        HARNESS_DATABASE_URL="postgresql://127.0.0.1:1/x?user=u&password=hidden",
+        HARNESS_ARTIFACT_URL="nosuch://u:hidden@127.0.0.1/x",
     )
     assert [states(checks, name) for name in ("gateway", "redis", "database")] == [["wrong"]] * 3
     assert "hidden" not in json.dumps(checks)

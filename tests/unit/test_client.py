@@ -52,6 +52,16 @@ def test_client_refusal_carries_the_problem() -> None:
     assert "bad body\n  input: must be a string" in str(refused.value)
 
 
+def test_client_shows_no_password_of_the_address() -> None:
+    """Whether nothing answers there, or something else than the gateway."""
+    with pytest.raises(StackUnreachable, match=r"http://u:\*\*\*@127.0.0.1:1 ") as away:
+        GatewayClient("http://u:s3cret@127.0.0.1:1").turns()
+    other = httpx.MockTransport(lambda _: httpx.Response(502, content=b"<html>"))
+    with pytest.raises(RequestRefused, match="is it the gateway") as refused:
+        GatewayClient("http://u:s3cret@gateway", transport=other).turns()
+    assert "s3cret" not in f"{away.value} {refused.value}"
+
+
 @pytest.mark.parametrize("status", [200, 502])
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"[[]]"])
 def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> None:

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_gateway.artifacts import Artifacts
 from api_gateway.body import digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.creation import clamped
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
-from api_gateway.database import async_url
+from api_gateway.database import async_url, create_engine
 from api_gateway.guard import is_loopback
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
 from api_gateway.problems import Problem
@@ -161,10 +162,18 @@ def test_async_url_of_another_database_is_refused(url: str) -> None:
     [
         ({"redis_url": "redis://h"}, "HARNESS_DATABASE_URL is not set"),
         ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d'"),
-        ({"database_url": "mysql://u:secret@h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://…@h/d'"),
+        (
+            {"database_url": "mysql://u:secret@h/d", "redis_url": "redis://h"},
+            "HARNESS_DATABASE_URL='mysql://u:***@h/d'",
+        ),
         ({"database_url": "sqlite:///x"}, "HARNESS_REDIS_URL is not set"),
         ({"database_url": "sqlite:///x", "redis_url": "unix:///s"}, "HARNESS_REDIS_URL='unix:///s': value error, give"),
-        ({"database_url": "sqlite:///x", "broker_url": "http://u:p@h"}, "HARNESS_BROKER_URL='http://…@h'"),
+        ({"database_url": "sqlite:///x", "broker_url": "http://u:p@h"}, "HARNESS_BROKER_URL='http://u:***@h'"),
+        ({"database_url": "sqlite:///x", "redis_url": "redis:/u:secret@h"}, "HARNESS_REDIS_URL='redis:/***@h'"),
+        (
+            {"database_url": "sqlite:///x", "redis_url": "redis://h:0?password=secret"},
+            "HARNESS_REDIS_URL='redis://h:0?password=***'",
+        ),
         ({"database_url": "sqlite:///x", "redis_url": "redis://h", "log_level": "LOUD"}, "HARNESS_LOG_LEVEL='LOUD'"),
     ],
 )
@@ -177,6 +186,14 @@ def test_settings_that_are_wrong_name_their_variable(
     with pytest.raises(ConfigError) as error:
         load_settings(**overrides)
     assert variable in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
+    """A gateway that cannot reach the store says which it was told."""
+    with pytest.raises(ConfigError, match=r"HARNESS_ARTIFACT_URL='nosuch://bob:\*\*\*@host/dir'") as error:
+        Artifacts(create_engine("sqlite:///x"), "default", "nosuch://bob:secret@host/dir")
+    assert "secret" not in str(error.value)
 
 
 def test_tenant_budget_is_read_and_refused_with_words() -> None:

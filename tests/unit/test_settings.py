@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from harness_worker.config import load_settings
@@ -31,9 +33,18 @@ def test_brokers_that_celery_knows_are_taken(url: str) -> None:
     assert load_settings(broker_url=url).broker_url == url
 
 
-@pytest.mark.parametrize("password", ["secret", "se/cret", "s@e:cret"])
-def test_refused_url_shows_no_password(password: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("ampq://user:secret@h/v", "ampq://user:***@h/v"),
+        ("ampq://user:se/cret@h/v", "ampq://***@h/v"),
+        ("ampq://user:s@e:cret@h/v", "ampq://user:***@h/v"),
+        ("redis://h:0/0?password=secret", "redis://h:0/0?password=***"),
+        ("redis:/user:secret@h", "redis:/***@h"),
+    ],
+)
+def test_refused_url_shows_no_password(url: str, shown: str) -> None:
     """It may be the real one, with its scheme misspelt, or with a password that should have been escaped."""
-    with pytest.raises(ConfigError, match="HARNESS_BROKER_URL='ampq://…@h/v'") as refused:
-        load_settings(broker_url=f"ampq://user:{password}@h/v")
+    with pytest.raises(ConfigError, match=re.escape(f"HARNESS_BROKER_URL='{shown}'")) as refused:
+        load_settings(broker_url=url)
     assert "cret" not in str(refused.value)

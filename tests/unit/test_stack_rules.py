@@ -10,23 +10,8 @@ from harness_worker.config import Settings
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line
 from harness_worker.entrypoints.stack.plan import StackPlan
-from harness_worker.entrypoints.stack.probes import masked
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://:s3cret@host:1/0", "redis://:***@host:1/0"),
-        ("postgresql://me:s3cret@host/x?sslmode=require", "postgresql://me:***@host/x?sslmode=require"),
-        ("redis://host:1/0", "redis://host:1/0"),
-        ("sqlite:////tmp/home/harness.db", "sqlite:////tmp/home/harness.db"),
-    ],
-)
-def test_masked_hides_passwords_only(url: str, shown: str) -> None:
-    """A URL is shown as it is but for its password."""
-    assert masked(url) == shown
 
 
 def test_backoff_grows_to_its_cap_and_forgets_after_a_long_life() -> None:

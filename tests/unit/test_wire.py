@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness_worker.errors import NewerWire, WireError
-from harness_worker.wire import ToolMessage
+from harness_worker.wire import ToolMessage, masked
 
 MESSAGE = ToolMessage(turn_id="t", call_id="0.1", attempt=2, read=True, tenant="default")
 
@@ -46,3 +46,41 @@ def test_tool_message_without_a_field_is_refused() -> None:
     del kwargs["tenant"]
     with pytest.raises(WireError, match="tenant"):
         ToolMessage.from_kwargs(kwargs)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:s3cret@host:1/0", "redis://:***@host:1/0"),
+        ("postgresql://me:s3cret@host/x?sslmode=require", "postgresql://me:***@host/x?sslmode=require"),
+        ("postgresql://h/d?user=bob&password=s3cr#t&a=b", "postgresql://h/d?user=bob&password=***&a=b"),
+        ("redis://h:0/0?password=s3cr@t", "redis://h:0/0?password=***"),
+        (
+            "s3://bucket/dir?aws_Secret=x&AuthToken=y&sslkey=z&c=1",
+            "s3://bucket/dir?aws_Secret=***&AuthToken=***&sslkey=***&c=1",
+        ),
+        ("amqp://a:s3cret@h;amqp://b:s3cret@i", "amqp://a:***@h;amqp://b:***@i"),
+        ("http://bob:s@3:cret@h/v", "http://bob:***@h/v"),
+        ("redis:/bob:s3cret@h", "redis:/***@h"),
+        ("bob:s3cret@h", "bob:***@h"),
+        (":s3cret@h", "***@h"),
+        ("ampq://bob:s3/cret@h/v", "ampq://***@h/v"),
+        ("ampq://bob:s@3/cr?e#t@h/v", "ampq://***@h/v"),
+        ("http://[::1:s3cret@h", "http://[:***@h"),
+    ],
+)
+def test_masked_hides_what_is_secret(url: str, shown: str) -> None:
+    """The password, in whatever place and however it is written; where it cannot be told from the rest, more."""
+    assert masked(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://host:1/0", "http://bob@host", "sqlite:////tmp/home/harness.db", "nonsense", ""),
+        *("file:///home/me@corp/artifacts", "s3://bucket/me@corp", "redis://[::1]:7/0?timeout=1"),
+    ],
+)
+def test_masked_leaves_other_urls_as_they_are(url: str) -> None:
+    """A person sees what was given."""
+    assert masked(url) == url

@@ -8,6 +8,7 @@ from typing import Any, Final
 from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
 
 from harness_worker.errors import ConfigError, PermanentError, TransientError
+from harness_worker.wire import masked
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 
@@ -26,7 +27,7 @@ class FsspecBlobs:
         try:
             _, root = _opened(url)
         except (ValueError, ImportError) as error:
-            raise ConfigError(f"HARNESS_ARTIFACT_URL={url!r}: {error}") from None
+            raise ConfigError(f"HARNESS_ARTIFACT_URL={masked(url)!r}: {error}") from None
         self._url = url
         self._root = str(root).rstrip("/")
 

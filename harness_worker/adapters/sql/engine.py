@@ -10,6 +10,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from harness_worker.errors import ConfigError
+from harness_worker.wire import masked
 
 POSTGRES_DRIVER: Final = "postgresql+psycopg"
 _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
@@ -78,7 +79,7 @@ def parse_url(url: str) -> URL:
         return parsed.set(drivername=POSTGRES_DRIVER)
     if parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:"):
         return parsed
-    shown = parsed.render_as_string(hide_password=True)
+    shown = masked(str(parsed))
     raise ConfigError(f"HARNESS_DATABASE_URL={shown}: use sqlite:///FILE or postgresql://…")
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from harness_worker.errors import ConfigError, InvariantError, TransientError
+from harness_worker.wire import masked
 
 _AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03"})
 """Postgres: serialization failure, deadlock, lock not available."""
@@ -51,7 +52,7 @@ def translated(url: URL) -> Generator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise _meaning(error, url.render_as_string(hide_password=True)) from error
+        raise _meaning(error, masked(str(url))) from error
 
 
 def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError | InvariantError:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.errors import ConfigError, InvariantError
+from harness_worker.wire import masked
 
 _SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
 _LOCK: Final = 0x6861726E657373  # "harness": the advisory lock of whoever migrates
@@ -65,7 +66,7 @@ def _check_known(revision: str | None, engine: Engine) -> None:
     known = {script.revision for script in _scripts().walk_revisions()}
     if revision is None or revision in known:
         return
-    where = engine.url.render_as_string(hide_password=True)
+    where = masked(str(engine.url))
     raise ConfigError(
         f"the database {where} is at revision {revision}, newer than this version of the harness, which knows "
         f"{head()} at most: install the newer version, or use another database"
@@ -80,7 +81,7 @@ def _make_room(url: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"HARNESS_DATABASE_URL={url}: cannot make {directory}: {error.strerror}") from error
+        raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: cannot make {directory}: {error.strerror}") from error
 
 
 @contextmanager

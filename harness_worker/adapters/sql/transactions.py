@@ -14,6 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from harness_worker.adapters.sql.failures import is_gone, is_passing, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
+from harness_worker.wire import masked
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., Any])
@@ -64,7 +65,7 @@ def committing(engine: Engine) -> Generator[None]:
     except DBAPIError as error:
         if _was_refused(error):
             raise
-        shown = engine.url.render_as_string(hide_password=True)
+        shown = masked(str(engine.url))
         doubt = f"the database {shown} was lost during a commit, which may have been made"
         raise TransientError(doubt) from error
 

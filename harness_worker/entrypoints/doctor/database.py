@@ -14,9 +14,9 @@ from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url,
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.adapters.sql.migrate import current, head
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
-from harness_worker.entrypoints.stack.probes import masked
 from harness_worker.errors import TransientError
 from harness_worker.schema import agents, db_now
+from harness_worker.wire import masked
 
 LEAST_POSTGRES: Final = 13
 _BRIEF: Final = Timeouts(statement_s=3.0, idle_s=3.0, checkout_s=3.0)
@@ -91,7 +91,7 @@ def _postgres(connection: Connection, url: str) -> Finding:
 def _sqlite(connection: Connection, url: str) -> Finding:
     version = connection.execute(text("SELECT sqlite_version()")).scalar_one()
     journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()
-    said = f"SQLite {version} at {url}"
+    said = f"SQLite {version} at {masked(url)}"
     if journal == "wal":
         return ok("database", f"{said}, write-ahead log on")
     mend = "put it on a local file system: shared ones allow no write-ahead log, and readers block writers"
@@ -102,4 +102,4 @@ def _require_file(url: str) -> None:
     """SQLite would make the file that is missing."""
     parsed = parse_url(url)
     if parsed.drivername == "sqlite" and not Path(str(parsed.database)).exists():
-        raise TransientError(f"there is no database at {url}")
+        raise TransientError(f"there is no database at {masked(url)}")

@@ -12,8 +12,8 @@ from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
-from harness_worker.entrypoints.stack.probes import masked
 from harness_worker.errors import TransientError
+from harness_worker.wire import masked
 
 TIMEOUT_S: Final = 3
 LEAST_REDIS: Final = 7
@@ -28,9 +28,9 @@ def check_gateway(url: str) -> Iterator[Finding]:
     """
     with GatewayClient(url) as client:
         if client.ready():
-            yield ok("gateway", f"ready at {url}")
+            yield ok("gateway", f"ready at {masked(url)}")
         else:
-            yield wrong("gateway", f"{url} answers, and is not ready", "see the database and the broker below")
+            yield wrong("gateway", f"{masked(url)} answers, and is not ready", "see the database and the broker below")
 
 
 def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
@@ -90,5 +90,5 @@ def check_artifacts(url: str) -> Iterator[Finding]:
     blobs = FsspecBlobs(url)
     written = b"written by harness doctor"
     if blobs.get(blobs.put(_PROBE, written)) != written:
-        raise TransientError(f"the artifact store at {url} gave back something else than it was given")
-    yield ok("artifacts", f"written and read at {url}")
+        raise TransientError(f"the artifact store at {masked(url)} gave back something else than it was given")
+    yield ok("artifacts", f"written and read at {masked(url)}")

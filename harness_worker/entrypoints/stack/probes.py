@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import redis
 
 from harness_worker.errors import ConfigError, TransientError
+from harness_worker.wire import masked
 
 _TIMEOUT_S: Final = 3.0
 _GATEWAY_TIMEOUT_S: Final = 1.0
@@ -49,9 +50,3 @@ def check_redis(url: str) -> None:
         ) from None
     finally:
         client.close()
-
-
-def masked(url: str) -> str:
-    """The URL with its password hidden."""
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", ":***@", 1) if password else url
