@@ -157,11 +157,12 @@ def test_forged_and_repeated_messages_do_no_harm(outsider: Outsider) -> None:
     assert doubts([stranger_free]) == []
 
 
+DEEP = b"[" * 50_000
 GARBAGE = [
-    *((body, "application/json") for body in (b"not json", b"7", b"{}", b"[[], {}]", b"[7, 7, 7]")),
+    *((body, "application/json") for body in (b"not json", b"7", b"{}", b"[[], {}]", b"[7, 7, 7]", DEEP)),
     (b"\x80\x04N.", "application/x-python-serialize"),
 ]
-NO_ENVELOPES = (b"\x80\x04N.", b"not json", b"7", b"[]", b"{}", b'{"body": "", "properties": 7}')
+NO_ENVELOPES = (b"\x80\x04N.", b"not json", b"7", b"[]", b"{}", b'{"body": "", "properties": 7}', DEEP)
 HEADERS: list[dict[str, Any]] = [
     {},
     {"task": "tool.look"},

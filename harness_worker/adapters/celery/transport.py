@@ -23,7 +23,10 @@ from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 
 log = logging.getLogger(__name__)
 
-MISSHAPEN: Final = (TypeError, ValueError, LookupError, AttributeError, DecodeError, ContentDisallowed)
+MISSHAPEN: Final = (
+    *(TypeError, ValueError, LookupError, AttributeError, RecursionError),
+    *(DecodeError, ContentDisallowed),
+)
 """What Celery and kombu raise over bytes, a body or headers that they did not expect."""
 
 
