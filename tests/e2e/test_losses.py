@@ -189,6 +189,27 @@ def test_garbage_in_a_queue_stops_nobody(outsider: Outsider) -> None:
     assert [role_pid(home, role) for role in ("tools", "coordinator")] == before
 
 
+CONTROL = (b"null", b"{}", b"not json", DEEP, b'{"body": "e30=", "properties": {}}')
+NO_QUEUES: tuple[Any, ...] = (5, [1], [[1]], {"a": 1})
+
+
+def test_garbage_on_the_control_channel_stops_nobody(outsider: Outsider) -> None:
+    """What is no command, or names what is no queue, is dropped, and the workers obey the next one."""
+    home = outsider.stack.home
+    before = [role_pid(home, role) for role in ("tools", "coordinator")]
+    with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:
+        for queue in NO_QUEUES:
+            for command in ("add_consumer", "cancel_consumer"):
+                stranger.control.broadcast(command, arguments={"queue": queue})
+        if outsider.broker_url == outsider.stack.redis_url:
+            with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
+                for command in CONTROL:
+                    redis.publish("/0.celery.pidbox", command)  # pyright: ignore[reportUnknownMemberType]
+        assert len(stranger.control.ping(timeout=2) or []) == 2
+    assert doubts([outsider.run([call("look", n=n) for n in range(8)], "done")]) == []
+    assert [role_pid(home, role) for role in ("tools", "coordinator")] == before
+
+
 def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:
     """Wake-ups and calls of a turn that is over are dropped."""
     turn = outsider.run([call("look", n=1)], [call("put", n=2)], "done")

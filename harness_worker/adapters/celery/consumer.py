@@ -59,6 +59,21 @@ class CarefulConsumer(Consumer):
 
         return receive
 
+    def add_task_queue(self, queue: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - celery-types has it wrong
+        """Take from this queue too, for a control command; what is none is not tried again after a reconnect."""
+        try:
+            super().add_task_queue(queue, *args, **options)
+        except MISSHAPEN as error:
+            tell_dropped(error)
+            self.cancel_task_queue(queue)
+
+    def cancel_task_queue(self, queue: Any) -> None:  # noqa: ANN401 - whatever a command holds
+        """Take from this queue no more, for a control command."""
+        try:
+            super().cancel_task_queue(queue)
+        except MISSHAPEN as error:
+            tell_dropped(error)
+
     def on_send_event_buffered(self) -> Any:  # noqa: ANN401 - celery-types has it wrong; Celery asks for nothing
         """Send nothing: Celery would send each event on its own; ``flush_events`` sends what gathered at once.
 
