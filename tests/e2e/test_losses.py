@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import psutil
+import pytest
 from celery import Celery
 from kombu import Connection
 from redis import Redis
@@ -208,6 +210,19 @@ def test_garbage_on_the_control_channel_stops_nobody(outsider: Outsider) -> None
         assert len(stranger.control.ping(timeout=2) or []) == 2
     assert doubts([outsider.run([call("look", n=n) for n in range(8)], "done")]) == []
     assert [role_pid(home, role) for role in ("tools", "coordinator")] == before
+
+
+STAMPS: list[Json] = [{"stamped_headers": 5}, {"stamped_headers": [[]]}, {"stamped_headers": ["a"], "stamps": 5}]
+
+
+@pytest.mark.parametrize("headers", STAMPS)
+def test_stamps_that_celery_cannot_read_take_no_process(outsider: Outsider, headers: Json) -> None:
+    """More such messages than there are processes: each is dropped before it takes the place of a call."""
+    with Connection(outsider.broker_url) as broker, broker.Producer() as producer:
+        for _ in range(8):
+            task = {"task": "tool.look", "id": uuid.uuid4().hex, "timelimit": [None, None], **headers}
+            producer.publish([[], {}, {}], routing_key="tools", serializer="json", headers=task)
+    assert doubts([outsider.run([call("look", n=n) for n in range(8)], "done")]) == []
 
 
 def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
@@ -128,6 +128,14 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
     soft, hard = limits
     if not is_task or not all(limit is None or isinstance(limit, int | float) for limit in (soft, hard)):
         raise ValueError("not the body and time limits of a task")
+    if not _are_stamps(message.headers.get("stamped_headers"), message.headers.get("stamps")):
+        raise ValueError("not the stamps of a task")
+
+
+def _are_stamps(names: Any, stamps: Any) -> bool:  # noqa: ANN401 - whatever a message holds
+    if not isinstance(names, list | None) or not isinstance(stamps, dict | None):
+        return False
+    return all(isinstance(name, str) for name in cast("list[Any]", names or []))
 
 
 def _tell_away(error: Exception, interval_s: float) -> None:
