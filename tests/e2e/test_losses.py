@@ -225,6 +225,19 @@ def test_stamps_that_celery_cannot_read_take_no_process(outsider: Outsider, head
     assert doubts([outsider.run([call("look", n=n) for n in range(8)], "done")]) == []
 
 
+def test_message_for_later_is_dropped(outsider: Outsider) -> None:
+    """The worker would keep it, and be given it again and again for as long."""
+    with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:
+        stranger.conf.update(broker_transport_options=dict(BROKER_TRANSPORT_OPTIONS), task_ignore_result=True)
+        stranger.send_task("turn.advance", args=["x"], queue="turns.interactive", countdown=3_600)
+        stranger.send_task("tool.look", kwargs={}, queue="tools", countdown=3_600)
+        assert doubts([outsider.run([call("look", n=n) for n in range(8)], "done")]) == []
+        kept = stranger.control.inspect(timeout=2).scheduled()
+    assert kept is not None
+    assert [each for each in kept.values() if each] == []
+    assert len(kept) == 2
+
+
 def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:
     """Wake-ups and calls of a turn that is over are dropped."""
     turn = outsider.run([call("look", n=1)], [call("put", n=2)], "done")

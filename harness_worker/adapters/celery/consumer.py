@@ -130,6 +130,8 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
         raise ValueError("not the body and time limits of a task")
     if not _are_stamps(message.headers.get("stamped_headers"), message.headers.get("stamps")):
         raise ValueError("not the stamps of a task")
+    if message.headers.get("eta") is not None:
+        raise ValueError("it is for later, with an ETA or a countdown: the worker would be given it again and again")
 
 
 def _are_stamps(names: Any, stamps: Any) -> bool:  # noqa: ANN401 - whatever a message holds
