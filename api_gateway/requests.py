@@ -8,31 +8,23 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from api_gateway.cursors import Cursor, parse_cursor
-from harness_worker.wire import Priority, TurnStatus
+from harness_worker.wire import (
+    MAX_METADATA_CHARS,
+    MAX_METADATA_PAIRS,
+    MAX_SESSION_ID_CHARS,
+    Priority,
+    TurnStatus,
+    storable,
+)
 
 METADATA_PREFIX: Final = "metadata."
-MAX_PAIRS: Final = 16
 MAX_SEQ: Final = 2**31 - 1
-
-
-def _no_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain the character U+0000")
-    return text
-
-
-def _unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("must not contain a lone surrogate") from None
-    return text
 
 
 def _storable(value: dict[str, Any]) -> dict[str, Any]:
     """A JSON object whose every text any database can hold."""
     for text in _texts(value):
-        _unicode(_no_nul(text))
+        storable(text)
     return value
 
 
@@ -68,9 +60,9 @@ def _unsupported(value: object) -> object:
 
 
 Multitask: TypeAlias = Literal["reject", "enqueue", "interrupt"]
-Text = Annotated[str, AfterValidator(_no_nul), AfterValidator(_unicode)]
-ShortText = Annotated[Text, Field(min_length=1, max_length=255)]
-MetadataText = Annotated[Text, Field(max_length=512)]
+Text = Annotated[str, AfterValidator(storable)]
+ShortText = Annotated[Text, Field(min_length=1, max_length=MAX_SESSION_ID_CHARS)]
+MetadataText = Annotated[Text, Field(max_length=MAX_METADATA_CHARS)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = BeforeValidator(_digits)
@@ -112,7 +104,7 @@ class TurnRequest(_Body):
     input: Text
     session_id: ShortText | None = None
     budget: BudgetRequest | None = None
-    metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)] | None = None
+    metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)] | None = None
     priority: Literal["interactive", "batch"] | None = None
     multitask: Multitask | None = None
     webhook: Annotated[None, BeforeValidator(_unsupported), Field(description="not supported yet: leave it out")] = None

@@ -215,6 +215,27 @@ class Approval:
         return self.expires_at is not None and self.decision is None and not self.is_resolved
 
 
+MAX_METADATA_PAIRS: Final = 16
+MAX_METADATA_CHARS: Final = 512
+"""Of a key or a value."""
+MAX_SESSION_ID_CHARS: Final = 255
+
+
+def storable(text: str) -> str:
+    """``text``, if any database can hold it.
+
+    Raises:
+        ValueError: It cannot; the message says why.
+    """
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must not contain a lone surrogate") from None
+    return text
+
+
 _OPENING_KEYWORDS: Final = frozenset(
     {
         "additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "dependentSchemas",

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from api_gateway.requests import MAX_PAIRS, Count, MetadataText, ShortText, Text
+from api_gateway.requests import Count, MetadataText, ShortText, Text
+from harness_worker.wire import MAX_METADATA_PAIRS
 
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 
@@ -41,7 +42,7 @@ _LOGPROBS: Final = "agents tell no probabilities: leave it out"
 
 Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
 Advice: TypeAlias = Annotated[Any, Field(description="accepted, without effect")]
-Metadata: TypeAlias = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_PAIRS)]
+Metadata: TypeAlias = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)]
 OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_TOOLS)]
 OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
 OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]

@@ -32,6 +32,7 @@ from harness_worker.core.records import Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.tools import AgentSpec
+from harness_worker.core.turn_options import option_problems
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.turn.answering import Approver, nobody
@@ -102,10 +103,19 @@ class AgentHarness:
                 out, every such call is denied.
 
         Raises:
-            ConfigError: There is no such agent, or a limit makes no sense.
+            ConfigError: There is no such agent, an option or a limit makes no sense, or this was closed.
         """
+        self._check_open()
         spec = self._agent(agent)
-        problems = "; ".join(budget_problems(budget or {}))
+        wrong = option_problems(
+            user_message=user_message,
+            session_id=session_id,
+            metadata=metadata,
+            parallel=parallel,
+            system_prompt_override=system_prompt_override,
+            skill_context=skill_context,
+        )
+        problems = "; ".join((*wrong, *budget_problems(budget or {})))
         if problems:
             raise ConfigError(problems)
         turn = Turn(
@@ -128,7 +138,11 @@ class AgentHarness:
         """What the judges of a turn's agent say of it, by judge; those who have not spoken are asked now.
 
         Each has ``judge``, ``score`` and ``reason``, or ``error``.
+
+        Raises:
+            ConfigError: This was closed.
         """
+        self._check_open()
         scores = SqlScores(self._engine)
         for row in scores.of_turn(turn_id):
             self._ask(turn_id, row.judge)
@@ -137,6 +151,10 @@ class AgentHarness:
     def close(self) -> None:
         """Close the journal; removes it if it was this object's own."""
         self._closed()
+
+    def _check_open(self) -> None:
+        if not self._closed.alive:
+            raise ConfigError("this AgentHarness was closed; make a new one")
 
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
         events = MemoryEvents()

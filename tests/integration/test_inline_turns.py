@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings
+from harness_worker.errors import ConfigError
 
 TURNS = 200
 THREADS = 8
@@ -83,3 +84,52 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         told = json.dumps([[message["role"], message["content"]] for message in turn.messages])
         assert f"question {number}" in told
         assert told.count("word-") == told.count(f"word-{number:03}")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"user_message": "a\0b"}, "user_message must not contain the character U+0000"),
+        ({"user_message": "a\ud800"}, "user_message must not contain a lone surrogate"),
+        ({"user_message": None}, "user_message must be a string, not NoneType"),
+        ({"user_message": [{"type": "text", "text": "hi"}]}, "user_message must be a string, not list"),
+        ({"session_id": 7}, "session_id must be a string, not int"),
+        ({"session_id": "s" * 256}, "session_id must have at most 255 characters, not 256"),
+        ({"session_id": "s\0"}, "session_id must not contain the character U+0000"),
+        ({"metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
+        ({"metadata": {1: "a"}}, "metadata's key 1 must be a string, not int"),
+        ({"metadata": {"a\0": "b"}}, "metadata's key 'a\\x00' must not contain the character U+0000"),
+        ({"metadata": {"a": "\ud800"}}, "metadata['a'] must not contain a lone surrogate"),
+        ({"metadata": {"a": "b" * 513}}, "metadata['a'] must have at most 512 characters, not 513"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata must have at most 16 pairs, not 17"),
+        ({"metadata": ["a"]}, "metadata must be a dict of strings, not list"),
+        ({"system_prompt_override": "\0"}, "system_prompt_override must not contain the character U+0000"),
+        ({"skill_context": b"x"}, "skill_context must be a string, not bytes"),
+        ({"parallel": "no"}, "parallel must be True or False, not 'no'"),
+        ({"budget": {"max_steps": -1}}, "budget['max_steps'] must be a whole number, zero or more, not -1"),
+    ],
+)
+def test_option_that_makes_no_sense_is_refused(harness: AgentHarness, options: dict[str, Any], problem: str) -> None:
+    """As over HTTP, before anything is written; the session is not held up by it."""
+    given: dict[str, Any] = {"session_id": "s", "user_message": "hello", **options}
+    with pytest.raises(ConfigError) as raised:
+        harness.run_turn(**given)
+    assert str(raised.value) == problem
+    assert harness.run_turn("s", "hello", metadata={"script": "s0"}).status == "completed"
+
+
+def test_what_the_limits_allow_is_taken(harness: AgentHarness) -> None:
+    """All at their largest; empty texts are texts."""
+    metadata = {**{f"{n:02}" + "k" * 510: "v" * 512 for n in range(15)}, "script": "s0"}
+    turn = harness.run_turn("s" * 255, "", metadata=metadata, skill_context="", parallel=False)
+    assert (turn.status, turn.metadata) == ("completed", metadata)
+
+
+def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
+    """And may be closed again."""
+    turn = harness.run_turn(None, "hello", metadata={"script": "s0"})
+    harness.close()
+    harness.close()
+    for use in (lambda: harness.run_turn(None, "hello"), lambda: harness.scores(turn.id)):
+        with pytest.raises(ConfigError, match="this AgentHarness was closed; make a new one"):
+            use()
