@@ -26,8 +26,18 @@ HEARTBEAT: Final = ": heartbeat\n\n"
 SSE_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Nothing between here and the client shall keep a stream, or hold it back."""
 
+_BREAKS: Final = {char: f"\\u{ord(char):04x}" for char in "\u0085\u2028\u2029"}
+"""What JSON may hold as it is, and some clients take for the end of a line."""
+
 Told: TypeAlias = Event | LiveEvent
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
+
+
+def data_line(document: str) -> str:
+    """A frame's last line: a JSON document that no client's reader can split, and the end of the frame."""
+    for char, escaped in _BREAKS.items():
+        document = document.replace(char, escaped)
+    return f"data: {document}\n\n"
 
 
 def wants_stream(accept: str) -> bool:
@@ -123,7 +133,7 @@ class EventStream:
 def _framed(event: Told) -> str:
     data = event.model_dump_json() if isinstance(event, Event) else _json(event)
     identity = "" if event.seq is None else f"id: {event.seq}\n"
-    return f"event: {event.type}\n{identity}data: {data}\n\n"
+    return f"event: {event.type}\n{identity}{data_line(data)}"
 
 
 def _json(event: LiveEvent) -> str:

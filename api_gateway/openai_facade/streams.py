@@ -24,7 +24,7 @@ from api_gateway.openai_facade.telling import (
     seconds,
     without_answer,
 )
-from api_gateway.sse import HEARTBEAT
+from api_gateway.sse import HEARTBEAT, data_line
 from harness_worker.wire import TurnStatus
 
 DONE: Final = "data: [DONE]\n\n"
@@ -141,7 +141,7 @@ def _head(turn: Turn) -> dict[str, object]:
 
 
 def _data(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'), default=_plain)}\n\n"
+    return data_line(json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_plain))
 
 
 def _plain(model: BaseModel) -> object:

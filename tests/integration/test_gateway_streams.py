@@ -87,6 +87,22 @@ def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: L
     assert "größe" in events[1]["data"]
 
 
+def test_stream_of_text_with_unicodes_line_breaks_is_not_split(gateway: Gateway, listen: Listen) -> None:
+    """Readers of lines like httpx's end one at U+0085, U+2028 and U+2029: events and hints escape them."""
+    text = "one\u2028two\u2029three\u0085four größe"
+    turn_id = gateway.posted()["id"]
+    gateway.worker.event(turn_id, "step.started", step=0, text=text)
+    listener = listen(turn_id)
+    listener.until("step.started")
+    gateway.worker.event(turn_id, "model.completed", step=0, text=text)
+    gateway.worker.send(turn_id, "model.delta", None, text=text)
+    listener.until("model.delta")
+    gateway.worker.finish(turn_id)
+    told = [json.loads(event["data"]) for event in listener.events()]
+    assert [event["data"].get("text") for event in told[1:4]] == [text] * 3
+    assert any("größe" in line for line in listener.lines)
+
+
 def test_stream_passes_hints_on_without_id(gateway: Gateway, listen: Listen) -> None:
     """Live hints have neither id nor seq and are not in the log."""
     turn_id = gateway.posted()["id"]

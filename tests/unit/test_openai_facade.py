@@ -520,6 +520,25 @@ def test_stream_whose_gateway_stops_says_that_the_turn_goes_on() -> None:
     assert [choice["finish_reason"] for chunk in chunks[:-1] for choice in chunk["choices"]] == [None, None]
 
 
+@pytest.mark.parametrize("char", ["\u0085", "\u2028", "\u2029"])
+def test_no_frame_of_a_stream_is_split_by_unicodes_line_breaks(char: str) -> None:
+    """Some clients' readers of lines end one there; the text is the same."""
+    text = f"größe{char}zwei"
+
+    def pieces() -> AsyncIterator[Piece]:
+        return _pieces(Delta(text=text, begins=True), turn(output_text=text))
+
+    async def whole_frames() -> list[str]:
+        chat = chat_frames(turn(), pieces(), tells_usage=True)
+        return [frame async for frame in chat] + [frame async for frame in response_frames(turn(), pieces())]
+
+    frames = asyncio.run(whole_frames())
+    assert [frame.splitlines() for frame in frames] == [frame.removesuffix("\n").split("\n") for frame in frames]
+    assert any("größe" in frame for frame in frames)
+    chunks = asyncio.run(_events(chat_frames(turn(), pieces(), tells_usage=False)))
+    assert [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]][1] == text
+
+
 def test_stream_tells_each_call_once_and_ends_the_message_before_it() -> None:
     """Items are numbered as they come, and none is open when another begins."""
     calls = [call("0.0"), call("0.1")]
