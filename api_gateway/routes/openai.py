@@ -60,7 +60,10 @@ async def _models(services: Services) -> list[ModelCard]:
     openapi_extra=body_schema(ResponseRequest),
 )
 async def create_response(
-    http: Request, services: ServicesDep, body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))]
+    http: Request,
+    services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
+    body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))],
 ) -> AgentResponse | StreamingResponse:
     """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
     asked = body.value
@@ -103,7 +106,10 @@ async def cancel_response(
     openapi_extra=body_schema(ChatRequest),
 )
 async def create_completion(
-    http: Request, services: ServicesDep, body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))]
+    http: Request,
+    services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
+    body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))],
 ) -> Completion | StreamingResponse:
     """Have an agent answer the last message; it reads those before it as a transcript."""
     asked = body.value

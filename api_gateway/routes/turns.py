@@ -29,6 +29,7 @@ async def create_turn(
     request: Request,
     response: Response,
     services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
     body: Annotated[Body[TurnRequest], Depends(body_of(TurnRequest))],
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
@@ -91,7 +92,10 @@ async def cancel_turn(
     openapi_extra=body_schema(InputRequest),
 )
 async def add_input(
-    turn_id: TurnId, services: ServicesDep, body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))]
+    turn_id: TurnId,
+    services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
+    body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))],
 ) -> Turn:
     """Answer a turn that waits for somebody: decide about one call, or deny all that wait with a message."""
     priority = await services.inputs.add(turn_id, body.value)

@@ -225,6 +225,24 @@ def test_turn_query_that_makes_no_sense_is_422(gateway: Gateway, path: str, quer
     problem_of(gateway.http.get(f"/v1/turns/{turn_id}{path}?{query}"), 422, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/turns", GOOD),
+        ("/v1/turns/{turn_id}/inputs", {"message": "hi"}),
+        ("/v1/turns/{turn_id}/cancel", {}),
+        ("/v1/responses", {"model": AGENT, "input": "hello"}),
+        ("/v1/chat/completions", {"model": AGENT, "messages": [{"role": "user", "content": "hello"}]}),
+    ],
+)
+def test_post_with_a_query_is_422(gateway: Gateway, path: str, body: dict[str, Any]) -> None:
+    """No post has any, so what it means to say must not be passed over; nothing is made."""
+    turn_id = gateway.posted()["id"]
+    response = gateway.http.post(f"{path.format(turn_id=turn_id)}?wait=20", json=body)
+    assert (response.status_code, "query.wait: unknown field" in response.text) == (422, True), response.text
+    assert gateway.ids(limit=1) == [turn_id]
+
+
 @pytest.mark.parametrize("after", ["9" * 19, "9" * 30, "9" * 9_000])
 def test_events_after_a_huge_seq_are_none(gateway: Gateway, after: str) -> None:
     """A number beyond any row's is a number all the same."""
