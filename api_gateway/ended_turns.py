@@ -88,7 +88,7 @@ class EndedTurns:
 def _turns_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select of many columns
     started_at = func.coalesce(turns.c.started_at, turns.c.finished_at)
     labels = (turns.c.agent, turns.c.status, turns.c.stop_reason)
-    tokens = [func.sum(turns.c.used[f"{kind}_tokens"].as_integer()).label(kind) for kind in TOKEN_KINDS]
+    tokens = [func.sum(turns.c.used[f"{kind}_tokens"].as_float()).label(kind) for kind in TOKEN_KINDS]
     return (
         select(
             *labels,

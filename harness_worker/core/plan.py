@@ -25,6 +25,7 @@ from harness_worker.core.progress import (
 )
 from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
+from harness_worker.core.text import clean_text
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, holds, stop_cause
 from harness_worker.wire import StopReason, TurnStatus
@@ -103,7 +104,7 @@ def give_up(
         said = message if reason is StopReason.CANCELLED else ""
         text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
         return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, {})
-    error = {"code": reason.value, "message": message}
+    error = {"code": reason.value, "message": clean_text(message)}
     cut = stop_calls(snapshot.calls, StopCause.FAILED, {}, now=snapshot.now)
     ended = end_turn(remembering(snapshot.turn, cut), TurnStatus.FAILED, reason, now=snapshot.now, error=error)
     return close_step(snapshot, ended, cut, result=Finished(), last=(terminal_event(ended),))

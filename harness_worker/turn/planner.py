@@ -10,7 +10,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import fingerprint
-from harness_worker.core.text import clean_json
+from harness_worker.core.text import clean_json, clean_text
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid
@@ -52,7 +52,7 @@ def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
     return Said(
         content=content,
         text=text,
-        stop_reason=reply.stop_reason,
+        stop_reason=clean_text(reply.stop_reason),
         usage=reply.usage,
         calls=plan_calls(blocks, turn, agent),
     )

@@ -111,12 +111,28 @@ def test_provider_that_is_away_is_transient() -> None:
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
 
 
-@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", '"text"'])
+@pytest.mark.parametrize(
+    "arguments", ['{"a": ', "[1]", '"text"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": ' + "[" * 9_000]
+)
 def test_malformed_arguments_are_asked_again(stub: MessagesStub, model: AnthropicModel, arguments: str) -> None:
     """An empty object in their place could run the tool with its defaults."""
     stub.answer(Reply(content=[{**tool_use(1, "x"), "input": arguments}]))
     with pytest.raises(TransientError, match="arguments that are no JSON object"):
         model.complete(asking())
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, 10**19])
+def test_senseless_number_of_tokens_is_asked_again(stub: MessagesStub, model: AnthropicModel, count: Any) -> None:  # noqa: ANN401 - whatever a proxy says
+    """It would be charged, shown and added up as it is."""
+    stub.answer(Reply(content=[{"type": "text", "text": "Hi"}], usage={"output_tokens": count}))
+    with pytest.raises(TransientError, match="is no number of tokens"):
+        model.complete(asking())
+
+
+def test_blank_text_is_left_out(stub: MessagesStub, model: AnthropicModel) -> None:
+    """The provider refuses a history that holds it."""
+    stub.answer(Reply(content=[{"type": "text", "text": "  \n"}, tool_use(1, "x")]))
+    assert model.complete(asking()).content == (tool_use(1, "x"),)
 
 
 def test_arguments_cut_short_by_the_limit_are_empty(stub: MessagesStub, model: AnthropicModel) -> None:

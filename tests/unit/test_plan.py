@@ -215,6 +215,12 @@ def test_failed_model_ends_the_turn_as_failed() -> None:
     assert event_types(decision) == ["step.completed", "turn.failed"]
 
 
+def test_failure_is_told_in_storable_words() -> None:
+    """A provider's message may hold what neither database nor JSON does."""
+    error = the_turn(given_up(message="bad \x00 and \ud800")).error
+    assert error == {"code": "model_error", "message": "bad \ufffd and \ufffd"}
+
+
 def test_turn_that_fails_gives_every_open_call_a_result() -> None:
     """A fault of ours in the middle of a step leaves no call without one, and none that claims to be still open."""
     calls = (ended(a_call(0)), pending(a_write(1)), running(a_write(2)), a_write(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _COUNTS: Final = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
+_MOST_TOKENS: Final = 10**9
 _CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call's arguments may be half a JSON text; none of these replies' calls is run."""
 
@@ -80,8 +82,8 @@ class Assembly:
 
     def _arguments(self, text: str) -> dict[str, Any]:
         try:
-            given: object = json.loads(text)
-        except ValueError:
+            given: object = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        except (ValueError, RecursionError):
             given = None
         if isinstance(given, dict):
             return given  # pyright: ignore[reportUnknownVariableType] - JSON
@@ -146,7 +148,7 @@ class Assembly:
 
     def _count(self, usage: Event) -> None:
         """Counts are cumulative: a later one replaces, a missing one leaves what was."""
-        self._counts.update({name: usage[name] for name in _COUNTS if usage.get(name) is not None})
+        self._counts.update({name: _number(usage[name]) for name in _COUNTS if usage.get(name) is not None})
 
     def _say(self, text: str) -> None:
         if text:
@@ -155,5 +157,20 @@ class Assembly:
 
 
 def _is_sendable(block: Event) -> bool:
-    """Whether the provider takes the block back: an empty text, which it may say, it refuses to be told."""
-    return block.get("type") != "text" or bool(block["text"])
+    """Whether the provider takes the block back: an empty or blank text, which it may say, it refuses to be told."""
+    return block.get("type") != "text" or bool(block["text"].strip())
+
+
+def _finite(text: str) -> float:
+    """A number of the arguments; Python would also read NaN, Infinity and 1e999, which no JSON can hold."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
+
+
+def _number(count: Any) -> int:  # noqa: ANN401 - whatever the stream holds
+    """A count of tokens."""
+    if not 0 <= count <= _MOST_TOKENS or count != int(count):
+        raise ValueError(f"{count} is no number of tokens")
+    return int(count)
