@@ -1,8 +1,9 @@
-"""The parts of the OpenAPI document that the routes' signatures do not say: raw bodies and problem answers."""
+"""What the routes' signatures do not say of the OpenAPI document: raw bodies, some parameters, problem answers."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -16,11 +17,39 @@ from api_gateway.requests import InputRequest, TurnRequest
 BODIES: Final = (TurnRequest, InputRequest, ResponseRequest, ChatRequest)
 REF: Final = "#/components/schemas/{model}"
 
+Parameter: TypeAlias = Mapping[str, Any]
+IDEMPOTENCY_KEY: Final[Parameter] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "makes repeats of the request harmless for a day",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+PREFER: Final[Parameter] = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "`wait=SECONDS`: wait for the turn's end, at most 60 seconds (RFC 7240)",
+    "schema": {"type": "string", "examples": ["wait=20"]},
+}
+METADATA: Final[Parameter] = {
+    "name": "metadata",
+    "in": "query",
+    "description": "`metadata.KEY=VALUE`: only turns whose metadata hold that text",
+    "style": "form",
+    "explode": True,
+    "schema": {
+        "type": "object",
+        "patternProperties": {r"^metadata\.": {"type": "string"}},
+        "additionalProperties": False,
+    },
+}
+"""An exploded object: its members are the query's parameters, and its own name appears nowhere."""
 
-def body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads its body as ``model``."""
+
+def body_schema(model: type[BaseModel], *parameters: Parameter) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads its body as ``model``, and these parameters."""
     schema = {"$ref": REF.format(model=model.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {**body, "parameters": list(parameters)} if parameters else body
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from api_gateway.body import Body, body_of
 from api_gateway.creation import IdempotencyClaim
 from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
-from api_gateway.openapi import body_schema, problems
+from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
@@ -23,7 +23,7 @@ router = APIRouter(tags=["turns"])
     status_code=202,
     response_model=Turn,
     responses={200: {"model": Turn, "description": "finished within Prefer: wait"}, **problems(404, 408, 409, 413)},
-    openapi_extra=body_schema(TurnRequest),
+    openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER),
 )
 async def create_turn(
     request: Request,
@@ -44,7 +44,7 @@ async def create_turn(
     return await existing_turn(turn_id, services)
 
 
-@router.get("/v1/turns", responses=problems())
+@router.get("/v1/turns", responses=problems(), openapi_extra={"parameters": [METADATA]})
 async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()]) -> TurnPage:
     """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata."""
     return await services.store.turns(query)

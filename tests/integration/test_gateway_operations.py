@@ -173,6 +173,37 @@ def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
     jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
 
+def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gateway) -> None:
+    """Each parameter is there once, its schema is one, and takes what is really sent; the real answers heed it."""
+    document = gateway.http.get("/openapi.json").json()
+    for path in ("/v1/turns", "/v1/responses", "/v1/chat/completions"):
+        key = _parameters(document, path, "post")["header", "Idempotency-Key"]
+        _fits(document, key["schema"], "k" * 255)
+        assert not jsonschema_rs.is_valid(key["schema"], "")
+    posting = _parameters(document, "/v1/turns", "post")
+    assert set(posting) == {("header", "Idempotency-Key"), ("header", "Prefer")}
+    _fits(document, posting["header", "Prefer"]["schema"], "wait=0.1")
+    listing = _parameters(document, "/v1/turns", "get")
+    assert {name for _, name in listing} == {"after", "limit", "status", "session_id", "agent", "metadata"}
+    narrow = {"metadata.no": "such"}
+    _fits(document, listing["query", "metadata"]["schema"], narrow)
+    assert not jsonschema_rs.is_valid(listing["query", "metadata"]["schema"], {"no": "such"})
+    headers = {"Idempotency-Key": "k", "Prefer": "wait=0.1"}
+    posted = gateway.http.post("/v1/turns", json=gateway.defaults, headers=headers)
+    assert posted.headers["preference-applied"] == "wait=0.1"
+    assert gateway.http.get("/v1/turns", params=narrow).json()["data"] == []
+
+
+def _parameters(document: dict[str, Any], path: str, method: str) -> dict[tuple[str, str], Any]:
+    """An operation's parameters by place and name."""
+    parameters = document["paths"][path][method]["parameters"]
+    found = {(each["in"], each["name"]): each for each in parameters}
+    assert len(found) == len(parameters)
+    for each in parameters:
+        jsonschema_rs.meta.validate(each["schema"])
+    return found
+
+
 def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
     """Each reference leads to a schema."""
     document = gateway.http.get("/openapi.json").json()
