@@ -18,7 +18,7 @@ from api_gateway.places import Place, taken_place
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import BudgetRequest, TurnRequest
 from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 KEPT_S: Final = 86_400.0
 """How long an idempotency key is remembered."""
@@ -27,7 +27,8 @@ IN_FLIGHT: Final = 0
 """The status code of a key whose first answer is not given yet."""
 
 IN_FLIGHT_S: Final = 65.0
-"""A first answer takes at most ``Prefer: wait``'s cap; after that its gateway has died and the turn is the answer."""
+"""A first answer takes at most ``Prefer: wait``'s cap; after that, or once its turn has ended, its gateway has died and
+the turn is the answer."""
 
 LARGEST_COUNT: Final = 2**53
 
@@ -128,8 +129,15 @@ class TurnCreator:
         if taken.one_or_none() is not None:
             return None
         age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
-        found = await connection.execute(select(idempotency_keys, age_s).where(*self._key(claim)))
-        return _earlier(found.one(), claim)
+        ended = select(turns.c.id).where(turns.c.id == idempotency_keys.c.turn_id, turns.c.status.in_(FINAL_STATUSES))
+        looked_up = select(idempotency_keys, age_s, ended.exists().label("has_ended")).where(*self._key(claim))
+        row = (await connection.execute(looked_up)).one()
+        earlier = _earlier(row, claim)
+        if row.status_code == IN_FLIGHT:  # nobody else answers it: what this repeat is told, later ones are told too
+            unanswered = (*self._key(claim), idempotency_keys.c.status_code == IN_FLIGHT)
+            change = update(idempotency_keys).where(*unanswered).values(status_code=earlier.replayed)
+            await connection.execute(change)
+        return earlier
 
     async def _insert(
         self, connection: AsyncConnection, turn_id: str, request: TurnRequest, follows: str | None
@@ -210,6 +218,8 @@ def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Created:
         )
     if row.status_code != IN_FLIGHT:
         return Created(turn_id=row.turn_id, replayed=cast("int", row.status_code))
+    if row.has_ended:
+        return Created(turn_id=row.turn_id, replayed=200)
     if row.age_s < IN_FLIGHT_S:
         detail = "the first request with this Idempotency-Key is still being answered; try again soon"
         raise Problem(409, "idempotency_in_flight", detail, headers={"Retry-After": "1"})

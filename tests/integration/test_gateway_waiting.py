@@ -4,20 +4,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from harness_worker.schema import turns
+from api_gateway.creation import IN_FLIGHT, IN_FLIGHT_S
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.schema import idempotency_keys, turns
+from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.stacks import HARNESS
 
 
 @pytest.fixture
@@ -95,6 +102,56 @@ def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway
     assert answer.result(10).status_code == 200
     again = gateway.post(key="k")
     assert (again.status_code, again.json()["id"]) == (200, turn_id)
+
+
+def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
+    sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
+) -> None:
+    """Nobody answers the first request any more: once its turn has ended, a repeat is told so, and each later one."""
+    redis_url, port = own_db(valkey_url), free_port()
+    for name, value in {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}.items():
+        monkeypatch.setenv(f"HARNESS_{name}", value)
+    doomed = f"http://127.0.0.1:{port}"
+    with (
+        gateway_on(sqlite_url, redis_url, redis_url) as gateway,
+        running_server(
+            [*HARNESS, "gateway", "--port", str(port)],
+            log=tmp_path / "gateway.log",
+            is_ready=lambda: _is_healthy(doomed),
+            stop=signal.SIGTERM,
+        ) as process,
+    ):
+        headers = {"Prefer": "wait=50", "Idempotency-Key": "k"}
+        first = pool.submit(httpx.post, f"{doomed}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
+        (turn_id,) = wait_until(gateway.ids, "the turn to be stored")
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            first.result(10)
+        problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
+        gateway.worker.finish(turn_id)
+        for _ in range(2):
+            again = gateway.post(key="k")
+            assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, turn_id, "completed")
+            assert again.headers["location"] == f"/v1/turns/{turn_id}"
+
+
+def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_told(gateway: Gateway) -> None:
+    """After the longest wait a repeat gets the turn as it is; its end does not change the status of later answers."""
+    turn_id = gateway.posted(key="k")["id"]
+    with gateway.worker.engine.begin() as connection:
+        left = {"status_code": IN_FLIGHT, "created_at": idempotency_keys.c.created_at - IN_FLIGHT_S}
+        connection.execute(update(idempotency_keys).values(left))
+    assert gateway.post(key="k").status_code == 202
+    gateway.worker.finish(turn_id)
+    again = gateway.post(key="k")
+    assert (again.status_code, again.json()["status"]) == (202, "completed")
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
