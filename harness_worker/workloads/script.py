@@ -7,6 +7,7 @@ so that this equals the plain replay, and it uses the chain of several writes th
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from pathlib import Path
@@ -43,7 +44,7 @@ def write_script(path: Path, tasks: Iterable[WorkloadTask]) -> None:
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
+    fresh = path.with_suffix(f".{secrets.token_hex(8)}.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_script_file_is_written_once(tmp_path: Path):
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     write_script(file, [_task("rwr", "t2")])
     assert {json.loads(line)["script"] for line in file.read_text().splitlines()} == {"t2"}
+
+
+def test_script_file_may_be_written_by_several_at_once(tmp_path: Path):
+    """Processes that start together find no file yet: each writes it whole, and nothing else is left."""
+    with ThreadPoolExecutor(4) as pool:
+        for n in range(50):
+            file = tmp_path / f"{n}" / "script.jsonl"
+            for writing in [pool.submit(write_script, file, [_task("rw" * 50)]) for _ in range(4)]:
+                writing.result()
+            assert [left.name for left in file.parent.iterdir()] == [file.name]
+            assert len(file.read_text().splitlines()) == 101
 
 
 def test_ideal_waves_counts_equal_reads_apart():
