@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from harness_worker.core.approvals import Edit, resolve
@@ -13,6 +14,7 @@ from harness_worker.core.lifecycle import decide, merge
 from harness_worker.core.progress import Dispatch, Next, Zombie, go_on, stop_turn
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.resending import send_again
+from harness_worker.core.segments import NONE_APART
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, holds, look_in, nudged, release, stop_cause
 
@@ -26,6 +28,7 @@ def collect(
     reports: Mapping[str, ReadReport],
     timing: Timing,
     edits: Mapping[str, Edit] = NO_EDITS,
+    apart: AbstractSet[str] = NONE_APART,
 ) -> Decision[Next]:
     """Take what ended, run again what was lost, wait for what lives; with nothing open, go on.
 
@@ -35,6 +38,7 @@ def collect(
         reports: What the gate knows of the open reads, by call id.
         timing: The protocol's times.
         edits: The arguments that persons gave for calls, checked, by call id.
+        apart: The reads that may not run beside those before them in their wave.
     """
     if not holds(visit, snapshot):
         return Decision(result=Zombie())
@@ -44,12 +48,17 @@ def collect(
         return stop_turn(snapshot, turn, snapshot.calls, cause, reports)
     answered = resolve(snapshot.calls, edits, now=now)
     calls = merge(snapshot.calls, answered.calls)
-    after = _collect(snapshot, visit, calls, reports, timing)
+    after = _collect(snapshot, visit, calls, reports, timing, apart)
     return replace(after, events=answered.events + after.events)
 
 
 def _collect(
-    snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], reports: Mapping[str, ReadReport], timing: Timing
+    snapshot: Snapshot,
+    visit: Visit,
+    calls: tuple[Call, ...],
+    reports: Mapping[str, ReadReport],
+    timing: Timing,
+    apart: AbstractSet[str],
 ) -> Decision[Next]:
     turn, now = snapshot.turn, snapshot.now
     reads = collect_reads(calls, reports, now=now, attempt_cap=timing.attempt_cap)
@@ -57,7 +66,7 @@ def _collect(
     writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)
     calls = merge(calls, writes.changed)
     if not _is_open(calls):
-        return go_on(snapshot, visit, turn, calls, timing)
+        return go_on(snapshot, visit, turn, calls, timing, apart)
     resend = send_again(snapshot, reads.resend + writes.resend, timing=timing)
     looked = replace(turn, looks=resend.looks)
     lives_s = [report.lease_s for report in reports.values() if report.lease_s is not None]

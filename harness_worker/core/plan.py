@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from harness_worker.core.progress import (
 )
 from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
+from harness_worker.core.segments import NONE_APART
 from harness_worker.core.text import clean_text
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, holds, stop_cause
@@ -78,8 +80,15 @@ def plan(snapshot: Snapshot, *, visit: Visit, said: Said, timing: Timing) -> Dec
     return replace(decision, messages=(message, *decision.messages), events=events)
 
 
-def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call], timing: Timing) -> Decision[Next]:
-    """Go on with calls as the hooks left them."""
+def go_on_asked(
+    snapshot: Snapshot,
+    *,
+    visit: Visit,
+    answered: Sequence[Call],
+    timing: Timing,
+    apart: AbstractSet[str] = NONE_APART,
+) -> Decision[Next]:
+    """Go on with calls as the hooks left them; those ``apart`` may not run beside those before them in their wave."""
     if not holds(visit, snapshot):
         return Decision(result=Zombie())
     planned = {call.call_id for call in snapshot.calls if call.status is CallStatus.PLANNED}
@@ -87,7 +96,7 @@ def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call], t
     cause = stop_cause(snapshot.turn, snapshot.now)
     if cause is not None:
         return stop_turn(snapshot, snapshot.turn, calls, cause, {})
-    return in_next_visit(go_on(snapshot, visit, snapshot.turn, calls, timing), visit, now=snapshot.now)
+    return in_next_visit(go_on(snapshot, visit, snapshot.turn, calls, timing, apart), visit, now=snapshot.now)
 
 
 def give_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
 from harness_worker.core.replay import after_step
-from harness_worker.core.segments import next_segment
+from harness_worker.core.segments import NONE_APART, next_segment
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, look_in, nudged, release
 from harness_worker.wire import StopReason, TurnStatus
@@ -71,10 +72,17 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskHooks:
-    """The turn is still held, and it is the hooks' word on these calls, which come next."""
+    """The turn is still held, and it is the hooks' word on these calls, which come next.
+
+    Args:
+        turn: The turn.
+        calls: Those calls.
+        known: All its calls.
+    """
 
     turn: Turn
     calls: tuple[Call, ...]
+    known: tuple[Call, ...]
 
 
 Next: TypeAlias = Zombie | Finished | Dispatch | AskModel | AskHooks
@@ -100,7 +108,14 @@ def abandon(snapshot: Snapshot) -> Decision[Next]:
     return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
 
 
-def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], timing: Timing) -> Decision[Next]:
+def go_on(
+    snapshot: Snapshot,
+    visit: Visit,
+    turn: Turn,
+    calls: Sequence[Call],
+    timing: Timing,
+    apart: AbstractSet[str] = NONE_APART,
+) -> Decision[Next]:
     """The next segment if the plan has one, else a person's word if it needs one, else the next step, else the end.
 
     Args:
@@ -109,8 +124,9 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
         turn: The turn as changed so far.
         calls: Its calls as changed so far; none is open.
         timing: The protocol's times.
+        apart: The reads that may not run beside those before them in their wave.
     """
-    segment = next_segment(turn, calls, now=snapshot.now)
+    segment = next_segment(turn, calls, now=snapshot.now, apart=apart)
     calls = merge(calls, segment.denied)
     if segment.sent:
         return _dispatch(snapshot, visit, turn, calls, segment.sent, timing)
@@ -167,7 +183,8 @@ def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
 
 def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tuple[Call, ...]) -> Decision[Next]:
     asking = replace(turn, version=turn.version + 1, looks=0)
-    return decide(snapshot, AskHooks(turn=asking, calls=asked), turn=asking, calls=_changed(snapshot, calls))
+    asks = AskHooks(turn=asking, calls=asked, known=tuple(calls))
+    return decide(snapshot, asks, turn=asking, calls=_changed(snapshot, calls))
 
 
 def _dispatch(

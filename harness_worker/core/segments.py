@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -29,12 +30,21 @@ class Segment:
     asked: tuple[Call, ...] = ()
 
 
-def next_segment(turn: Turn, calls: Sequence[Call], *, now: float) -> Segment:
+NONE_APART: AbstractSet[str] = frozenset()
+
+
+def next_segment(turn: Turn, calls: Sequence[Call], *, now: float, apart: AbstractSet[str] = NONE_APART) -> Segment:
     """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
 
     A denied call ends when its wave comes: beside the reads of its wave, or after the calls before it have ended. A
     wave that waits for a person's word is sent as a whole once all of it is decided, and nothing behind it before;
     nobody is bothered about a call that will not run anyway.
+
+    Args:
+        turn: The turn.
+        calls: Its calls.
+        now: Seconds since the epoch.
+        apart: The ids of reads that may not run beside those before them in their wave; they begin its next part.
     """
     gates = Gates.of(turn, calls, now=now)
     held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}
@@ -42,6 +52,8 @@ def next_segment(turn: Turn, calls: Sequence[Call], *, now: float) -> Segment:
     chosen: list[Call] = []
     for call in sorted((c for c in calls if c.status is CallStatus.PLANNED), key=lambda c: (c.step, c.position)):
         if _starts_another(call, chosen) or (call.step, call.wave) in held:
+            break
+        if chosen and call.call_id in apart:
             break
         refusal = _refusal(gates, call)
         if refusal is None and not _must_wait(call, chosen):

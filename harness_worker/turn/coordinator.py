@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
+from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
 from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.hooks import Hooks
+from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
 from harness_worker.core.plan import give_up, go_on_asked, plan
@@ -30,7 +32,7 @@ from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
-from harness_worker.turn.edits import check_edits
+from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
@@ -136,7 +138,8 @@ class Coordinator:
         edits = check_edits(visit.calls, self.agents.get(visit.turn.agent))
         if edits is None:
             return self._not_served(visit)
-        rule = partial(collect, visit=visit, reports=reports, edits=edits, timing=self.timing)
+        apart = self._apart(visit.turn, merge(visit.calls, resolve(visit.calls, edits, now=visit.now).calls))
+        rule = partial(collect, visit=visit, reports=reports, edits=edits, apart=apart, timing=self.timing)
         return self._decide(visit, rule)
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next:
@@ -182,7 +185,13 @@ class Coordinator:
             return self._not_served(visit)
         judges = PreHooks(caller=self.hooks, turn=after.turn, agent=self.model_step.whole(agent))
         answered = judges.answered(after.calls)
-        return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered, timing=self.timing))
+        apart = self._apart(after.turn, merge(after.known, answered))
+        rule = partial(go_on_asked, visit=visit, answered=answered, apart=apart, timing=self.timing)
+        return self._decide(visit, rule)
+
+    def _apart(self, turn: Turn, calls: Sequence[Call]) -> frozenset[str]:
+        agent = self.agents.get(turn.agent)
+        return reads_apart(calls, None if agent is None else self.model_step.whole(agent))
 
     def _not_served(self, visit: Visit) -> Next:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)

@@ -1,16 +1,19 @@
-"""Arguments that a person gave for a call, checked like a model's."""
+"""Arguments that a person gave for a call, checked like a model's, and how the call may then share its wave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from harness_worker.core.approvals import Edit, edited
 from harness_worker.core.outcomes import DenialReason, ToolDenied
-from harness_worker.core.records import Call
+from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.text import clean_json
 from harness_worker.core.tools import AgentSpec
+from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid
+from harness_worker.turn.planner import want_of
 
 
 def check_edits(calls: Sequence[Call], agent: AgentSpec | None) -> Mapping[str, Edit] | None:
@@ -23,6 +26,29 @@ def check_edits(calls: Sequence[Call], agent: AgentSpec | None) -> Mapping[str, 
     if not given:
         return {}
     return None if agent is None else {call.call_id: _check(call, agent) for call in given}
+
+
+def reads_apart(calls: Sequence[Call], agent: AgentSpec | None) -> frozenset[str]:
+    """The reads that may not run beside those before them in their wave: a person gave one arguments that conflict.
+
+    Args:
+        calls: The calls of the turn as they are to run.
+        agent: Whose tools tell what a call touches; without it each of such a wave runs alone.
+    """
+    reads = [call for call in calls if call.is_read and call.status is CallStatus.PLANNED]
+    given = {
+        (call.step, call.wave) for call in reads if call.approval is not None and call.approval.arguments is not None
+    }
+    waves = ([call for call in reads if (call.step, call.wave) == wave] for wave in given)
+    return frozenset(chain.from_iterable(_apart(wave, agent) for wave in waves))
+
+
+def _apart(wave: Sequence[Call], agent: AgentSpec | None) -> Iterator[str]:
+    ordered = sorted(wave, key=lambda call: call.position)
+    if agent is None:
+        return (call.call_id for call in ordered)
+    parts = plan_waves([want_of(call, agent) for call in ordered], parallel=True)
+    return (call.call_id for call, part in zip(ordered, parts, strict=True) if part > 0)
 
 
 def _check(call: Call, agent: AgentSpec) -> Edit:

@@ -75,6 +75,14 @@ def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None
     return frozenset((*keys, fingerprint(spec.name, arguments))) if spec.idempotent else frozenset(keys)
 
 
+def want_of(call: Call, agent: AgentSpec) -> Want:
+    """How a planned read may share its wave; one that will not run takes no room."""
+    spec = agent.tool(call.tool)
+    if call.outcome is not None or spec is None:
+        return Want(keys=frozenset())
+    return Want(keys=resource_keys(spec, dict(call.arguments)))
+
+
 def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
     name, given = str(block.get("name", "")), block.get("input")
     tool_use_id = str(block.get("id", ""))

@@ -13,10 +13,10 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.text import clean_text
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
-from harness_worker.core.waves import Want, plan_waves
+from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
 from harness_worker.turn.hooking import HookCaller, whose
-from harness_worker.turn.planner import resource_keys
+from harness_worker.turn.planner import want_of
 from harness_worker.wire import Approval
 
 POINT = "on_pre_tool_use"
@@ -39,7 +39,7 @@ class PreHooks:
         judged = tuple(replace(self._judged(call), hooked=False) for call in calls)
         if not all(call.is_read for call in judged):
             return judged
-        waves = plan_waves([self._want(call) for call in judged], parallel=True)
+        waves = plan_waves([want_of(call, self.agent) for call in judged], parallel=True)
         return tuple(call for call, wave in zip(judged, waves, strict=True) if wave == 0)
 
     def _judged(self, call: Call) -> Call:
@@ -76,13 +76,6 @@ class PreHooks:
             self.caller.failed(hook, POINT, event, f"arguments that JSON cannot hold: {error}")
             return None
         return cast("Arguments", plain)
-
-    def _want(self, call: Call) -> Want:
-        """How a read may share its wave; one that will not run takes no room."""
-        spec = self.agent.tool(call.tool)
-        if call.outcome is not None or spec is None:
-            return Want(keys=frozenset())
-        return Want(keys=resource_keys(spec, dict(call.arguments)))
 
 
 def rebound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from harness_worker.core.effects import Effect
+from harness_worker.core.hooks import Hooks, PreToolUse, Rewrite
 from harness_worker.core.records import CallStatus
+from harness_worker.core.tools import Arguments
 from harness_worker.turn.call_runner import Handed
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING
@@ -150,3 +153,86 @@ def test_edited_arguments_wait_for_a_worker_that_serves_the_agent(engine: Engine
     engine.coordinator = serves_it
     engine.advance()
     assert engine.calls[0].status is CallStatus.PENDING
+
+
+def keys_by_n(engine: Engine) -> Engine:
+    """Have what a read touches follow from its argument ``n``; a negative one makes it run alone."""
+
+    def keys(arguments: Arguments) -> tuple[str, ...] | None:
+        n: Any = arguments.get("n")
+        return () if n is None else (str(n),) if n >= 0 else None
+
+    (agent,) = engine.coordinator.agents.values()
+    engine.agent_is(tools=tuple(replace(tool, keys=keys) for tool in agent.tools))
+    return engine
+
+
+def run_parts(engine: Engine) -> list[list[str]]:
+    """Run the wave that is decided, and let the model answer; the calls that ran side by side, or alone."""
+    engine.says(answers("done"))
+    engine.work()
+    assert engine.turn.status is TurnStatus.COMPLETED
+    assert [kind for kind in engine.event_types if kind.startswith("wave.")] == ["wave.started", "wave.completed"]
+    return sorted(engine.sent.chords + engine.sent.chains)
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ([1, 2, None], [["0.0", "0.1", "0.2", "0.3"]]),
+        ([1, 1, None], [["0.0"], ["0.1", "0.2", "0.3"]]),
+        ([1, 2, 1], [["0.0", "0.1"], ["0.2", "0.3"]]),
+        ([1, 1, 1], [["0.0"], ["0.1"], ["0.2", "0.3"]]),
+        ([-1, 2, None], [["0.0"], ["0.1", "0.2", "0.3"]]),
+        ([1, -1, None], [["0.0"], ["0.1"], ["0.2", "0.3"]]),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_reads_edited_to_the_same_thing_do_not_run_together(
+    engine: Engine, given: list[int | None], parts: list[list[str]], *, at_once: bool
+) -> None:
+    """Whenever they were edited: those from the clash on are a later part of their wave; program order stays."""
+    keys_by_n(engine).dispatched("ask_look", "ask_look", "ask_look", "look")
+    for position, n in enumerate(given):
+        if not at_once:
+            engine.advance()
+        assert engine.answer(f"0.{position}", "approve", arguments=None if n is None else {"n": n})
+    assert run_parts(engine) == parts
+
+
+def test_read_edited_to_arguments_that_do_not_fit_takes_no_room(engine: Engine) -> None:
+    """Nor does one that was denied."""
+    keys_by_n(engine).dispatched("ask_look", "ask_look", "ask_look")
+    engine.answer("0.0", "deny", arguments={"n": 1})
+    engine.answer("0.1", "approve", arguments={"n": 1})
+    engine.answer("0.2", "approve", arguments={"n": 2})
+    assert run_parts(engine) == [["0.1", "0.2"]]
+
+
+def test_edited_read_runs_alone_where_nobody_can_tell_what_it_touches(engine: Engine) -> None:
+    """A worker without the agent may send what another has checked; what nobody edited was planned to run together."""
+    keys_by_n(engine).dispatched("ask_look", "ask_look", "look")
+    engine.answer("0.0", "approve", arguments={"n": 1})
+    engine.advance()
+    engine.answer("0.1", "approve")
+    engine.coordinator = replace(engine.coordinator, agents={})
+    engine.advance()
+    assert (engine.sent.chains, engine.sent.chords) == ([["0.0"]], [])
+    engine.run("0.0")
+    engine.advance()
+    assert engine.sent.chords == [["0.1", "0.2"]]
+
+
+@pytest.mark.parametrize(("n", "parts"), [(1, [["0.0"], ["0.1"]]), (2, [["0.0", "0.1"]])])
+def test_edited_read_does_not_run_beside_what_hooks_made_of_another(n: int, parts: list[list[str]]) -> None:
+    """A read of the wave that needs nobody's word is shown to the hooks once the others are decided."""
+
+    class Rewriting(Hooks):
+        def on_pre_tool_use(self, event: PreToolUse) -> Rewrite | None:
+            """Give one tool other arguments."""
+            return Rewrite({"n": 1}) if event.tool == "look" else None
+
+    engine = keys_by_n(Engine(Rewriting(), **TOOLS))
+    engine.dispatched("look", "ask_look")
+    engine.answer("0.1", "approve", arguments={"n": n})
+    assert run_parts(engine) == parts
