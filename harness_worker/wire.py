@@ -318,8 +318,14 @@ class ToolMessage:
         wrong = [name for name, kind in _FIELDS.items() if type(getattr(message, name)) is not kind]
         if wrong:
             raise WireError(f"not a tool message: wrong types of {', '.join(wrong)}")
+        if _CALL_ID.fullmatch(message.call_id) is None:
+            raise WireError(
+                f"not a tool message: call_id is a step, a dot and a position, not {message.call_id[:100]!r}"
+            )
         return message
 
+
+_CALL_ID: Final = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
 _FIELDS: Final[Mapping[str, type]] = {
     "turn_id": str,

@@ -26,6 +26,11 @@ def test_tool_message_survives_the_wire() -> None:
         ({"attempt": True}, "attempt"),
         ({"read": "yes"}, "read"),
         ({"call_id": 0.1}, "call_id"),
+        ({"call_id": "01"}, "call_id"),
+        ({"call_id": "0.1.2"}, "call_id"),
+        ({"call_id": "0.-1"}, "call_id"),
+        ({"call_id": "0.1\n"}, "call_id"),
+        ({"call_id": "0." + "1" * 5_000}, "call_id"),
     ],
 )
 def test_tool_message_of_another_shape_is_refused(change: dict[str, Any], named: str) -> None:
