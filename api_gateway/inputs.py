@@ -20,7 +20,6 @@ from api_gateway.rows import question_of
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
 
-Questions = Mapping[str, Approval]
 Decided = Literal["approve", "deny"]
 
 _CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)

@@ -21,7 +21,7 @@ def turn_patiently(client: GatewayClient, clock: Clock, turn_id: str) -> JsonObj
     """A turn as it is now, also from a gateway that is just being started again.
 
     Raises:
-        StackUnreachable: It did not come back within 40 s.
+        StackUnreachable: It did not come back within ``GATEWAY_GONE_S``.
         RequestRefused: It does not know the turn, or refuses to show it.
     """
     give_up_at = clock.monotonic() + GATEWAY_GONE_S
@@ -47,7 +47,7 @@ def follow(
         hints: Also give live hints, which have no ``seq``, come at any time, and are never repeated.
 
     Raises:
-        StackUnreachable: The gateway went away and did not come back within 40 s.
+        StackUnreachable: The gateway went away and did not come back within ``GATEWAY_GONE_S``.
         RequestRefused: The gateway does not know the turn, or refuses to show it.
     """
     while True:

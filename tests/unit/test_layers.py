@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +68,15 @@ def test_layers_contracts_fail_when_broken(copy: Path) -> None:
     for contract, (importer, imported) in WRONG_IMPORTS.items():
         section = _section(report, contract)
         assert f"{importer} -> {imported} (l." in section or CIRCLE in section, contract
+
+
+def test_gateway_is_forbidden_all_that_its_contract_does_not_name() -> None:
+    """A module that is new to the worker is new to the contract too."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (gateway,) = [contract for contract in contracts if contract["id"] == "gateway"]
+    modules = {f"harness_worker.{found.name}" for found in pkgutil.iter_modules([str(ROOT / "harness_worker")])}
+    seen = {f"harness_worker.{name}" for name in ("wire", "errors", "schema", "sessions")}
+    assert set(gateway["forbidden_modules"]) == modules - seen
 
 
 def _section(report: str, contract: str) -> str:

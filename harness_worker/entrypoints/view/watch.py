@@ -44,7 +44,7 @@ class Watcher:
             on_event: Told each durable event once, in order.
 
         Raises:
-            StackUnreachable: The gateway went away and did not come back within 20 s.
+            StackUnreachable: The gateway went away and did not come back within ``following.GATEWAY_GONE_S``.
             RequestRefused: The gateway does not know the turn, or refuses to show it.
         """
         progress, calls = Progress(), list[JsonObject]()
