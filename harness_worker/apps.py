@@ -46,7 +46,9 @@ def _imported(app: str, module_name: str, max_tool_timeout_s: float | None) -> M
         return importlib.import_module(module_name)
     except ConfigError as error:
         raise ConfigError(f"application {app!r}: {error}") from error
-    except (Exception, SystemExit) as error:  # a module's body is the author's code: it may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module's body is the author's code: it may raise anything
         raise ConfigError(f"application {app!r}: {type(error).__name__}: {error}") from error
     finally:
         TIMEOUT_CEILING_S.reset(ceiling)

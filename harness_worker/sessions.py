@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, literal_column, select, true, update
+from sqlalchemy import bindparam, exists, literal_column, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -39,6 +39,15 @@ INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 
 
 IS_BEHIND: Final = select(exists().where(*_UNFINISHED, turns.c.number < bindparam("before_number")))
 """Whether an earlier turn has not ended."""
+
+_THIS: Final = select(turns.c.number).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
+LEFT_BEHIND: Final = select(turns.c.id).where(
+    *_UNFINISHED,
+    turns.c.number < _THIS,
+    turns.c.deadline_at < db_now(),
+    or_(turns.c.lease_until.is_(None), turns.c.lease_until < db_now()),
+)
+"""The turns before one that have not ended though their time has, and that nobody holds."""
 
 _EARLIER: Final = (
     turns.c.tenant == bindparam("of_tenant"),

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -16,11 +17,12 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
-from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.adapters.sql.transactions import read
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
@@ -35,6 +37,7 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.core.turn_options import option_problems
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
+from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
@@ -160,7 +163,7 @@ class AgentHarness:
         events = MemoryEvents()
         store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
         gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
-        dispatcher = InlineDispatcher(SystemClock(), approve)
+        dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
         coordinator = make_coordinator(
             settings=self._settings,
             knowledge=self._knowledge,
@@ -194,6 +197,10 @@ class AgentHarness:
         loaded = store.load(turn.id)
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, store.history(turn.id))
+
+    def _left_behind(self, turn: Turn, turn_id: str) -> Sequence[str]:
+        values = {"of_tenant": turn.tenant, "of_session": turn.session_id, "turn_id": turn_id}
+        return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:
         """Ask a judge, or who finds memories, if they have not spoken."""

@@ -83,6 +83,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
     deadline_at = _deadline_at(turn, now)
+    visit_deadline = min(now + timing.visit_s, max(now, deadline_at) + VISIT_SLACK_S)
     held = replace(
         turn,
         status=TurnStatus.RUNNING,
@@ -92,8 +93,8 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         started_at=turn.started_at if turn.started_at is not None else now,
         fence=turn.fence + 1,
         owner=owner,
-        lease_until=now + timing.lease_ttl_s,
-        visit_deadline=min(now + timing.visit_s, max(now, deadline_at) + VISIT_SLACK_S),
+        lease_until=min(now + timing.lease_ttl_s, visit_deadline),
+        visit_deadline=visit_deadline,
         wake_at=now,
     )
     visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)

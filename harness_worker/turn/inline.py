@@ -39,11 +39,13 @@ class InlineDispatcher:
     Args:
         clock: This process's monotonic time.
         approve: Asked about each call that needs approval.
+        left_behind: Earlier turns of the session whose process is gone and whose time is over: nobody else ends them.
     """
 
-    def __init__(self, clock: Clock, approve: Approver) -> None:
+    def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[str], Sequence[str]]) -> None:
         self._clock = clock
         self._approve = approve
+        self._left_behind = left_behind
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._under: dict[str, _Under] = {}
         self._lock = threading.Lock()
@@ -58,6 +60,8 @@ class InlineDispatcher:
             if not answer_all(store, turn_id, self._approve):
                 self._wait()
             self._beat(store, gate, ttl_s=runner.timing.lease_ttl_s)
+            for waited_for in self._left_behind(turn_id):
+                coordinator.advance(waited_for)
             coordinator.advance(turn_id)
 
     def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature

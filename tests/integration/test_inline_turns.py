@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +16,7 @@ import pytest
 
 from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings
 from harness_worker.errors import ConfigError
+from harness_worker.testing.waiting import wait_until
 
 TURNS = 200
 THREADS = 8
@@ -133,3 +138,36 @@ def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
     for use in (lambda: harness.run_turn(None, "hello"), lambda: harness.scores(turn.id)):
         with pytest.raises(ConfigError, match="this AgentHarness was closed; make a new one"):
             use()
+
+
+ALONE = """
+import sys
+from harness_worker import AgentHarness, Registry, Settings
+registry = Registry()
+registry.agent("clerk", model=f"scripted:{sys.argv[1]}", budget={"timeout_s": 1})
+harness = AgentHarness(registry, Settings(database_url=sys.argv[2]))
+print("asking", flush=True)
+print(harness.run_turn("s", "hello", metadata={"script": sys.argv[3]}).stop_reason)
+"""
+
+
+def test_session_goes_on_after_its_process_was_killed(tmp_path: Path) -> None:
+    """The turn that nobody works any more ends when its time is over, and the next one is worked."""
+    script, database = tmp_path / "script.jsonl", f"sqlite:///{tmp_path / 'journal.db'}"
+    content = [{"type": "text", "text": "hi"}]
+    lines = [{"script": "slow", "latency_s": 60}, {"script": "quick"}]
+    script.write_text("".join(json.dumps({"step": 0, "content": content, **line}) + "\n" for line in lines))
+    command = [sys.executable, "-c", ALONE, str(script), database]
+    with subprocess.Popen([*command, "slow"], stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "asking\n"
+        wait_until(lambda: _status(tmp_path / "journal.db") == ["running"], "the turn to be under way")
+        killed.kill()
+    done = subprocess.run([*command, "quick"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["asking", "end_turn"]
+    assert _status(tmp_path / "journal.db") == ["incomplete", "completed"]
+
+
+def _status(journal: Path) -> list[str]:
+    with closing(sqlite3.connect(journal)) as connection:
+        return [status for (status,) in connection.execute("SELECT status FROM turns ORDER BY number")]

@@ -63,6 +63,10 @@ def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:
     over = claim(snapshot(a_turn(deadline_at=NOW - 20)), owner=OWNER, timing=TIMING).turn
     deadlines = [turn.visit_deadline for turn in (long, short, over) if turn is not None]
     assert deadlines == [NOW + TIMING.visit_s, NOW + 20 + VISIT_SLACK_S, NOW + VISIT_SLACK_S]
+    patient = replace(TIMING, lease_ttl_s=86_400.0)
+    held = claim(snapshot(a_turn(deadline_at=NOW + 20)), owner=OWNER, timing=patient).turn
+    assert held is not None
+    assert held.lease_until == held.visit_deadline
 
 
 def test_claim_of_a_held_turn_leaves_word() -> None:
