@@ -198,8 +198,8 @@ class AgentHarness:
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, store.history(turn.id))
 
-    def _left_behind(self, turn: Turn, turn_id: str) -> Sequence[str]:
-        values = {"of_tenant": turn.tenant, "of_session": turn.session_id, "turn_id": turn_id}
+    def _left_behind(self, turn: Turn) -> Sequence[str]:
+        values = {"of_tenant": turn.tenant, "of_session": turn.session_id, "turn_id": turn.id}
         return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:

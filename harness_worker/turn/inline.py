@@ -42,7 +42,7 @@ class InlineDispatcher:
         left_behind: Earlier turns of the session whose process is gone and whose time is over: nobody else ends them.
     """
 
-    def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
         self._clock = clock
         self._approve = approve
         self._left_behind = left_behind
@@ -60,7 +60,7 @@ class InlineDispatcher:
             if not answer_all(store, turn_id, self._approve):
                 self._wait()
             self._beat(store, gate, ttl_s=runner.timing.lease_ttl_s)
-            for waited_for in self._left_behind(turn_id):
+            for waited_for in self._left_behind():
                 coordinator.advance(waited_for)
             coordinator.advance(turn_id)
 

@@ -122,6 +122,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
+    # What only reads, and a commit in one statement, take a connection as it is; a transaction changes it and back.
     plain = create_engine(
         url,
         connect_args=_postgres_arguments(url, timeouts),
