@@ -27,7 +27,7 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.replay import after_step
 from harness_worker.core.segments import NONE_APART, next_segment
 from harness_worker.core.timing import Timing
-from harness_worker.core.visits import StopCause, Visit, look_in, nudged, release
+from harness_worker.core.visits import StopCause, Visit, begins_steps, look_in, nudged, release
 from harness_worker.wire import StopReason, TurnStatus
 
 EQUAL_STEPS = 3
@@ -216,7 +216,7 @@ def close_step(
     spoke_now = turn.step > snapshot.turn.step
     if isinstance(result, Finished):
         result = Finished(followed=turn.followed)
-    over = isinstance(result, Finished) or bool(messages) or spoke_now
+    over = begins_steps(turn) and (isinstance(result, Finished) or bool(messages) or spoke_now)
     closed = (step_completed(_open_step(snapshot, turn)),) if over else ()
     decision = decide(snapshot, result, turn=turn, calls=_changed(snapshot, calls), last=closed + last)
     return replace(decision, messages=messages)

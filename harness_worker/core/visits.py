@@ -71,7 +71,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
 
     ``None`` if it is over, or if it waits for an earlier turn of its session or for its tenant's turn; only a cancel
     lets it overtake. A turn that has waited has all its time from here on; what it has waited for a person is added to
-    its deadline.
+    its deadline. One that must stop before it was ever taken never starts.
     """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
@@ -90,15 +90,21 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         waits=False,
         parked_at=None,
         deadline_at=deadline_at,
-        started_at=turn.started_at if turn.started_at is not None else now,
         fence=turn.fence + 1,
         owner=owner,
         lease_until=min(now + timing.lease_ttl_s, visit_deadline),
         visit_deadline=visit_deadline,
         wake_at=now,
     )
+    if turn.started_at is None and stop_cause(held, now) is None:
+        held = replace(held, started_at=now)
     visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)
-    return Decision(result=visit, turn=held, events=_claim_events(turn))
+    return Decision(result=visit, turn=held, events=_claim_events(turn, held))
+
+
+def begins_steps(turn: Turn) -> bool:
+    """Whether the turn has a first step: not if it never started, or may ask no model at all."""
+    return turn.started_at is not None and turn.budget.max_steps > 0
 
 
 def frees_session(before: Turn, after: Turn | None) -> bool:
@@ -113,10 +119,10 @@ def _deadline_at(turn: Turn, now: float) -> float:
     return turn.deadline_at + (now - turn.parked_at if turn.parked_at is not None else 0.0)
 
 
-def _claim_events(turn: Turn) -> tuple[EventDraft, ...]:
-    if turn.started_at is None:
+def _claim_events(turn: Turn, held: Turn) -> tuple[EventDraft, ...]:
+    if turn.started_at is None and held.started_at is not None:
         started = EventDraft(type="turn.started", data={"agent": turn.agent})
-        return (started, EventDraft(type="step.started", data={"step": 0}))
+        return (started, EventDraft(type="step.started", data={"step": 0})) if begins_steps(held) else (started,)
     if turn.owner is not None:
         return (EventDraft(type="turn.redelivered", data={"step": turn.step}),)
     return ()

@@ -106,6 +106,15 @@ def test_steps_beyond_the_budget_are_not_taken(turns: Posted) -> None:
     assert "never said" not in turns["max_steps"]["output_text"] + turns["no_steps"]["output_text"]
 
 
+def test_turn_that_asks_nobody_tells_of_no_step(turns: Posted, outsider: Outsider) -> None:
+    """Out of steps it was taken on and ends; out of time it was never started."""
+    told = {name: [event["type"] for event in outsider.events(turns[name]["id"])] for name in ("no_steps", "no_time")}
+    assert told["no_steps"] == ["turn.queued", "turn.started", "turn.incomplete"]
+    assert told["no_time"] == ["turn.queued", "turn.incomplete"]
+    assert turns["no_steps"]["started_at"]
+    assert turns["no_time"]["started_at"] is None
+
+
 def test_calls_beyond_the_budget_are_denied(turns: Posted) -> None:
     """Calls are counted in the model's order, over all steps; denied ones do not count; the turn goes on."""
     first = turns["max_tool_calls"]

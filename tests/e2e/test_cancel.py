@@ -117,7 +117,8 @@ def test_cancel_while_waiting_in_the_queue(canceller: Canceller, outsider: Outsi
         _await_model(outsider, turn_id)
     waiting = outsider.post("never said")
     turn = canceller.cancel(waiting)
-    assert (turn["usage"]["steps"], turn["output_text"]) == (0, "")
+    assert (turn["usage"]["steps"], turn["output_text"], turn["started_at"]) == (0, "", None)
+    assert [event["type"] for event in outsider.events(waiting)] == ["turn.queued", "turn.cancelled"]
     assert {outsider.turn(turn_id)["status"] for turn_id in busy} == {"running"}
     for turn_id in busy:
         canceller.cancel(turn_id)

@@ -126,6 +126,13 @@ def test_turn_out_of_budget_ends_with_the_claim() -> None:
     assert isinstance(again.after, Finished)
 
 
+def test_turn_without_steps_ends_with_its_first_claim() -> None:
+    """Nobody is asked, and no step is told."""
+    visit, decision = opened(turn=a_turn(budget=BudgetLimits(max_steps=0)))
+    assert isinstance(visit.after, Finished)
+    assert event_types(decision) == ["turn.started", "turn.incomplete"]
+
+
 def test_takeover_is_told_before_what_it_collects() -> None:
     """Events are in the order of what happened."""
     dead = a_held_turn(step=1, lease_until=NOW - 1)

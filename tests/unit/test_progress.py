@@ -8,10 +8,11 @@ import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
-from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on, stop_turn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.replay import after_step, fingerprint
+from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -87,11 +88,17 @@ def test_turn_out_of_steps_ends_incomplete() -> None:
 
 def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
     """A step that was started is closed, though nothing was said."""
-    turn = a_held_turn(budget=BudgetLimits(max_steps=0))
-    decision = gone_on(turn=turn)
+    decision = gone_on(turn=a_held_turn(deadline_at=NOW - 1))
     assert event_types(decision) == ["step.completed", "turn.incomplete"]
     assert decision.events[0].data == {"step": 0}
     assert decision.messages == ()
+
+
+@pytest.mark.parametrize("turn", [a_held_turn(budget=BudgetLimits(max_steps=0)), a_held_turn(started_at=None)])
+def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
+    """One that may ask no model, and one that never started."""
+    decision = stop_turn(snapshot(turn), turn, (), StopCause.CANCELLED, {})
+    assert event_types(decision) == ["turn.cancelled"]
 
 
 @pytest.mark.parametrize(

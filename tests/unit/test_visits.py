@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.decisions import Decision
+from harness_worker.core.records import Turn
 from harness_worker.core.visits import (
     QUEUE_LOOK_S,
     VISIT_SLACK_S,
@@ -54,6 +56,23 @@ def test_claim_takes_a_waiting_turn() -> None:
     assert (turn.lease_until, turn.wake_at) == (NOW + 1 + TIMING.lease_ttl_s, NOW + 1)
     assert (visit.turn, visit.fence, visit.owner, visit.now) == (turn, 1, OWNER, NOW + 1)
     assert event_types(decision) == ["turn.started", "step.started"]
+
+
+@pytest.mark.parametrize("turn", [a_turn(cancel_requested=True), a_turn(deadline_at=NOW - 1)])
+def test_claim_of_a_turn_that_must_stop_starts_nothing(turn: Turn) -> None:
+    """It ends as it waited: never started, no step begun; one who takes it over from a lost visit says only that."""
+    decision = claim(snapshot(turn), owner=OWNER, timing=TIMING)
+    assert claimed(decision).turn.started_at is None
+    assert event_types(decision) == []
+    lost = replace(turn, owner="lost", lease_until=NOW - 1)
+    assert event_types(claim(snapshot(lost), owner=OWNER, timing=TIMING)) == ["turn.redelivered"]
+
+
+def test_claim_of_a_turn_that_may_ask_no_model_begins_no_step() -> None:
+    """It was taken, and ends without a step."""
+    decision = claim(snapshot(a_turn(budget=BudgetLimits(max_steps=0))), owner=OWNER, timing=TIMING)
+    assert claimed(decision).turn.started_at == NOW
+    assert event_types(decision) == ["turn.started"]
 
 
 def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:

@@ -55,6 +55,8 @@ def _of_events(turn: Turn, events: Sequence[Event]) -> Iterator[str]:
         yield f"terminal events {terminal}, the last event {events[-1].type}, status {turn.status}"
     if [event.type for event in events[:1]] != ["turn.queued"]:
         yield "turn.queued is not the first event"
+    if turn.started_at is None and any(event.type in ("turn.started", "step.started") for event in events):
+        yield "a turn that never started is told as started"
     depth = 0
     for event in events:
         depth += {"step.started": 1, "step.completed": -1}.get(event.type, 0)
