@@ -227,7 +227,8 @@ agents = Table(
     Column("parallel", Boolean, nullable=False),
     Column("published_at", Double, nullable=False),
 )
-"""The catalogue that workers publish and the gateway validates against. ``budget`` is complete: the agent's caps."""
+"""The catalogue that workers publish and the gateway validates against. ``budget`` is complete: the agent's caps.
+In rows of versions that did not tell it, a tool has no ``queue``."""
 
 idempotency_keys = Table(
     "idempotency_keys",

@@ -40,14 +40,16 @@ def published(world: World) -> dict[str, dict[str, Any]]:
 
 
 def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
-    """Tools with their schemas, and a budget in which nothing is left to a default."""
+    """Tools with their schemas and queues, and a budget in which nothing is left to a default."""
     read, unknown = tool("get_order", Effect.READ_ONLY), tool("anything", None)
     world.store.publish_catalogue("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
     row = published(world)["support"]
     assert row["tools"] == [
-        {"name": "get_order", "description": "Does get_order.", "effect": "READ_ONLY", "schema": {"type": "object"}},
-        {"name": "anything", "description": "Does anything.", "effect": None, "schema": {"type": "object"}},
-    ]
+        {"name": "get_order", "description": "Does get_order.", "effect": "READ_ONLY", "schema": {"type": "object"},
+         "queue": "tools"},
+        {"name": "anything", "description": "Does anything.", "effect": None, "schema": {"type": "object"},
+         "queue": "tools"},
+    ]  # fmt: skip
     assert row["budget"] == {
         "max_steps": 0, "max_tool_calls": 6, "max_reflections": 4, "max_tokens": None, "max_dollars": 1.0,
         "timeout_s": 60.0,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,7 +16,8 @@ import redis
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.services import valkey_service
-from tests.stacks import ROOT, run_harness
+from harness_worker.testing.waiting import wait_until
+from tests.stacks import HARNESS, ROOT, run_harness
 
 APP: Final = "tests.apps.trivial:registry"
 Checks = dict[str, list[dict[str, Any]]]
@@ -40,6 +44,23 @@ def examined(stack: StackInfo, code: int, **env: str) -> Checks:
         assert bool(check["mend"]) is (check["state"] != "ok"), check
         found.setdefault(check["name"], []).append(check)
     return found
+
+
+@contextmanager
+def tool_worker(stack: StackInfo, *options: str) -> Generator[None]:
+    """A tool worker of the stack, once it consumes."""
+    ready = stack.home / "ready"
+    command = [*HARNESS, "worker", "--role", "tools", "--app", APP, "--concurrency", "1", "--ready-file", str(ready)]
+    log = stack.home / "worker.log"
+    with log.open("wb") as sink:
+        command += ["--home", str(stack.home), *options]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=sink)
+    try:
+        wait_until(ready.exists, "the worker to be ready", 30)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 def states(checks: Checks, name: str) -> list[str]:
@@ -92,6 +113,16 @@ def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> N
     assert ["--role coordinator" in checks["workers"][0]["mend"], "--role tools" in checks["workers"][1]["mend"]]
     assert states(checks, "catalogue") == ["wrong"]
     assert "nobody serves ping of agent trivial" in checks["catalogue"][0]["said"]
+
+
+def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has the tool and takes another queue does not serve it; the queue is named."""
+    monkeypatch.chdir(ROOT)
+    with open_stack(home=tmp_path, app=APP, tools=0) as info, tool_worker(info, "--queues", "gpu"):
+        checks = examined(info, 1)
+    assert states(checks, "workers") == ["ok", "ok"]
+    assert "nobody takes the calls of ping (queue tools) of agent trivial" in checks["catalogue"][0]["said"]
+    assert "--queues tools" in checks["catalogue"][0]["mend"]
 
 
 def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:

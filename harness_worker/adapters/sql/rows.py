@@ -123,7 +123,8 @@ def changed_columns(old: Turn | Call, new: Turn | Call) -> dict[str, Any]:
 
 def _tool_record(tool: ToolSpec) -> dict[str, Any]:
     effect = None if tool.effect is None else tool.effect.value
-    return {"name": tool.name, "description": tool.description, "effect": effect, "schema": dict(tool.schema)}
+    said = {"name": tool.name, "description": tool.description, "effect": effect, "schema": dict(tool.schema)}
+    return {**said, "queue": tool.queue}
 
 
 def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out

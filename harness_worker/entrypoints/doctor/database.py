@@ -23,12 +23,20 @@ _BRIEF: Final = Timeouts(statement_s=3.0, idle_s=3.0, checkout_s=3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTool:
+    """A tool of the catalogue: its name, and its queue if the version that published it says so."""
+
+    name: str
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAgent:
-    """An agent of the catalogue: its name, the app that published it, its tools' names."""
+    """An agent of the catalogue: its name, the app that published it, its tools."""
 
     name: str
     app: str
-    tools: tuple[str, ...]
+    tools: tuple[PublishedTool, ...]
 
 
 @contextmanager
@@ -73,11 +81,11 @@ def catalogue(url: str) -> list[PublishedAgent]:
     """The published agents, by name."""
     with connected(url) as connection:
         rows = connection.execute(select(agents.c.name, agents.c.app, agents.c.tools).order_by(agents.c.name)).all()
-    return [PublishedAgent(name=name, app=app, tools=_names(tools)) for name, app, tools in rows]
+    return [PublishedAgent(name=name, app=app, tools=_tools(tools)) for name, app, tools in rows]
 
 
-def _names(tools: Any) -> tuple[str, ...]:  # noqa: ANN401 - a JSON column
-    return tuple(tool["name"] for tool in tools)
+def _tools(tools: Any) -> tuple[PublishedTool, ...]:  # noqa: ANN401 - a JSON column
+    return tuple(PublishedTool(name=tool["name"], queue=tool.get("queue")) for tool in tools)
 
 
 def _postgres(connection: Connection, url: str) -> Finding:

@@ -11,13 +11,13 @@ from typing import Any, Final
 from kombu.exceptions import KombuError
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.entrypoints.doctor.database import PublishedAgent
+from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places
 from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.worker_name import role_of
 from harness_worker.errors import TransientError
-from harness_worker.wire import TOOL_TASK_PREFIX
+from harness_worker.wire import TOOL_TASK_PREFIX, Priority, turn_queue
 
 ANSWER_S: Final = 1.0
 
@@ -74,20 +74,24 @@ def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
-    """Whether each role has somebody."""
+    """Whether each role has somebody, and each queue of turns."""
     counts = Counter(worker.role for worker in workers)
     for role in Role:
         mine = [worker for worker in workers if worker.role == role]
-        if mine:
-            queues = ", ".join(sorted({queue for worker in mine for queue in worker.queues}))
-            yield ok("workers", f"{counts[role]} {role}: {', '.join(each.name for each in mine)}; queues {queues}")
-        else:
-            mend = f"start one: harness worker --role {role} --app package.module:registry"
+        mend = f"start one: harness worker --role {role} --app package.module:registry"
+        if not mine:
             yield wrong("workers", f"no {role} worker answers within {ANSWER_S:g} s", mend)
+            continue
+        taken = {queue for worker in mine for queue in worker.queues}
+        queues = ", ".join(sorted(taken)) or "none"
+        yield ok("workers", f"{counts[role]} {role}: {', '.join(each.name for each in mine)}; queues {queues}")
+        idle = [queue for queue in map(turn_queue, Priority) if role is Role.COORDINATOR and queue not in taken]
+        if idle:
+            yield wrong("workers", f"nobody takes the queue {', '.join(idle)}", f"{mend} --queues {','.join(idle)}")
 
 
 def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None) -> Iterator[Finding]:
-    """Whether there are agents, and somebody serves each of their tools.
+    """Whether there are agents, and somebody serves each of their tools and takes its queue.
 
     Args:
         agents: What is published.
@@ -98,15 +102,31 @@ def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] 
         yield wrong("catalogue", "no agent is published", mend)
         return
     names = ", ".join(agent.name for agent in agents)
-    served = None if workers is None else {task for worker in workers for task in worker.tasks}
-    missing = {agent.name: _missing(agent, served) for agent in agents}
-    for agent in agents:
-        if missing[agent.name]:
-            said = f"nobody serves {', '.join(missing[agent.name])} of agent {agent.name}"
-            yield wrong("catalogue", said, f"start a worker: harness worker --role tools --app {agent.app or 'M:R'}")
-    if not any(missing.values()):
-        yield ok("catalogue", f"{len(agents)} published: {names}" + ("; every tool is served" if served else ""))
+    missing = [finding for agent in agents for finding in _missing(agent, workers)]
+    yield from missing
+    if not missing:
+        yield ok("catalogue", f"{len(agents)} published: {names}" + ("; every tool is served" if workers else ""))
 
 
-def _missing(agent: PublishedAgent, served: set[str] | None) -> list[str]:
-    return [] if served is None else [tool for tool in agent.tools if TOOL_TASK_PREFIX + tool not in served]
+def _missing(agent: PublishedAgent, workers: Sequence[Worker] | None) -> Iterator[Finding]:
+    """The tools that nobody has, and those that somebody has whose queue nobody takes."""
+    if workers is None:
+        return
+    mend = f"start a worker: harness worker --role tools --app {agent.app or 'M:R'}"
+    had = {tool for tool in agent.tools if any(_has(worker, tool) for worker in workers)}
+    unknown = [tool.name for tool in agent.tools if tool not in had]
+    if unknown:
+        yield wrong("catalogue", f"nobody serves {', '.join(unknown)} of agent {agent.name}", mend)
+    idle = [tool for tool in agent.tools if tool in had and not any(_takes(worker, tool) for worker in workers)]
+    if idle:
+        told = ", ".join(f"{tool.name} (queue {tool.queue})" for tool in idle)
+        queues = ",".join(sorted({tool.queue for tool in idle if tool.queue is not None}))
+        yield wrong("catalogue", f"nobody takes the calls of {told} of agent {agent.name}", f"{mend} --queues {queues}")
+
+
+def _has(worker: Worker, tool: PublishedTool) -> bool:
+    return TOOL_TASK_PREFIX + tool.name in worker.tasks
+
+
+def _takes(worker: Worker, tool: PublishedTool) -> bool:
+    return _has(worker, tool) and (tool.queue is None or tool.queue in worker.queues)
