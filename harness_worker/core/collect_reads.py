@@ -84,7 +84,7 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
         return call, True
     if report.state is ReadState.EXPIRED:
         seen = replace(call, worker=report.worker, started_at=report.started_at)
-        return end_call(seen, timed_out(call), now=now), False
+        return end_call(seen, timed_out(seen), now=now), False
     if call.attempt >= attempt_cap or (not call.retry_safe and _may_have_run(report)):
         seen = replace(call, worker=report.worker, started_at=report.started_at)
         return end_call(seen, worker_lost(call), now=now), False

@@ -34,15 +34,21 @@ def worker_lost(call: Call) -> ToolFailure:
 
 
 def timed_out(call: Call) -> ToolTimeout:
-    """A read whose time ended first."""
-    return ToolTimeout(
-        call_id=call.call_id, tool_name=call.tool, deadline_s=call.timeout_s, elapsed_ms=call.timeout_s * 1_000
-    )
+    """A read whose time ended first: its tool's, or what was left of its turn's when it started."""
+    had_s = call.timeout_s
+    if call.started_at is not None and call.deadline_at is not None:
+        had_s = round(max(0.0, min(had_s, call.deadline_at - call.started_at)), 3)
+    elapsed_ms = had_s * 1_000 if call.started_at is not None else 0.0
+    return ToolTimeout(call_id=call.call_id, tool_name=call.tool, deadline_s=had_s, elapsed_ms=elapsed_ms)
 
 
-def cancelled_read(call: Call) -> ToolFailure:
+def cancelled_read(call: Call, *, now: float) -> ToolFailure:
     """A read that was running when its turn was cancelled."""
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error="cancelled", retryable=True)
+    ran_s = now - call.started_at if call.started_at is not None else 0.0
+    elapsed_ms = round(max(0.0, ran_s) * 1_000, 3)
+    return ToolFailure(
+        call_id=call.call_id, tool_name=call.tool, error="cancelled", retryable=True, elapsed_ms=elapsed_ms
+    )
 
 
 def never_entered(call: Call) -> bool:

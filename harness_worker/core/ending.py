@@ -120,8 +120,9 @@ def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: floa
         return taken(call, report, now=now)
     if call.status is CallStatus.PLANNED or not (report.has_started or call.attempt > 1):
         return end_call(call, not_run(call, _WHY[cause]), now=now)
-    cut: ToolOutcome = timed_out(call) if cause is StopCause.DEADLINE else cancelled_read(call)
-    return end_call(replace(call, worker=report.worker, started_at=report.started_at), cut, now=now)
+    seen = replace(call, worker=report.worker, started_at=report.started_at)
+    cut: ToolOutcome = timed_out(seen) if cause is StopCause.DEADLINE else cancelled_read(seen, now=now)
+    return end_call(seen, cut, now=now)
 
 
 def _result_block(call: Call) -> dict[str, Any]:

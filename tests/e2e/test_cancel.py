@@ -133,6 +133,8 @@ def test_cancel_while_a_read_runs(canceller: Canceller, outsider: Outsider) -> N
     canceller.stops("body left", lambda: len(canceller.left(turn_id)) == 1, began)
     (read,) = turn["calls"]
     assert (read["outcome"], read["content"]) == ("ToolFailure", "cancelled")
+    (told,) = [event for event in outsider.events(turn_id) if event["type"] == "tool.completed"]
+    assert 0 < told["data"]["elapsed_ms"] < LONG_S * 1_000
     assert psutil.pid_exists(entry["pid"])
     _check_nothing_late(outsider, turn)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from harness_worker.core.collect_reads import Collected, ReadReport, collect_reads, taken
-from harness_worker.core.outcomes import ToolFailure, ToolTimeout, content_of
+from harness_worker.core.outcomes import ToolFailure, ToolTimeout, content_of, elapsed_ms_of
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus
-from tests.unit.builders import NOW, a_call, a_write, ended, ok, pending
+from tests.unit.builders import DEADLINE, NOW, a_call, a_write, ended, ok, pending
 
 CAP = 3
 SENT = pending(a_call())
@@ -50,6 +50,14 @@ def test_read_past_its_deadline_is_a_timeout() -> None:
     assert isinstance(call.outcome, ToolTimeout)
     assert content_of(call.outcome) == "timeout: tool0 did not finish within 10 s"
     assert (call.started_at, call.finished_at, call.worker) == (NOW, NOW + 5, "w/7")
+
+
+def test_read_cut_by_its_turns_end_tells_the_time_it_had() -> None:
+    """It started with less of its turn left than its tool may take."""
+    (call,) = judged(SENT, ReadReport(state=ReadState.EXPIRED, started_at=DEADLINE - 4, worker="w/7")).changed
+    assert call.outcome is not None
+    assert content_of(call.outcome) == "timeout: tool0 did not finish within 4 s"
+    assert elapsed_ms_of(call.outcome) == 4_000
 
 
 @pytest.mark.parametrize("state", [ReadState.GONE, ReadState.LOST, ReadState.CLOSED, None])

@@ -9,12 +9,12 @@ import pytest
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import collected, end_turn, result_message, stop_calls, terminal_event
-from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of, elapsed_ms_of
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, Strategy, TurnStatus
-from tests.unit.builders import NOW, a_call, a_held_turn, a_turn, a_write, ended, failed, ok, pending, running
+from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, a_turn, a_write, ended, failed, ok, pending, running
 
 LIVE = ReadReport(state=ReadState.LIVE, started_at=NOW, worker="w")
 
@@ -130,6 +130,20 @@ def test_stop_cuts_a_read_that_runs(cause: StopCause, expected: str) -> None:
     call = stopped(pending(a_call()), cause, LIVE)
     assert content(call) == expected
     assert (call.worker, call.started_at) == ("w", NOW)
+
+
+def test_cut_read_tells_the_time_it_had() -> None:
+    """Its tool's, or what was left of its turn's; a cancelled one how long it ran; one that was not seen, nothing."""
+    late = ReadReport(state=ReadState.EXPIRED, started_at=DEADLINE - 2.5, worker="w")
+    outcome = stopped(pending(a_call()), StopCause.DEADLINE, late).outcome
+    assert outcome is not None
+    assert content_of(outcome) == "timeout: tool0 did not finish within 2.5 s"
+    assert elapsed_ms_of(outcome) == 2_500
+    cancelled = stopped(pending(a_call()), StopCause.CANCELLED, replace(LIVE, started_at=NOW - 0.75)).outcome
+    assert cancelled is not None
+    assert elapsed_ms_of(cancelled) == 750
+    unseen = (stopped(pending(a_call(attempt=2)), cause).outcome for cause in (StopCause.DEADLINE, StopCause.CANCELLED))
+    assert [elapsed_ms_of(each) for each in unseen if each is not None] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
