@@ -64,6 +64,12 @@ def lock_missed(call_id: str, tool: str, *, is_read: bool, lock: str = "its lock
     return ToolDenied(call_id=call_id, tool_name=tool, reason=DenialReason.DEADLINE, details=why)
 
 
+def too_late(call_id: str, tool: str) -> ToolDenied:
+    """A write whose time ended after it was let in and before its body was entered."""
+    details = f"the time of {tool} ended before it could start"
+    return ToolDenied(call_id=call_id, tool_name=tool, reason=DenialReason.DEADLINE, details=details)
+
+
 def not_run(call: Call, why: str) -> ToolDenied:
     """A call that never started and never will."""
     return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.NOT_RUN, details=why)

@@ -13,8 +13,8 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
-from harness_worker.core.doubt import lock_missed, unknown
-from harness_worker.core.outcomes import ToolFailure, ToolOutcome, to_record
+from harness_worker.core.doubt import lock_missed, too_late, unknown
+from harness_worker.core.outcomes import ToolDenied, ToolFailure, ToolOutcome, to_record
 from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
@@ -186,7 +186,7 @@ class CallRunner:
             )
         except Withdrawn:
             return Handed.NOT
-        outcome = outcome or unknown(call, "did not end in time")
+        outcome = _certain(call, outcome)
         go = self._hand_in(job, call, outcome)
         if go in (Go.PASS, Go.WAKE):
             self._tell(ticket, outcome, attempt=call.attempt)
@@ -260,7 +260,7 @@ class CallRunner:
     ) -> ToolOutcome | None:
         remaining_s = until - self.clock.monotonic()
         if remaining_s <= 0:
-            return None
+            return None if spec.is_read else too_late(ticket.call_id, ticket.tool)
         return self.body.run(
             spec,
             ticket,
@@ -318,6 +318,15 @@ class CallRunner:
         except RetryError as gave_up:
             log.warning("result not handed in: %s", gave_up.last_attempt.exception())
             return otherwise
+
+
+def _certain(call: Call, outcome: ToolOutcome | None) -> ToolOutcome:
+    """What is told of a write: one that did not start is in doubt if an earlier attempt of it may have."""
+    if outcome is None:
+        return unknown(call, "did not end in time")
+    if isinstance(outcome, ToolDenied) and call.attempt > 1:
+        return unknown(call, "could not run again in time")
+    return outcome
 
 
 def _running(job: Job, attempt: int) -> RunningCall:

@@ -233,6 +233,15 @@ def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
     assert writing.sent.advances == 1
 
 
+def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> None:
+    """Its body was never called: nothing is in doubt."""
+    writing.clock.now_s = DEADLINE - 1
+    writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(1.5))
+    assert writing.run() is Handed.ON
+    assert writing.ran == []
+    assert outcome(writing) == "denied: deadline: the time of write ended before it could start"
+
+
 def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
     """The turn has ended by the time it notices; nothing more is written."""
 

@@ -99,6 +99,32 @@ def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str
     assert told(engine) == [f"{content}; it did not start", "write done"]
 
 
+def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine) -> None:
+    """The journal let it in, and its time ended before its body was called: no doubt, and the rest of the plan runs."""
+    engine.dispatched("lock_write", "write")
+    waiting(engine, lambda: engine.locks.beat([OTHER]) if engine.clock.now_s < NOW + 8.8 else engine.locks.lose(OTHER))
+    engine.seen_store.after["transact"] += [nothing, lambda: engine.clock.wait(1.5)]
+    assert engine.run("0.0") is Handed.ON
+    assert engine.ran == []
+    assert engine.run("0.1") is Handed.ON
+    assert told(engine) == ["denied: deadline: the time of lock_write ended before it could start", "write done"]
+
+
+def test_write_that_misses_its_lock_again_is_in_doubt() -> None:
+    """Its first attempt may have had its effect before its process died."""
+    engine = Engine(safe_lock_write=Effect.LOCAL_WRITE)
+    engine.dispatched("safe_lock_write")
+    engine.seen_store.before["transact"] += [nothing, nothing, raising(SystemExit("dead"))]
+    with pytest.raises(SystemExit):
+        engine.run()
+    engine.store.lose_call(engine.alive())
+    engine.advance()
+    waiting(engine, lambda: engine.locks.beat([OTHER]))
+    assert engine.run() is Handed.NOT
+    assert engine.ran == ["safe_lock_write"]
+    assert told(engine)[0].startswith("outcome_unknown: safe_lock_write started and could not run again in time")
+
+
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
 def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool: str) -> None:
     """It gives up at its next look at the lock."""
@@ -113,6 +139,10 @@ def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool
     assert (engine.ran, engine.turn.status) == ([], TurnStatus.CANCELLED)
     expected = "cancelled" if tool == "lock_look" else "denied: not_run: the turn was cancelled"
     assert engine.contents == [expected]
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 def waiting(engine: Engine, meanwhile: Callable[[], None]) -> None:
