@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from celery.signals import worker_process_init, worker_ready
 
-from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+from harness_worker.adapters.celery.children import ToolPool, allow_processes, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
@@ -222,6 +222,7 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
 
     def forked(**_: object) -> None:
         make_group_leader()
+        allow_processes()
         die_with_parent()
         keep_knocks_for_bodies()
         fleet.forked()

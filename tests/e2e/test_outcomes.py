@@ -38,6 +38,9 @@ CASES: dict[str, list[Step]] = {
     "leave_write": [[call("leave_write"), LOOK]],
     "spawn": [[call("spawn", then_die=False)]],
     "spawn_die": [[call("spawn", then_die=True)]],
+    "fork": [[call("fork", then_die=False)]],
+    "fork_die": [[call("fork", then_die=True)]],
+    "crunch": [[call("crunch", method=method) for method in ("fork", "spawn", "forkserver")]],
     "unknown": [[call("nonsense", n=1), call("unlisted"), LOOK]],
     "invalid": [
         [
@@ -239,7 +242,12 @@ def test_retry_safe_write_that_ends_its_process_once_is_run_again(turns: Posted)
     assert contents(turns["die_safe_once"]) == ["attempt 2", "put 1"]
 
 
-@pytest.mark.parametrize("name", ["spawn", "spawn_die"])
+def test_tool_may_start_processes_of_python(turns: Posted) -> None:
+    """With a pool or an executor, in each way that ``multiprocessing`` has of starting them."""
+    assert contents(turns["crunch"]) == ["[1,2,3]"] * 3
+
+
+@pytest.mark.parametrize("name", ["spawn", "spawn_die", "fork", "fork_die"])
 def test_process_a_tool_started_goes_with_it(turns: Posted, outsider: Outsider, name: str) -> None:
     """Ending a tool, by its deadline or by the death of its process, ends what it started."""
     pids = [line["started"] for line in outsider.entries(turns[name]["id"])]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import tempfile
 from contextlib import suppress
+from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
 
 from billiard import util
@@ -16,6 +18,16 @@ from celery.concurrency.prefork import TaskPool
 def make_group_leader() -> None:
     """Let this process lead a group of its own, so that ending it ends all that its tools started."""
     os.setpgid(0, 0)
+
+
+def allow_processes() -> None:
+    """Let tools start processes with ``multiprocessing``; they are of this one's group, and go with it.
+
+    Billiard has made this process a daemon, which may start none, with a key of its own kind, which cannot be handed to
+    a process that is spawned.
+    """
+    process: Any = multiprocessing.current_process()
+    process._config.update(daemon=False, authkey=AuthenticationString(process.authkey))  # noqa: SLF001
 
 
 class _GroupPool(AsynPool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -238,6 +239,17 @@ def spawn(ctx: RunContext, *, then_die: bool) -> str:
     if then_die:
         _kill_self()
     time.sleep(10)
+    return "slept"
+
+
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=1)
+def fork(ctx: RunContext, *, then_die: bool) -> str:
+    """Start processes of Python, then wait for them past the deadline or die."""
+    with multiprocessing.Pool(1) as pool:
+        journal.entered(ctx, started=pool.apply(os.getpid))
+        if then_die:
+            _kill_self()
+        pool.apply(time.sleep, (10,))
     return "slept"
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
+from math import isqrt
+from typing import Literal
 
 from harness_worker import Effect, Registry, RunContext
 from tests.apps.e2e import journal
@@ -16,6 +20,15 @@ def look(n: int, ctx: RunContext, s: float = 0.0) -> dict[str, int]:
     journal.entered(ctx)
     time.sleep(s)
     return {"n": n}
+
+
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=40)
+def crunch(method: Literal["fork", "spawn", "forkserver"], ctx: RunContext) -> list[int]:
+    """Compute in processes of its own."""
+    journal.entered(ctx)
+    context = multiprocessing.get_context(method)
+    with context.Pool(1) as pool, ProcessPoolExecutor(1, mp_context=context) as executor:
+        return [*pool.map(isqrt, [1, 4]), *executor.map(isqrt, [9])]
 
 
 @registry.tool(effect=Effect.READ_ONLY)
