@@ -7,11 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kombu.exceptions import KombuError
-
 from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.failures import translated
 from harness_worker.entrypoints.doctor import Places
-from harness_worker.errors import ConfigError, TransientError
+from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.wire import DRAIN_COMMAND
 
@@ -37,17 +36,15 @@ def drain_workers(places: Places, clock: Clock, names: Sequence[str], wait_s: fl
         wait_s: How long to wait, in seconds.
 
     Raises:
-        TransientError: The broker does not answer.
+        TransientError: The broker does not answer, or refuses.
         ConfigError: No worker of such a name answers; none is asked then.
     """
     with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
         workers = _Workers(app.control)
-        try:
+        with translated():
             asked = _chosen(workers.draining(), names)
             workers.draining(asked, begin=True)
             return _await_gone(workers, clock, asked, wait_s)
-        except (KombuError, OSError) as silent:
-            raise TransientError(f"the broker does not answer: {silent}") from silent
 
 
 class _Workers:

@@ -115,6 +115,28 @@ def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> N
     assert "nobody serves ping of agent trivial" in checks["catalogue"][0]["said"]
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), "is full, and refuses writes"),
+        (("REPLICAOF", "127.0.0.1", "1"), "is a replica, which takes no writes"),
+    ],
+    ids=["full", "replica"],
+)
+def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tuple[str, ...], said: str) -> None:
+    """It is wrong, with a mend, and so is that the workers cannot be asked; the rest is looked at all the same."""
+    with valkey_service() as url:
+        client: Any = redis.Redis(port=urlsplit(url).port or 0)
+        client.execute_command(*command)
+        client.close()
+        checks = examined(stack, 1, HARNESS_REDIS_URL=url)
+        drained = run_harness("drain", "--home", str(stack.home), env={"HARNESS_REDIS_URL": url})
+    assert said in checks["redis"][1]["said"]
+    assert [check["said"].partition(":")[0] for check in checks["workers"]] == ["the broker refuses"]
+    assert states(checks, "catalogue") == states(checks, "artifacts") == ["ok"]
+    assert (drained.returncode, drained.stderr.partition(": ")[2][:18]) == (3, "the broker refuses")
+
+
 def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has the tool and takes another queue does not serve it; the queue is named."""
     monkeypatch.chdir(ROOT)

@@ -55,6 +55,7 @@ _MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one wher
 _MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
 _MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
 _MEND_FLEET = "see the lines above"
+_MEND_BROKER = "let it answer, and take writes: see the lines above, and what it says"
 
 
 def _asked(url: str | None, name: str, mend: str, check: Callable[[str], Iterable[Finding]]) -> Probe:
@@ -94,7 +95,7 @@ def _fleet(places: Places, broker: Probe, redis: Probe, sql: Probe) -> tuple[Pro
         workers.extend(living_workers(places))
         return check_workers(workers)
 
-    asked = probe("workers", _MEND_REDIS, ask) if broker.answered and redis.answered else UNASKED
+    asked = probe("workers", _MEND_BROKER, ask) if broker.answered and redis.answered else UNASKED
     url = places.database_url
     if not sql.answered or url is None:
         return (asked,)

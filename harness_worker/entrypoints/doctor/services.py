@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kombu import Connection
-from kombu.exceptions import KombuError
 
 from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.adapters.celery.failures import translated
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
@@ -34,7 +34,7 @@ def check_gateway(url: str) -> Iterator[Finding]:
 
 
 def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
-    """Version, append-only file, eviction.
+    """Version, whether it takes writes, eviction, append-only file.
 
     Raises:
         HarnessError: It does not answer.
@@ -46,7 +46,17 @@ def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
         yield wrong("redis", f"{name} at {masked(url)}", f"use Redis {LEAST_REDIS} or newer, or any Valkey")
     else:
         yield ok("redis", f"{name} at {masked(url)}")
+    yield from _taking(info)
     yield from _keeping(info)
+
+
+def _taking(info: Mapping[str, Any]) -> Iterator[Finding]:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if info.get("role") == "slave":
+        yield wrong("redis", "is a replica, which takes no writes", "name the primary in HARNESS_REDIS_URL")
+    if 0 < most < used:
+        said = f"is full, and refuses writes: it holds {used} bytes, and may hold {most} (maxmemory)"
+        yield wrong("redis", said, "CONFIG SET maxmemory to more, or remove what others keep in it")
 
 
 def _keeping(info: Mapping[str, Any]) -> Iterator[Finding]:
@@ -73,11 +83,8 @@ def check_broker(url: str) -> Iterator[Finding]:
     Raises:
         TransientError: It does not.
     """
-    try:
-        with Connection(url, connect_timeout=TIMEOUT_S) as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_S)
-    except (KombuError, OSError) as silent:
-        raise TransientError(f"the broker at {masked(url)} does not answer: {silent}") from silent
+    with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=TIMEOUT_S) as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_S)
     yield ok("broker", f"answers at {masked(url)}")
 
 

@@ -8,15 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kombu.exceptions import KombuError
-
 from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.failures import translated
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places
 from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.worker_name import role_of
-from harness_worker.errors import TransientError
 from harness_worker.wire import TOOL_TASK_PREFIX, Priority, turn_queue
 
 ANSWER_S: Final = 1.0
@@ -46,14 +44,12 @@ def living_workers(places: Places, timeout_s: float = ANSWER_S) -> list[Worker]:
     """The workers that answer within ``timeout_s``, by name.
 
     Raises:
-        TransientError: The broker does not answer.
+        TransientError: The broker does not answer, or refuses.
     """
     with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
         control: Any = app.control
-        try:
+        with translated():
             return _asked(control.inspect, timeout_s)
-        except (KombuError, OSError) as silent:
-            raise TransientError(f"the broker does not answer: {silent}") from silent
 
 
 def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
