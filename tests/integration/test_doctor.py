@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +100,19 @@ def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_serve
     assert "harness migrate" in checks["tables"][0]["mend"]
     assert states(checks, "catalogue") == ["wrong"]
     postgres_server.drop_database(url)
+
+
+def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> None:
+    """Its write lock is not waited for: a transaction that stands still does not hold up the look."""
+    writer = sqlite3.connect(stack.database_url.removeprefix("sqlite:///"), isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    began_at = time.monotonic()
+    try:
+        checks = examined(stack, 0)
+    finally:
+        writer.close()
+    assert states(checks, "tables") == states(checks, "catalogue") == ["ok"]
+    assert time.monotonic() - began_at < 30
 
 
 def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> None:

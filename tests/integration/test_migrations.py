@@ -43,7 +43,10 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
     """The first upgrade comes from nothing; the second changes nothing."""
     assert upgrade(empty_url) == (None, head())
-    assert current(empty_url) == head()
+    engine = make_engine(empty_url)
+    with engine.connect() as connection:
+        assert current(connection) == head()
+    engine.dispose()
     assert upgrade(empty_url) == (head(), head())
 
 

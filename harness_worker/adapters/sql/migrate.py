@@ -31,15 +31,9 @@ def head() -> str:
     return revision
 
 
-def current(url: str) -> str | None:
-    """The revision of the database's tables; ``None`` if it was never migrated.
-
-    Raises:
-        TransientError: The database did not answer.
-        ConfigError: The URL is not one.
-    """
-    with _connected(url) as connection:
-        return _revision(connection)
+def current(connection: Connection) -> str | None:
+    """The revision of the database's tables; ``None`` if it was never migrated."""
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(url: str) -> tuple[str | None, str]:
@@ -55,7 +49,7 @@ def upgrade(url: str) -> tuple[str | None, str]:
     _make_room(url)
     with _connected(url) as connection:
         _wait_for_others(connection)
-        before = _revision(connection)
+        before = current(connection)
         _check_known(before, connection.engine)
         command.upgrade(_config(connection), "head")
         connection.commit()
@@ -98,10 +92,6 @@ def _wait_for_others(connection: Connection) -> None:
     # SQLite's BEGIN IMMEDIATE, which any statement here starts with, is such a lock.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-
-
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config(connection: Connection | None = None) -> Config:

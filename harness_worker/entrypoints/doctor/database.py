@@ -64,7 +64,7 @@ def check_database(url: str) -> Iterator[Finding]:
     with connected(url) as connection:
         is_postgres = connection.dialect.name == "postgresql"
         yield _postgres(connection, url) if is_postgres else _sqlite(connection, url)
-    has, wants = current(url), head()
+        has, wants = current(connection), head()
     if has == wants:
         yield ok("tables", f"at revision {has}, this version's")
     else:
