@@ -13,7 +13,7 @@ from typing import assert_never
 from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
-from harness_worker.core.collect import collect
+from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.hooks import Hooks
@@ -135,7 +135,7 @@ class Coordinator:
         reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
         settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
         reports = {each.call_id: _report(each) for each in settled}
-        edits = check_edits(visit.calls, self.agents.get(visit.turn.agent))
+        edits = NO_EDITS if stop else check_edits(visit.calls, self.agents.get(visit.turn.agent))
         if edits is None:
             return self._not_served(visit)
         apart = self._apart(visit.turn, merge(visit.calls, resolve(visit.calls, edits, now=visit.now).calls))

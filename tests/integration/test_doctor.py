@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
+from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.services import valkey_service
@@ -113,6 +114,18 @@ def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> 
         writer.close()
     assert states(checks, "tables") == states(checks, "catalogue") == ["ok"]
     assert time.monotonic() - began_at < 30
+
+
+def test_doctor_finds_a_database_of_a_newer_version(stack: StackInfo, tmp_path: Path) -> None:
+    """What mends it is a newer version of the harness: `harness migrate` would refuse."""
+    url = f"sqlite:///{tmp_path}/newer.db"
+    upgrade(url)
+    with closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    (tables,) = examined(stack, 1, HARNESS_DATABASE_URL=url)["tables"]
+    assert (tables["state"], tables["said"][:17]) == ("wrong", "at revision 9999,")
+    assert "install a version that knows 9999" in tables["mend"]
+    assert "migrate" not in tables["mend"]
 
 
 def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> None:

@@ -36,6 +36,11 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def knows(revision: str) -> bool:
+    """Whether this version has the revision; one that it has not is of a newer version."""
+    return revision in {script.revision for script in _scripts().walk_revisions()}
+
+
 def upgrade(url: str) -> tuple[str | None, str]:
     """Bring the database to :func:`head`, in one transaction; processes that do so at once wait for each other.
 
@@ -57,8 +62,7 @@ def upgrade(url: str) -> tuple[str | None, str]:
 
 
 def _check_known(revision: str | None, engine: Engine) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if revision is None or revision in known:
+    if revision is None or knows(revision):
         return
     where = masked(str(engine.url))
     raise ConfigError(
