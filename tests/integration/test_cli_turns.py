@@ -104,6 +104,17 @@ def test_show_json_is_the_gateways_turn(outsider: Outsider, ended: str) -> None:
     assert json.loads(turns(outsider, "show", ended, "--json", "--messages")) == outsider.turn(ended)
 
 
+@pytest.mark.parametrize("terminal", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_what_a_terminal_cannot_show_is_escaped(outsider: Outsider, terminal: dict[str, Any]) -> None:
+    """Whoever asked in whatever language, every terminal shows the turn; the JSON is the same document."""
+    turn_id = outsider.run("Grüße 😀", input="Wo ist mein Päckchen? 😀")["id"]
+    shown = turns(outsider, "show", turn_id, **terminal)
+    assert r"Wo ist mein P\xe4ckchen? \U0001f600" in shown
+    assert r"Gr\xfc\xdfe \U0001f600" in shown
+    assert r"mein P\xe4ck" in turns(outsider, "list", "--limit", "1", **terminal)
+    assert json.loads(turns(outsider, "show", turn_id, "--json", "--messages", **terminal)) == outsider.turn(turn_id)
+
+
 def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
     """Each durable event is a line as soon as it happens, without gaps; the end of the turn ends it, with 0."""
     turn_id = outsider.post([call("meet", who="a", parties=2), call("meet", who="b", parties=2)], "done")

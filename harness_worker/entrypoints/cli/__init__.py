@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
+from harness_worker.entrypoints.cli.streams import take_any_text
 from harness_worker.entrypoints.messages import MESSAGE_PREFIX
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 
@@ -98,6 +99,7 @@ def main() -> int:
     Returns:
         The exit code. Errors are told on stderr; no traceback reaches the user.
     """
+    take_any_text()
     try:
         app(prog_name="harness")
     except HarnessError as wrong:

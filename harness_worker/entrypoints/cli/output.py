@@ -12,8 +12,8 @@ from harness_worker.entrypoints.view.plain import plain
 
 
 def write_json(document: Any) -> None:  # noqa: ANN401 - any JSON
-    """One document on one line of stdout."""
-    write(json.dumps(document, ensure_ascii=False))
+    """One document on one line of stdout, of ASCII only where its encoding cannot show all."""
+    write(json.dumps(document, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
 
 
 def write(text: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from enum import StrEnum
@@ -16,6 +14,7 @@ from rich.console import Console
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.config import Settings
+from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
 from harness_worker.entrypoints.sweep_stack import StackWish, sweep_gateway, sweep_settings
 from harness_worker.entrypoints.view.plain import plain
@@ -113,8 +112,7 @@ def _write(result: SweepResult, effects: Path | None, observations: Path | None)
 
 def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(summary(result), ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+        write_json(summary(result))
         return
     Console().print(table(result))
     for failure in summary(result)["failures"]:
