@@ -45,6 +45,16 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize("arguments", [["run", "caf\udce9"], ["turns", "list", "--home=\udce9"]])
+def test_an_argument_that_is_no_text_is_wrong_usage(arguments: list[str]) -> None:
+    """Bytes of another encoding reach neither JSON nor SQL; the message shows which argument it was."""
+    refused = run_harness(*arguments, env={"PYTHONUTF8": "1"})
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.startswith("harness: ")
+    assert r"\xe9" in refused.stderr
+    assert "not text in utf-8" in refused.stderr
+
+
 def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> None:
     """As an unreachable gateway is: the work has not failed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Final
@@ -13,6 +14,7 @@ from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
 from harness_worker.entrypoints.cli.streams import take_any_text
 from harness_worker.entrypoints.messages import MESSAGE_PREFIX
 from harness_worker.errors import ConfigError, HarnessError, TransientError
+from harness_worker.wire import masked
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -101,6 +103,7 @@ def main() -> int:
     """
     take_any_text()
     try:
+        _check_arguments()
         app(prog_name="harness")
     except HarnessError as wrong:
         return _told(str(wrong), _exit_code(wrong))
@@ -112,6 +115,16 @@ def main() -> int:
         _log.debug("internal error", exc_info=bug)
         return _told(f"internal error: {type(bug).__name__}: {bug} (HARNESS_LOG_LEVEL=DEBUG shows where)", FAILED)
     return 0
+
+
+def _check_arguments() -> None:
+    """Refuse bytes that are no text: neither JSON nor SQL could hold them."""
+    encoding = sys.getfilesystemencoding()
+    for argument in sys.argv[1:]:
+        given = os.fsencode(argument)
+        shown = given.decode(encoding, errors="backslashreplace")
+        if os.fsencode(shown) != given:
+            raise ConfigError(f"{masked(shown)}: this argument is not text in {encoding}")
 
 
 def _told(message: str, code: int) -> int:
