@@ -20,6 +20,8 @@ from harness_worker.entrypoints.answers import (
     how_to_start,
     refusal_of,
 )
+from harness_worker.errors import ConfigError
+from harness_worker.wire import masked
 
 __all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "is_loopback"]
 
@@ -36,11 +38,14 @@ class GatewayClient:
         base_url: Such as ``http://127.0.0.1:8700``.
         key: The API key, if the gateway asks for one.
         transport: Another httpx transport, for tests.
+
+    Raises:
+        ConfigError: ``base_url`` is no URL of HTTP.
     """
 
     def __init__(self, base_url: str, key: str | None = None, *, transport: httpx.BaseTransport | None = None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.base_url = base_url.rstrip("/")
+        self.base_url = _checked(base_url)
         self._http = httpx.Client(
             base_url=self.base_url,
             headers=headers,
@@ -160,6 +165,21 @@ class GatewayClient:
             yield
         except (httpx.TransportError, httpx.InvalidURL) as broken:
             raise StackUnreachable(how_to_start(self.base_url, broken)) from broken
+
+
+def _checked(base_url: str) -> str:
+    try:
+        url = httpx.URL(base_url)
+        is_one = (
+            url.scheme in {"http", "https"} and url.host.encode("idna") != b"" and (url.port or 1) in range(1 << 16)
+        )
+    except (httpx.InvalidURL, ValueError):
+        is_one = False
+    if not is_one:
+        raise ConfigError(
+            f"{masked(base_url)!r} is no address of a gateway: give http://HOST:PORT with --url or HARNESS_GATEWAY_URL"
+        )
+    return base_url.rstrip("/")
 
 
 def is_loopback(url: str) -> bool:

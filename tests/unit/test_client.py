@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.errors import ConfigError
 
 
 def _client(answer: httpx.Response, seen: list[httpx.Request] | None = None) -> GatewayClient:
@@ -60,6 +61,17 @@ def test_client_shows_no_password_of_the_address() -> None:
     with pytest.raises(RequestRefused, match="is it the gateway") as refused:
         GatewayClient("http://u:s3cret@gateway", transport=other).turns()
     assert "s3cret" not in f"{away.value} {refused.value}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["gateway", "http://", "http://[::1", "http://u:hid/den@h", "http://h\nx", "http://..", "http://127.0.0.1:99999"],
+)
+def test_client_refuses_what_is_no_address(url: str) -> None:
+    """A slip in an option is told at once, with what to give and without its password."""
+    with pytest.raises(ConfigError, match=r"no address of a gateway: give http://HOST:PORT with --url") as refused:
+        GatewayClient(url)
+    assert "hid" not in str(refused.value)
 
 
 @pytest.mark.parametrize("status", [200, 502])
