@@ -115,6 +115,17 @@ def test_what_a_terminal_cannot_show_is_escaped(outsider: Outsider, terminal: di
     assert json.loads(turns(outsider, "show", turn_id, "--json", "--messages", **terminal)) == outsider.turn(turn_id)
 
 
+@pytest.mark.parametrize("columns", ["0", "5"])
+def test_no_terminal_is_too_narrow(outsider: Outsider, ended: str, columns: str) -> None:
+    """A width of nothing is one that nobody knows, and a page has at least as many columns as it needs."""
+    assert "result of toolu_2 failed" in turns(outsider, "show", ended, "--messages", COLUMNS=columns)
+    assert ended[-12:] in turns(outsider, "list", "--session", "s-1", COLUMNS=columns)
+    turns(outsider, "tail", ended, COLUMNS=columns)
+    place = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": columns}
+    assert run_harness("run", "Hello", "--agent", "worker", env=place).returncode == 1  # it has no script
+    assert run_harness("doctor", env=place).returncode == 0
+
+
 def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
     """Each durable event is a line as soon as it happens, without gaps; the end of the turn ends it, with 0."""
     turn_id = outsider.post([call("meet", who="a", parties=2), call("meet", who="b", parties=2)], "done")

@@ -19,6 +19,7 @@ from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.demo.database import reset, shop_file
 from harness_worker.demo.models import model_of
 from harness_worker.entrypoints.cli.asking import Answered, ask
+from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.view.lines import duration, waves_of
@@ -62,9 +63,9 @@ def _model(settings: Settings) -> str:
 
 
 def _console() -> Console:
-    console = Console(highlight=False)
-    console.width = min(console.width, MAX_WIDTH)
-    return console
+    out = wide_console()
+    out.width = min(out.width, MAX_WIDTH)
+    return out
 
 
 def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> Answered:

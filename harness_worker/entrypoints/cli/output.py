@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
 from harness_worker.entrypoints.view.plain import plain
+
+_LEAST_WIDTH: Final = 40
+_USUAL_WIDTH: Final = 80
 
 
 def write_json(document: Any) -> None:  # noqa: ANN401 - any JSON
@@ -28,5 +31,8 @@ def write_words(text: str) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that colours nothing by itself, and writes no escape codes into a pipe."""
-    return Console(stderr=stderr, highlight=False)
+    """A console that colours nothing by itself, writes no escape codes into a pipe, and is wide enough to be read."""
+    found = Console(stderr=stderr, highlight=False)
+    if found.width < _LEAST_WIDTH:  # COLUMNS=0 says that nobody knows
+        found.width = _LEAST_WIDTH if found.width else _USUAL_WIDTH
+    return found

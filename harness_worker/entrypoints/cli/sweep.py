@@ -14,6 +14,7 @@ from rich.console import Console
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.config import Settings
+from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
 from harness_worker.entrypoints.sweep_stack import StackWish, sweep_gateway, sweep_settings
@@ -76,7 +77,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools)
     settings = sweep_settings(wish, workload)
     loaded = load_workload(workload, settings)
-    console = Console(stderr=True, highlight=False)
+    console = wide_console(stderr=True)
     with closing(Sweep(loaded, half, concurrency, limit=limit, category=category)) as sweep:
         if via is Via.INPROCESS:
             console.print(f"replaying {len(sweep.tasks)} tasks without the harness first …")
@@ -114,7 +115,7 @@ def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
     if as_json:
         write_json(summary(result))
         return
-    Console().print(table(result))
+    wide_console().print(table(result))
     for failure in summary(result)["failures"]:
         console.print(f"task {failure['task']} (turn {failure['turn']}):", markup=False)
         for why in failure["why"]:
