@@ -10,6 +10,7 @@ from pathlib import Path
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack, running_stack
+from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
 from harness_worker.wire import masked
 from harness_worker.workloads.base import Workload
@@ -39,7 +40,7 @@ def sweep_settings(wish: StackWish, workload: str) -> Settings:
     """Settings whose home and database are those of the stack: tools and sweep must find the same state.
 
     Raises:
-        ConfigError: The running stack does not serve the workload.
+        ConfigError: The running stack does not serve the workload, or a new one's home cannot be used.
         StackUnreachable: Nothing answers at the URL.
     """
     if wish.url is not None:
@@ -51,7 +52,9 @@ def sweep_settings(wish: StackWish, workload: str) -> Settings:
             if given.database_url or running is None
             else load_settings(home=home, database_url=running.database_url)
         )
-    return load_settings(home=wish.home or load_settings().home / SWEEPS / workload)
+    settings = load_settings(home=wish.home or load_settings().home / SWEEPS / workload)
+    Home(settings.home).prepare()
+    return settings
 
 
 @contextmanager

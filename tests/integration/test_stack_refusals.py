@@ -50,12 +50,20 @@ def test_up_names_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "--port" in refused.stderr
 
 
-def test_up_names_a_home_that_cannot_be(tmp_path: Path) -> None:
-    """A home that is a file is wrong usage."""
-    (tmp_path / "home").write_text("not a directory")
-    refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", APP)
-    assert refused.returncode == 2
-    assert "--home" in refused.stderr
+@pytest.mark.parametrize("command", [["up", "--app", APP], ["demo"], ["sweep", "run", "tau2-retail"]])
+def test_a_home_that_cannot_be_is_named(tmp_path: Path, command: list[str]) -> None:
+    """A home that is a file is wrong usage, and so is one that is there and cannot be written to."""
+    home = tmp_path / "home"
+    home.write_text("not a directory")
+    refusals = [run_harness(*command, "--home", str(home))]
+    home.unlink()
+    (home / "run").mkdir(parents=True)
+    (home / "run" / "lock").symlink_to("/proc/nothing/can/be/written/here")
+    refusals.append(run_harness(*command, "--home", str(home)))
+    for refused in refusals:
+        assert refused.returncode == 2, refused.stderr
+        assert f"cannot use {home} as home" in refused.stderr
+        assert "--home" in refused.stderr
 
 
 def test_refused_up_leaves_no_server() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sqlite3
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -22,8 +23,10 @@ from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.view.lines import duration, waves_of
 from harness_worker.entrypoints.view.plain import plain
+from harness_worker.errors import HarnessError
 
 APP: Final = "harness_worker.demo.shop:registry"
 INDENT: Final = 6
@@ -41,7 +44,8 @@ def demo(
     settings = load_settings()
     place = home or settings.home / "demo"
     console = _console()
-    reset(shop_file(place))
+    Home(place).prepare()
+    _reset(shop_file(place))
     clock = SystemClock()
     started_s = clock.monotonic()
     console.print("A shop's support agent answers three customers.", style="bold")
@@ -55,6 +59,13 @@ def demo(
     console.print(f"Stopped after {duration(clock.monotonic() - stopping_s)}.")
     _conclude(answers, place, console)
     raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
+
+
+def _reset(shop: Path) -> None:
+    try:
+        reset(shop)
+    except sqlite3.OperationalError as refused:
+        raise HarnessError(f"cannot write {shop}: {refused}; choose another place with --home") from None
 
 
 def _model(settings: Settings) -> str:

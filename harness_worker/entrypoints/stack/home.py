@@ -51,6 +51,7 @@ class Home:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             for directory in (self.run, self.logs, self.valkey, self.artifacts):
                 directory.mkdir(mode=0o700, exist_ok=True)
+            self._lock_file.touch(mode=0o600)  # there may be all of them, and nothing be written to
         except OSError as refused:
             raise ConfigError(
                 f"cannot use {self.path} as home: {refused.strerror}; choose another with --home"
