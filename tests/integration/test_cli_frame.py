@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.stacks import run_harness
+from tests.stacks import HARNESS, ROOT, run_harness
 
 
 def test_help_shows_how_to_start() -> None:
@@ -71,6 +74,36 @@ def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> Non
         server.shutdown()
     assert (listed.returncode, listed.stdout) == (3, "")
     assert "no database (503 not_ready)" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "words"),
+    [
+        (">/dev/full", 1, "harness: cannot write the output: No space left on device\n"),
+        (">/dev/full 2>/dev/full", 1, ""),
+        (">&-", 0, ""),
+        (">&- 2>&- <&-", 0, ""),
+        ("| :", 1, ""),
+    ],
+)
+@pytest.mark.parametrize("command", ["--version", "migrate --json --home HOME"])
+def test_output_that_cannot_be_written_is_told(
+    command: str, ending: str, code: int, words: str, tmp_path: Path
+) -> None:
+    """A full disk is told; who closed stdout, or reads no more, is not bothered."""
+    line = f"set -o pipefail; {shlex.join(HARNESS)} {command.replace('HOME', str(tmp_path / 'home'))} {ending}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", words)
+
+
+def test_what_cannot_be_told_keeps_its_exit_code() -> None:
+    """Wrong usage is wrong usage, whether the message about it has a place or not."""
+    for closed in ("2>/dev/full", "2>&-"):
+        line = f"{shlex.join(HARNESS)} turns list --url gateway {closed}"
+        assert subprocess.run(["bash", "-c", line], cwd=ROOT, timeout=60, check=False).returncode == 2
 
 
 def test_migrate_is_idempotent(tmp_path: Path) -> None:

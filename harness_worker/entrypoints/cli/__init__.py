@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
-from harness_worker.entrypoints.cli.streams import take_any_text
+from harness_worker.entrypoints.cli.streams import lost_output, take_any_text, tell
 from harness_worker.entrypoints.messages import MESSAGE_PREFIX
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 from harness_worker.wire import masked
@@ -24,6 +25,7 @@ UNPROCESSABLE: Final = 422
 UNAVAILABLE: Final = 503
 """The gateway's answer to an option that makes no sense."""
 
+_UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _DISTRIBUTION: Final = "agent-harness"
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,11 @@ def main() -> int:
         The exit code. Errors are told on stderr; no traceback reaches the user.
     """
     take_any_text()
+    code = _run()
+    return _told_loss() or code
+
+
+def _run() -> int:
     try:
         _check_arguments()
         app(prog_name="harness")
@@ -113,8 +120,24 @@ def main() -> int:
         return ended.code if isinstance(ended.code, int) else 0
     except Exception as bug:  # noqa: BLE001 - the boundary where no traceback may reach a user
         _log.debug("internal error", exc_info=bug)
-        return _told(f"internal error: {type(bug).__name__}: {bug} (HARNESS_LOG_LEVEL=DEBUG shows where)", FAILED)
+        return _told_loss() or _told(_in_words(bug), FAILED)
     return 0
+
+
+def _told_loss() -> int:
+    """Say so if output was lost, but not to those who left: 0 if none was."""
+    lost = lost_output()
+    if lost is None:
+        return 0
+    return FAILED if isinstance(lost, BrokenPipeError) else _told(f"cannot write the output: {lost.strerror}", FAILED)
+
+
+def _in_words(bug: Exception) -> str:
+    if isinstance(bug, OSError) and bug.filename:
+        return f"{bug.filename}: {bug.strerror}"
+    if isinstance(bug, OSError) and bug.errno in _UNWRITTEN:
+        return f"cannot write: {bug.strerror}"
+    return f"internal error: {type(bug).__name__}: {bug} (HARNESS_LOG_LEVEL=DEBUG shows where)"
 
 
 def _check_arguments() -> None:
@@ -128,7 +151,7 @@ def _check_arguments() -> None:
 
 
 def _told(message: str, code: int) -> int:
-    sys.stderr.write(f"{MESSAGE_PREFIX}{message}\n")
+    tell(f"{MESSAGE_PREFIX}{message}")
     return code
 
 
