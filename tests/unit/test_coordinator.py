@@ -194,6 +194,19 @@ def test_agent_of_another_worker_is_put_off(engine: Engine) -> None:
     assert engine.turn.wake_at == NOW + TIMING.look_s
 
 
+@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DEADLINE])
+def test_turn_of_an_agent_that_nobody_serves_is_stopped(engine: Engine, reason: StopReason) -> None:
+    """It waits for its model, which only such a worker would ask."""
+    engine.coordinator = replace(engine.coordinator, agents={})
+    engine.advance()
+    if reason is StopReason.CANCELLED:
+        engine.store.cancel(TURN_ID)
+    else:
+        engine.clock.now_s += TIMEOUT_S + 1
+    engine.advance()
+    assert (engine.turn.status.is_final, engine.turn.stop_reason) == (True, reason)
+
+
 # --- models that fail
 
 

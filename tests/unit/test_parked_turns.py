@@ -155,6 +155,25 @@ def test_edited_arguments_wait_for_a_worker_that_serves_the_agent(engine: Engine
     assert engine.calls[0].status is CallStatus.PENDING
 
 
+@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DEADLINE])
+def test_turn_with_edited_arguments_is_stopped_where_nobody_serves_the_agent(
+    engine: Engine, reason: StopReason
+) -> None:
+    """Nobody has to check arguments with which nothing will run."""
+    engine.dispatched("ask_write")
+    engine.answer("0.0", "approve", arguments={"n": 1})
+    engine.coordinator = replace(engine.coordinator, agents={})
+    engine.advance()
+    assert engine.turn.status is TurnStatus.RUNNING
+    if reason is StopReason.CANCELLED:
+        engine.store.cancel(engine.turn.id)
+    else:
+        engine.clock.now_s = engine.turn.deadline_at + 1
+    engine.advance()
+    assert (engine.turn.status.is_final, engine.turn.stop_reason) == (True, reason)
+    assert [text.startswith("denied: not_run") for text in engine.contents] == [True]
+
+
 def keys_by_n(engine: Engine) -> Engine:
     """Have what a read touches follow from its argument ``n``; a negative one makes it run alone."""
 
