@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, text
 
 from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url, reading
 from harness_worker.adapters.sql.failures import translated
-from harness_worker.adapters.sql.migrate import current, head
+from harness_worker.adapters.sql.migrate import current, head, knows
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import TransientError
 from harness_worker.schema import agents, db_now
@@ -67,8 +67,11 @@ def check_database(url: str) -> Iterator[Finding]:
         has, wants = current(connection), head()
     if has == wants:
         yield ok("tables", f"at revision {has}, this version's")
-    else:
+    elif has is None or knows(has):
         yield wrong("tables", f"at revision {has or 'none'}; this version wants {wants}", "run `harness migrate`")
+    else:
+        said = f"at revision {has}, newer than this version of the harness, which knows {wants} at most"
+        yield wrong("tables", said, f"install a version that knows {has}, or name another database")
 
 
 def database_time(url: str) -> float:
