@@ -125,7 +125,7 @@ class InputRequest(_Body):
     decision: Literal["approve", "deny"] | None = None
     reason: Text | None = None
     arguments: Annotated[dict[str, Any], AfterValidator(_storable)] | None = None
-    message: Text | None = None
+    message: Annotated[Text, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

@@ -26,6 +26,8 @@ def option_problems(
             yield from _text_problems(name, text)
     if session_id is not None:
         yield from _text_problems("session_id", session_id, longest=MAX_SESSION_ID_CHARS)
+        if session_id == "":
+            yield "session_id must not be empty; None begins a new session"
     if metadata is not None:
         yield from _metadata_problems(metadata)
     if parallel is not None and not isinstance(parallel, bool):

@@ -307,6 +307,7 @@ def test_head_is_get_without_its_body(gateway: Gateway) -> None:
         {"decision": "approve", "call_id": "0.0", "message": "x"},
         {"message": "x", "reason": "y"},
         {"message": 1},
+        {"message": ""},
         {"decision": "approve", "call_id": "0.0", "arguments": []},
         {"decision": "deny", "call_id": "0.0", "arguments": {}},
         {"decision": "approve", "call_id": "0.0", "arguments": {"x": ["\x00"]}},

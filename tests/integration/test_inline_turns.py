@@ -99,6 +99,7 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         ({"user_message": None}, "user_message must be a string, not NoneType"),
         ({"user_message": [{"type": "text", "text": "hi"}]}, "user_message must be a string, not list"),
         ({"session_id": 7}, "session_id must be a string, not int"),
+        ({"session_id": ""}, "session_id must not be empty; None begins a new session"),
         ({"session_id": "s" * 256}, "session_id must have at most 255 characters, not 256"),
         ({"session_id": "s\0"}, "session_id must not contain the character U+0000"),
         ({"metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
