@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from celery.app.trace import build_tracer
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
 from kombu import Connection
 from kombu.asynchronous.hub import Hub
 
+from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.consumer import CarefulConsumer
+from harness_worker.adapters.celery.tasks import ToolTask
 from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.config import Settings
+from harness_worker.turn.call_runner import Handed, Job
+from harness_worker.wire import ToolMessage
 
 
 def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +36,25 @@ def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch:
     with pytest.raises(WorkerShutdown), Connection(f"redis://127.0.0.1:{free_port()}/0") as away:
         consumer.ensure_connected(away)
     assert len(beats) == 2
+
+
+class _Runs:
+    """Runs every call, and lets the canvas go on."""
+
+    def run(self, _job: Job) -> Handed:
+        """See ``CallRunner.run``."""
+        return Handed.ON
+
+
+def test_call_whose_chain_cannot_be_sent_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """Its end is in the journal, and a look-in sends the rest: warnings say so, without a traceback."""
+    app = make_app(Settings(), redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    app.conf.update(task_publish_retry_policy={"max_retries": 0})
+    task = ToolTask("put", cast("Any", _Runs()), cast("Any", None))
+    app.register_task(task)
+    message = ToolMessage(turn_id="turn_1", call_id="0.0", attempt=1, read=False, tenant="default").to_kwargs()
+    following = app.signature(task.name, kwargs=message, immutable=True)
+    request: dict[str, Any] = {"id": "1", "hostname": "tools@here", "delivery_info": {}, "chain": [dict(following)]}
+    build_tracer(task.name, task, app=app)("1", [], message, request)
+    assert "Giving up refused callback publish" in caplog.text
+    assert {(record.levelname, record.exc_info) for record in caplog.records} == {("WARNING", None)}

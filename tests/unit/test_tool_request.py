@@ -9,6 +9,7 @@ import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from billiard.pool import ApplyResult, TimeoutHandler
+from kombu.exceptions import OperationalError
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.requests import ToolRequest
@@ -57,6 +58,14 @@ def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, b
         raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
     started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))
     assert told == [(RUN, False)]
+
+
+def test_process_that_could_not_send_its_canvas_on_lives(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
+    """Its call has ended; nobody is told of a death."""
+    with pytest.raises(OperationalError) as refused:
+        raise OperationalError("Connection refused.")
+    started.on_failure(ExceptionInfo((refused.type, refused.value, refused.tb)), return_ok=True)
+    assert told == []
 
 
 def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above

@@ -11,6 +11,7 @@ from billiard.exceptions import TimeLimitExceeded
 from celery.exceptions import TaskPredicate
 from celery.worker import state
 from celery.worker.request import Request
+from kombu.exceptions import OperationalError
 
 from harness_worker.errors import WireError
 from harness_worker.ports import RunningCall
@@ -37,7 +38,7 @@ class ToolRequest(Request):
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
         """Called in the parent when the task failed, its process was lost, or will be killed at its hard limit."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
-        if not isinstance(error, TaskPredicate):
+        if not isinstance(error, TaskPredicate | OperationalError):  # its canvas was not sent on: it lives
             self._say_lost(overran=isinstance(error, TimeLimitExceeded))
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 

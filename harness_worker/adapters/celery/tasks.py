@@ -9,6 +9,7 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore
+from kombu.exceptions import OperationalError
 
 from harness_worker.errors import NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
@@ -81,6 +82,8 @@ class ToolTask(Task[..., Any]):
 
     Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
+    throws = (OperationalError,)
+    """When the canvas cannot be sent on, of which Celery warns: the call has ended, and a look-in sends the rest."""
 
     def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)
