@@ -214,16 +214,22 @@ class Coordinator:
                 return
             case Finished():
                 self._close(visit)
-                if any(call.is_open for call in visit.calls):
-                    self.dispatcher.stop(visit.turn.id)
-                if after.followed:
-                    self._wake_next(visit.turn)
-                self._make_room(visit.turn)
-                self.finalizer.follow(visit.turn)
+                try:
+                    self._make_way(visit, after)
+                finally:
+                    self.finalizer.follow(visit.turn)
             case Dispatch():
                 self._send(visit, after)
             case _:
                 assert_never(after)
+
+    def _make_way(self, visit: Visit, after: Finished) -> None:
+        """Stop what still runs for a turn that is over, and wake who waited for its end."""
+        if any(call.is_open for call in visit.calls):
+            self.dispatcher.stop(visit.turn.id)
+        if after.followed:
+            self._wake_next(visit.turn)
+        self._make_room(visit.turn)
 
     def _close(self, visit: Visit) -> None:
         """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""

@@ -154,6 +154,20 @@ def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
     assert told.ends == 1
 
 
+@pytest.mark.parametrize("operation", ["next_of_session", "next_of_tenant"])
+def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_it(operation: str) -> None:
+    """Who waited for the end is found later; hooks would never be told."""
+    told = Told()
+    engine = Engine(told)
+    engine.store.turns[TURN_ID] = replace(engine.turn, followed=True)
+    engine.seen_store.before[operation].append(raising(SILENT))
+    engine.says(answers("ok"))
+    engine.advance()
+    assert (engine.turn.status, engine.turn.owner) == (TurnStatus.COMPLETED, None)
+    assert engine.seen_store.before[operation] == []
+    assert told.ends == 1
+
+
 def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
     """A hook that hangs there would keep it from its end, visit after visit."""
     told = Told()
