@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harness_worker.core.effects import Effect
@@ -130,7 +130,7 @@ class History:
                 waiting.clear()
 
     def _body(self, name: str) -> str:
-        """While it runs, time may pass, somebody may look, cancel or flush."""
+        """While it runs, time may pass, somebody may look, cancel or flush, another attempt run or die."""
         self.entered[name] += 1
         said = f"{name} {self.entered[name]}"
         if self.meanwhile:
@@ -144,6 +144,8 @@ class History:
         if number == 6:
             self._flush()
         self.look()
+        if number in (1, 2):
+            self._act(("run", "die")[number - 1], self.jobs[-1])
 
     def _flush(self) -> None:
         self.was_flushed = True
@@ -166,10 +168,12 @@ def check(plans: list[list[str]], ops: list[Op]) -> None:
     assert [block["content"] for block in said] == engine.contents
     completed = [event.data["call_id"] for event in engine.store.events if event.type == "tool.completed"]
     assert sorted(completed) == sorted(call.call_id for call in engine.calls)
-    final = {call.call_id: content_of(call.outcome) for call in engine.calls if call.outcome is not None}
-    for (call_id, _), outcomes in history.told.outcomes.items():
+    final = {
+        call.call_id: (call.attempt, content_of(call.outcome)) for call in engine.calls if call.outcome is not None
+    }
+    for (call_id, attempt), outcomes in history.told.outcomes.items():
         assert len(outcomes) == 1
-        assert history.was_flushed or outcomes[0] == final[call_id]
+        assert history.was_flushed or (attempt, outcomes[0]) == final[call_id]
 
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -177,6 +181,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
 @given(plans=_plans, ops=_ops)
+@example(plans=[["safe_write"]], ops=[("meanwhile", 2), ("run", 0)]).via("the first attempt ends while the second runs")
 def test_history_of_attempts_leaves_one_result_a_call(plans: list[list[str]], ops: list[Op]) -> None:
     """Complete, late, twice, dead before or after the effect, lost, cancelled, flushed, in any order."""
     check(plans, ops)

@@ -204,12 +204,19 @@ def test_hook_is_not_asked_about_a_duplicate_or_a_blocked_tool() -> None:
     assert [content.split(":")[1].strip() for content in engine.contents[2:]] == ["duplicate", "blocked"]
 
 
-def test_late_outcome_is_not_told_to_hooks() -> None:
-    """What came too late has no effect at all."""
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_late_outcome_is_not_told_to_hooks(tool: str) -> None:
+    """What came too late has no effect at all: a read's once the gate is closed, a write's once the turn is over."""
     recorder = Recorder()
     engine = Engine(recorder)
-    engine.dispatched("look")
-    engine.bodies["look"] = lambda: engine.gate.close(TURN_ID, engine.turn.fence)
+    engine.dispatched(tool)
+
+    def ends_meanwhile() -> None:
+        engine.gate.close(TURN_ID, engine.turn.fence)
+        engine.store.cancel(TURN_ID)
+        engine.advance()
+
+    engine.bodies[tool] = ends_meanwhile
     engine.run()
     assert "PostToolUse 0.0" not in recorder.seen
 
