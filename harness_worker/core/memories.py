@@ -51,8 +51,13 @@ class Remembered:
 
 
 _SENTENCE: Final = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")
+_NO_REQUEST: Final = (r"\bI", r"\byou", r"\bwe", r"\bthey", "'ll", "n't", "cannot", "never", r"\bnot", r"\bnot to")
+"""Words after which nothing is asked for: who remembers something, or does not, only says so."""
+
 _ASKED: Final = re.compile(
-    r"\b(?:please\s+)?(?:remember|don'?t forget|keep in mind)(?:\s*:|\s+that\b)\s*(?P<what>.+)", re.IGNORECASE
+    rf"{''.join(f'(?<!{words} )' for words in _NO_REQUEST)}"
+    r"\b(?:remember|don'?t forget|keep in mind)(?:\s*:|\s+that\b)\s*(?P<what>.+)",
+    re.IGNORECASE,
 )
 _LIKES: Final = re.compile(
     r"\bI\s+(?:(?:really|always|usually|generally|much)\s+)*(?:do\s+not\s+|don'?t\s+|never\s+)?"
@@ -107,8 +112,9 @@ def _texts(memories: Iterable[Memory], kind: MemoryKind) -> tuple[str, ...]:
 
 
 def _memory(sentence: str) -> Memory | None:
-    asked = _ASKED.search(sentence)
-    text = " ".join((asked["what"] if asked else sentence).split()).rstrip(".!")[:MEMORY_CHARS].strip()
+    words = " ".join(sentence.split()).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    asked = _ASKED.search(words)
+    text = (asked["what"] if asked else words).rstrip(".!")[:MEMORY_CHARS].strip()
     if _LIKES.search(text):
         return Memory(kind=MemoryKind.PREFERENCE, text=text)
     return Memory(kind=MemoryKind.FACT, text=text) if text and (asked or _IS.search(text)) else None
