@@ -161,8 +161,8 @@ class TurnStore(Protocol):
         """Where the bytes of a session's artifact are; ``None`` if it has none of that id, or no more."""
         ...
 
-    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
-        """Artifacts whose time is over, as (id, url), oldest first."""
+    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
+        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
         ...
 
     def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:

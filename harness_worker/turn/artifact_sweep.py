@@ -1,9 +1,10 @@
-"""Removing artifacts whose time is over: a few at a time, once a minute, beside the reconciler."""
+"""Removing artifacts whose time is over: once a minute, beside the reconciler."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Generator, Sequence
 
 from harness_worker.errors import HarnessError, PermanentError
 from harness_worker.ports import BlobStore, Clock, TurnStore
@@ -39,8 +40,21 @@ class ArtifactSweep:
         self._thread.start()
 
     def sweep(self) -> int:
-        """Remove one batch; returns how many artifacts went."""
-        gone = [artifact_id for artifact_id, url in self._store.expired_artifacts(BATCH) if self._removed(url)]
+        """Remove all whose time is over; returns how many went. What stays keeps no other from being looked at."""
+        return sum(map(self._sweep_batch, self._batches()))
+
+    def _batches(self) -> Generator[list[tuple[str, str]]]:
+        batch = self._store.expired_artifacts(BATCH)
+        while batch:
+            yield batch
+            batch = self._store.expired_artifacts(BATCH, after=batch[-1][0])
+
+    def _sweep_batch(self, batch: Sequence[tuple[str, str]]) -> int:
+        stays = {artifact_id: error for artifact_id, url in batch if (error := self._refusal(url)) is not None}
+        if stays:
+            last = next(reversed(stays.values()))
+            log.warning("%d of %d artifacts whose time is over not removed: %s", len(stays), len(batch), last)
+        gone = [artifact_id for artifact_id, _ in batch if artifact_id not in stays]
         if gone:
             self._store.forget_artifacts(gone)
         return len(gone)
@@ -51,12 +65,12 @@ class ArtifactSweep:
         except HarnessError as error:
             log.warning("could not look for artifacts whose time is over: %s", error)
 
-    def _removed(self, url: str) -> bool:
+    def _refusal(self, url: str) -> HarnessError | None:
+        """Why the bytes are still there, but may be removed another time."""
         try:
             self._blobs.delete(url)
-        except PermanentError as error:  # it would be the oldest for ever, and keep the others from being looked at
+        except PermanentError as error:  # nobody would ever remove it
             log.warning("artifact at %s given up, its bytes may stay: %s", url, error)
         except HarnessError as error:
-            log.warning("artifact at %s not removed: %s", url, error)
-            return False
-        return True
+            return error
+        return None

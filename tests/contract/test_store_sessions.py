@@ -146,12 +146,13 @@ def test_artifact_is_kept_as_long_as_the_store_is_set_to(world: World) -> None:
     assert [world.store.artifact_url(name, tenant="default", session_id="s") for name in stores] == ["file:///a", None]
 
 
-def test_expired_artifacts_are_told_oldest_first_until_they_are_forgotten(world: World) -> None:
+def test_expired_artifacts_are_told_by_their_ids_until_they_are_forgotten(world: World) -> None:
     """As many as asked for, none that is still good."""
     made = (an_artifact("art_1", 60), an_artifact("art_2", -5), an_artifact("art_3", -9))
     world.store.transact(world.queued(), lambda _: Decision(result=None, artifacts=made))
-    assert world.store.expired_artifacts(1) == [("art_3", "file:///art_3")]
-    assert [artifact_id for artifact_id, _ in world.store.expired_artifacts(9)] == ["art_3", "art_2"]
+    assert world.store.expired_artifacts(1) == [("art_2", "file:///art_2")]
+    assert world.store.expired_artifacts(1, after="art_2") == [("art_3", "file:///art_3")]
+    assert [artifact_id for artifact_id, _ in world.store.expired_artifacts(9)] == ["art_2", "art_3"]
     world.store.forget_artifacts(["art_3", "art_2"])
     assert world.store.expired_artifacts(9) == []
     assert world.store.artifact_url("art_1", tenant="default", session_id="s") == "file:///art_1"

@@ -178,9 +178,10 @@ class MemoryTurnStore:
         found = self.artifacts.get(artifact_id)
         return found.url if found is not None and (found.tenant, found.session_id) == (tenant, session_id) else None
 
-    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
+    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
         """See ``ports.TurnStore.expired_artifacts``: all of them."""
-        return [(artifact.id, artifact.url) for artifact in self.artifacts.values()][:limit]
+        behind = sorted(artifact_id for artifact_id in self.artifacts if artifact_id > after)
+        return [(artifact_id, self.artifacts[artifact_id].url) for artifact_id in behind][:limit]
 
     def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
         """See ``ports.TurnStore.forget_artifacts``."""

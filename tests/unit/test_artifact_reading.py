@@ -18,7 +18,7 @@ from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import PermanentError, ToolError, ToolTransientError, TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.artifact_fetch import ArtifactFetch
-from harness_worker.turn.artifact_sweep import EVERY_S, ArtifactSweep
+from harness_worker.turn.artifact_sweep import BATCH, EVERY_S, ArtifactSweep
 from tests.unit.builders import NOW
 from tests.unit.engine_kit import KeptBlobs, SetClock
 from tests.unit.memory_store import MemoryTurnStore
@@ -190,3 +190,24 @@ def test_sweep_keeps_the_row_of_what_it_could_not_remove() -> None:
     sweep = ArtifactSweep(store, blobs, SetClock())
     assert sweep.sweep() == 0
     assert list(store.artifacts) == ["art_1"]
+
+
+def test_sweep_is_not_stopped_by_what_it_may_never_remove(caplog: pytest.LogCaptureFixture) -> None:
+    """However much of that there is; it is told in a line a batch."""
+    store, blobs = kept(*(f"session {number}" for number in range(BATCH + 1)))
+    last = max(store.artifacts)
+
+    class Guarded(KeptBlobs):
+        """Lets go of one."""
+
+        def delete(self, url: str) -> None:
+            """See ``ports.BlobStore.delete``."""
+            if url != store.artifacts[last].url:
+                raise TransientError("permission denied")
+
+    assert ArtifactSweep(store, Guarded(blobs.kept), SetClock()).sweep() == 1
+    assert len(store.artifacts) == BATCH
+    assert last not in store.artifacts
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{BATCH} of {BATCH} artifacts whose time is over not removed: permission denied"
+    ]

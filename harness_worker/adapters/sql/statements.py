@@ -67,8 +67,8 @@ ARTIFACT_URL: Final = select(artifacts.c.url).where(
 )
 EXPIRED_ARTIFACTS: Final = (
     select(artifacts.c.id, artifacts.c.url)
-    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery())
-    .order_by(artifacts.c.expires_at)
+    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery(), artifacts.c.id > bindparam("after"))
+    .order_by(artifacts.c.id)
     .limit(bindparam("most"))
 )
 FORGET_ARTIFACTS: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))

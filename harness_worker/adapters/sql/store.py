@@ -218,9 +218,10 @@ class SqlTurnStore:
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
         return read(self._reader, lambda connection: connection.execute(ARTIFACT_URL, values).scalar_one_or_none())
 
-    def expired_artifacts(self, limit: int) -> list[tuple[str, str]]:
-        """Artifacts whose time is over, as (id, url), oldest first."""
-        rows = read(self._reader, lambda connection: connection.execute(EXPIRED_ARTIFACTS, {"most": limit}).all())
+    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
+        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
+        values = {"most": limit, "after": after}
+        rows = read(self._reader, lambda connection: connection.execute(EXPIRED_ARTIFACTS, values).all())
         return [(row.id, row.url) for row in rows]
 
     def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
