@@ -31,7 +31,7 @@ bench: .venv/installed-dev ## the measuring workload W1 beside a bare Celery can
 	@$(PY) -m tests.benchmarks.w1 $(WHAT)
 
 chaos: .venv/installed-dev ## MINUTES=10 SEED=1: turns in a storm of kills, faults and outages; the figures
-	@$(PY) -m tests.chaos.storm --minutes $(MINUTES) --seed $(SEED)
+	@$(PY) -m tests.chaos.storm --minutes $(MINUTES) --seed $(SEED) $(if $(WEATHER),--weather $(WEATHER))
 
 acceptance: .venv/installed-dev ## the long tests that `make test` leaves out
 	@$(PY) -m pytest -m acceptance $(PYTEST_ARGS)

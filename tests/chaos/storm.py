@@ -7,6 +7,7 @@ promise held in a storm that killed, redelivered and injured.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -23,11 +24,12 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.services import given_or_own_postgres
 from tests.apps.chaos.app import ADDRESS_VARIABLE
+from tests.chaos import any_line
 from tests.chaos.client import Client
 from tests.chaos.fleet import ROLES, Fleet, open_fleet
 from tests.chaos.judge import Roughness, Verdict, judge
 from tests.chaos.outside import Outside, service_outside
-from tests.chaos.weather import KINDS, Storm, Weather
+from tests.chaos.weather import KINDS, USUAL, Storm, Weather
 
 SETTLE_S: Final = 120.0
 VISIBILITY_S: Final = 4.0
@@ -44,6 +46,7 @@ class Options:
         seed: Decides what strikes whom, and which turns are slow.
         in_flight: How many turns run at a time.
         weather: Which kinds of :data:`tests.chaos.weather.KINDS`.
+        one_in_lines: At one line in so many a worker dies, in weather of that kind.
         database: ``postgres`` or ``sqlite``.
         beside: Roles of which one more worker runs beside the stack's.
     """
@@ -52,7 +55,8 @@ class Options:
     turns: int | None = None
     seed: int = 1
     in_flight: int = 6
-    weather: Sequence[str] = tuple(KINDS)
+    weather: Sequence[str] = USUAL
+    one_in_lines: int = 5
     database: str = "postgres"
     beside: Sequence[str] = ROLES
 
@@ -60,9 +64,9 @@ class Options:
 def storm(options: Options, tell: Callable[[str], None]) -> Verdict:
     """One storm over a fleet of its own."""
     with tempfile.TemporaryDirectory(prefix="storm-") as place, _database(options.database) as database_url:
-        home, faults, temporary = (Path(place) / name for name in ("home", "faults", "temporary"))
-        faults.mkdir()
-        temporary.mkdir()
+        home, faults, lines, temporary = (Path(place) / name for name in ("home", "faults", "lines", "temporary"))
+        for directory in (faults, lines, temporary):
+            directory.mkdir()
         with service_outside() as outside:
             env = {
                 ADDRESS_VARIABLE: outside.address,
@@ -70,17 +74,16 @@ def storm(options: Options, tell: Callable[[str], None]) -> Verdict:
                 "HARNESS_VISIBILITY_TIMEOUT_S": str(VISIBILITY_S),
                 "TMPDIR": str(temporary),
                 **database_url,
+                **(_dying_at_lines(options, lines) if "lines" in options.weather else {}),
             }
-            verdict = _over(options, home, faults, env, outside, tell)
+            verdict = _over(options, home, env, outside, tell)
     return verdict
 
 
-def _over(
-    options: Options, home: Path, faults: Path, env: dict[str, str], outside: Outside, tell: Callable[[str], None]
-) -> Verdict:
+def _over(options: Options, home: Path, env: dict[str, str], outside: Outside, tell: Callable[[str], None]) -> Verdict:
     others = set(_family())
     with open_fleet(home, env, beside=options.beside) as fleet:
-        weather = Storm(fleet=fleet, faults=faults, seed=options.seed)
+        weather = Storm(fleet=fleet, faults=home.parent / "faults", lines=home.parent / "lines", seed=options.seed)
         client = Client(fleet.stack.gateway_url, seed=options.seed, in_flight=options.in_flight)
         tell(f"seed {options.seed}; {', '.join(options.weather)}; {options.in_flight} turns in flight")
         with Weather(weather, options.weather):
@@ -124,6 +127,13 @@ def _until(options: Options, client: Client, tell: Callable[[str], None]) -> Cal
         return now - began < options.minutes * 60 and (options.turns is None or client.posted < options.turns)
 
     return goes_on
+
+
+def _dying_at_lines(options: Options, told: Path) -> dict[str, str]:
+    """The variables that let workers die at lines of their own code."""
+    path = os.pathsep.join(filter(None, [str(Path(any_line.__file__).parent), os.environ.get("PYTHONPATH")]))
+    chosen = {"KILL_SEED": str(options.seed), "KILL_ONE_IN": str(options.one_in_lines)}
+    return {"PYTHONPATH": path, "KILL_LINES": str(told), **chosen}
 
 
 @contextmanager
@@ -174,7 +184,11 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--turns", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--in-flight", type=int, default=6)
-    parser.add_argument("--weather", default=",".join(KINDS), help="any of these, separated by commas: %(default)s")
+    every = f"any of these, separated by commas: {','.join(KINDS)} (all but lines)"
+    parser.add_argument("--weather", default=",".join(USUAL), help=every)
+    parser.add_argument(
+        "--one-in-lines", type=int, default=5, help="weather lines: a worker dies at one line in so many"
+    )
     parser.add_argument("--database", choices=("postgres", "sqlite"), default="postgres")
     given = parser.parse_args(arguments)
     kinds = tuple(kind for kind in given.weather.split(",") if kind)

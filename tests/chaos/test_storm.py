@@ -33,3 +33,13 @@ def test_promise_holds_in_one_kind_of_weather(kind: str) -> None:
     """Workers stopped for twice the lease; Redis flushed, killed, or back empty; Postgres stopped and cut off."""
     verdict = storm(Options(minutes=2, seed=3, weather=("kill", kind)), print)
     assert verdict.is_kept, verdict.to_json()
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_promise_holds_whatever_line_a_worker_dies_at(seed: int) -> None:
+    """One line in three of those that coordinators and tool workers come to kills the first that comes to it."""
+    verdict = storm(Options(minutes=6, seed=seed, weather=("lines", "faults"), one_in_lines=3), print)
+    assert verdict.is_kept, verdict.to_json()
+    assert verdict.kills > 60

@@ -43,12 +43,14 @@ class Storm:
     Args:
         fleet: Whom it strikes.
         faults: The directory of the fleet's fault plan.
+        lines: Where workers tell at which lines they were killed.
         seed: Decides when what strikes whom.
         struck: How often each kind struck.
     """
 
     fleet: Fleet
     faults: Path
+    lines: Path
     seed: int
     struck: Counter[str] = field(default_factory=Counter[str])
     chance: random.Random = field(init=False)
@@ -109,6 +111,10 @@ class Storm:
         _cut_connections(self.fleet.stack.database_url)
         self.struck["stop_postgres"] += 1
 
+    def kill_at_lines(self) -> None:
+        """From now on workers die at lines of their own code (``any_line``)."""
+        (self.lines / "on").touch()
+
     def injure(self) -> None:
         """Another choice of fault points, each a little likely."""
         points = self.chance.sample(list(Point), 8)
@@ -123,8 +129,10 @@ class Storm:
         return len(Ledger(self.faults).fired())
 
     def clear(self) -> None:
-        """Let every fault point be quiet."""
+        """Let every fault point and line be quiet."""
         write_plan(self.faults, [])
+        (self.lines / "on").unlink(missing_ok=True)
+        self.struck["kill"] += len(list(self.lines.iterdir()))
 
     def _fault(self, point: Point) -> Fault:
         action = self.chance.choice(list(ACTIONS))
@@ -147,6 +155,7 @@ class Kind:
 
 KINDS: Final = {
     "kill": Kind(strike=Storm.kill, every_s=(2, 2)),
+    "lines": Kind(strike=Storm.kill_at_lines, every_s=(2, 2)),
     "faults": Kind(strike=Storm.injure, every_s=(1, 8)),
     "stop": Kind(strike=Storm.stop, every_s=(20, 40)),
     "flush": Kind(strike=Storm.flush, every_s=(30, 60)),
@@ -154,6 +163,8 @@ KINDS: Final = {
     "forget_redis": Kind(strike=Storm.forget_redis, every_s=(40, 80)),
     "stop_postgres": Kind(strike=Storm.stop_postgres, every_s=(5, 40)),
 }
+USUAL: Final = tuple(kind for kind in KINDS if kind != "lines")
+"""All that leave workers as fast as they are: those that die at lines are traced."""
 
 
 class Weather:
