@@ -220,10 +220,12 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
     for name in runner.tools:
         fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))
 
+    worker_pid = os.getpid()
+
     def forked(**_: object) -> None:
+        die_with_parent(worker_pid)
         make_group_leader()
         allow_processes()
-        die_with_parent()
         keep_knocks_for_bodies()
         fleet.forked()
         _keep_what_is_loaded()

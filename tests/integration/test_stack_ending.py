@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from redis import Redis
 
 from harness_worker.entrypoints.stack import running_stack
 from harness_worker.testing.waiting import wait_until
-from tests.stacks import await_synced, harness_up, none_runs
+from tests.stacks import HARNESS, await_synced, harness_up, none_runs
+
+SLOW_TO_FORK = """
+import os, time
+from harness_worker import Registry
+
+registry = Registry()
+worker = os.getpid()
+
+def forked():
+    open(f"{os.getpid()}.forked", "w").close()
+    while os.getppid() == worker:
+        time.sleep(0.01)
+
+os.register_at_fork(after_in_child=forked)
+"""
+"""An application whose worker's processes begin only after the worker has died."""
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -69,3 +89,27 @@ def test_unreadable_redis_data_does_not_block_the_start(tmp_path: Path) -> None:
     with harness_up(home, "--tools", "0") as up:
         assert [process.role for process in up.info().processes] == ["redis", "gateway", "coordinator"]
     assert "valkey.unreadable" in up.log.read_text()
+
+
+def test_worker_killed_while_its_pool_starts_leaves_none(tmp_path: Path, sqlite_url: str, valkey_url: str) -> None:
+    """A process whose worker died before it could ask to die with it ends by itself."""
+    (tmp_path / "slow.py").write_text(SLOW_TO_FORK)
+    command = [*HARNESS, "worker", "--role", "tools", "--app", "slow:registry", "--concurrency", "2"]
+    env = {**os.environ, "HARNESS_REDIS_URL": valkey_url, "HARNESS_DATABASE_URL": sqlite_url}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, start_new_session=True) as worker:
+        try:
+            forked = wait_until(lambda: _two(tmp_path.glob("*.forked")), "the worker's pool to start", 30)
+            children = [psutil.Process(int(file.stem)) for file in forked]
+        finally:
+            worker.kill()
+    try:
+        wait_until(lambda: none_runs(children), "the processes of its pool to end", 10)
+    finally:
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+def _two(files: Iterable[Path]) -> list[Path] | None:
+    found = list(files)
+    return found if len(found) == 2 else None

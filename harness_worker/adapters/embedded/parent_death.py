@@ -36,10 +36,16 @@ def guarded(command: Sequence[str], *, user: str = "") -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), user, *command]
 
 
-def die_with_parent(sig: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel to send ``sig`` to this process when its parent dies; nothing where it cannot."""
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel to kill this process when its parent dies, where it can; ends it if the parent died before.
+
+    Args:
+        parent_pid: The parent, as it was when this process was started.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)  # the parent died before we could ask
 
 
 def _become(user: str) -> None:
@@ -52,9 +58,7 @@ def _become(user: str) -> None:
 def _guard(parent_pid: int, user: str, command: Sequence[str]) -> None:
     if user:
         _become(user)  # first: a change of user clears the parent-death signal
-    die_with_parent()
-    if os.getppid() != parent_pid:
-        sys.exit(1)  # the parent died before we could ask
+    die_with_parent(parent_pid)
     os.execvp(command[0], list(command))  # noqa: S606 - the command is our caller's own
 
 
