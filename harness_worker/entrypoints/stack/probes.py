@@ -7,11 +7,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import redis
+from kombu import Connection
 
+from harness_worker.adapters.celery.failures import translated
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.wire import masked
 
-_TIMEOUT_S: Final = 3.0
+_TIMEOUT_S: Final = 3
 _GATEWAY_TIMEOUT_S: Final = 1.0
 """Short: until the gateway accepts, a request waits in the queue of the socket that its supervisor holds."""
 
@@ -50,3 +52,18 @@ def check_redis(url: str) -> None:
         ) from None
     finally:
         client.close()
+
+
+def check_broker(url: str) -> None:
+    """Make sure that a given broker answers.
+
+    Raises:
+        TransientError: None answers there, or it refuses.
+    """
+    try:
+        with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=_TIMEOUT_S) as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TIMEOUT_S)
+    except TransientError as away:
+        raise TransientError(
+            f"{away}; start it, or mend HARNESS_BROKER_URL; without that variable Redis is the broker"
+        ) from None

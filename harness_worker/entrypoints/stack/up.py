@@ -16,7 +16,7 @@ from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, publis
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan, flower_spec, service_specs
-from harness_worker.entrypoints.stack.probes import gateway_is_ready
+from harness_worker.entrypoints.stack.probes import check_broker, gateway_is_ready
 from harness_worker.entrypoints.stack.signals import StopRequested, StopSignal, stop_on_signals
 from harness_worker.entrypoints.stack.supervisor import Supervisor
 
@@ -33,7 +33,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
 
     Raises:
         ConfigError: Something it was told is wrong.
-        TransientError: A given Redis or database does not answer.
+        TransientError: A given broker, Redis or database does not answer.
         HomeInUse: Another stack runs on the same home.
         StartFailed: A process of it does not start.
     """
@@ -72,6 +72,9 @@ class _Up:
         self._supervisor = Supervisor(stop, log, grace_s=grace_s, on_change=self._publish)
 
     def run(self, announce: Announce) -> None:
+        broker_url = self._plan.settings.broker_url
+        if broker_url is not None:
+            check_broker(broker_url)
         with self._supervisor as supervisor:
             self._redis_url = ensure_redis(self._plan, supervisor, self._child, self._log)
             self._migrate()
