@@ -37,6 +37,8 @@ from harness_worker.wire import TENANT
 TITLE: Final = "Agent harness"
 VERSION: Final = "1"
 WRONG_USAGE: Final = 2
+MESSAGE_PREFIX: Final = "harness: "
+"""As the command line begins its messages: `harness up` finds the gateway's by it."""
 
 
 def create_app_from_env() -> FastAPI:
@@ -49,7 +51,7 @@ def create_app_from_env() -> FastAPI:
         _log_to_stderr(settings.log_level)
         return create_app(settings)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{MESSAGE_PREFIX}{error}\n")
         raise SystemExit(WRONG_USAGE) from None
 
 

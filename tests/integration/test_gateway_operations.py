@@ -274,7 +274,7 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_pa
     with gateway_process(free_port(), database_url, NOWHERE, tmp_path / "log") as process:
         assert process.wait(30) == 2
     said = (tmp_path / "log").read_text()
-    assert said.startswith("HARNESS_DATABASE_URL")
+    assert said.startswith("harness: HARNESS_DATABASE_URL")
     assert "Traceback" not in said
 
 
