@@ -13,10 +13,11 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import WRITES
-from api_gateway.models import Budget, Usage
+from api_gateway.models import Budget, Turn, Usage
 from api_gateway.places import Place, taken_place
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import BudgetRequest, TurnRequest
+from api_gateway.rows import turn_of
 from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -54,11 +55,13 @@ class Created:
 
     Args:
         turn_id: Which.
+        turn: As it was made; ``None`` if an earlier request made it.
         replayed: The first answer's status code, if an earlier request made it.
         ahead: The unfinished turns of its session that it waits for, as (id, priority), in order.
     """
 
     turn_id: str
+    turn: Turn | None = None
     replayed: int | None = None
     ahead: tuple[tuple[str, str], ...] = ()
 
@@ -100,8 +103,8 @@ class TurnCreator:
             earlier = await self._claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
                 return earlier
-            place = await self._insert(connection, turn_id, request, follows)
-        return Created(turn_id=turn_id, ahead=place.ahead)
+            turn, place = await self._insert(connection, turn_id, request, follows)
+        return Created(turn_id=turn_id, turn=turn, ahead=place.ahead)
 
     async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
         """Remember the first answer's status code."""
@@ -141,14 +144,15 @@ class TurnCreator:
 
     async def _insert(
         self, connection: AsyncConnection, turn_id: str, request: TurnRequest, follows: str | None
-    ) -> Place:
+    ) -> tuple[Turn, Place]:
         budget = clamped(await self._caps(connection, request.agent), self._most, request.budget)
         session_id = request.session_id or self._new_id()
         place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
         if follows is not None:
             await self._check_last(connection, follows, session_id, place.number - 1)
-        await connection.execute(
-            insert(turns).values(
+        inserted = await connection.execute(
+            insert(turns)
+            .values(
                 id=turn_id,
                 tenant=self._tenant,
                 session_id=session_id,
@@ -171,13 +175,15 @@ class TurnCreator:
                 wake_at=place.look_at,
                 created_at=place.now,
             )
+            .returning(turns)
         )
+        turn = turn_of(inserted.one(), ())
         message = {"turn_id": turn_id, "position": 0, "role": "user", "content": request.input}
         await connection.execute(insert(messages).values(message))
         data = {"agent": request.agent, "session_id": session_id}
         event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": place.now, "data": data}
         await connection.execute(insert(turn_events).values(event))
-        return place
+        return turn, place
 
     async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
         """Refuse to follow a turn that others have followed: the model would read them too."""

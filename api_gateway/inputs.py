@@ -14,9 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.arguments import argument_problems
 from api_gateway.database import WRITES
+from api_gateway.models import Turn
 from api_gateway.problems import Problem, invalid
 from api_gateway.requests import InputRequest
 from api_gateway.rows import question_of
+from api_gateway.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
 
@@ -40,11 +42,11 @@ class Inputs:
         self._writer = engine.execution_options(**{WRITES: True})
         self._tenant = tenant
 
-    async def add(self, turn_id: str, said: InputRequest) -> str | None:
+    async def add(self, turn_id: str, said: InputRequest) -> tuple[Turn, str] | None:
         """Write what was said about a turn's open questions, and have somebody look at once.
 
         Returns:
-            The turn's priority; ``None`` if there is no such turn.
+            The turn with what was said, and its priority; ``None`` if there is no such turn.
 
         Raises:
             Problem: 409 ``turn_finished``, 409 ``stale_input``, 422 ``invalid_request``; nothing is written then.
@@ -59,12 +61,12 @@ class Inputs:
             answers = _answers(turn_id, said, open_ones)
             if said.arguments is not None:
                 await _check(connection, turn.agent, open_ones[str(said.call_id)].call.tool, said.arguments)
-            await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
-        return str(turn.priority)
+            row = await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
+            return await with_calls(connection, row), row.priority
 
-    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of three columns, or None
+    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of two columns, or None
         """The turn, locked like every transaction on it locks it: the turn first, then its calls."""
-        found = select(turns.c.status, turns.c.priority, turns.c.agent)
+        found = select(turns.c.status, turns.c.agent)
         found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)
         return (await connection.execute(found)).one_or_none()
 
@@ -107,7 +109,7 @@ async def _check(connection: AsyncConnection, agent: str, tool: str, arguments: 
         raise invalid(problems)
 
 
-async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_Open], *, goes_on: bool) -> None:
+async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_Open], *, goes_on: bool) -> Row[Any]:
     for each in answers:
         where = [column == getattr(each.call, column.name) for column in _CALL_KEY]
         await connection.execute(update(tool_calls).where(*where).values(approval=asdict(each.question)))
@@ -115,4 +117,5 @@ async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_O
     parked = turns.c.status == TurnStatus.REQUIRES_ACTION
     status = case((parked, TurnStatus.RUNNING), else_=turns.c.status) if goes_on else turns.c.status
     change = update(turns).where(turns.c.id == turn_id)
-    await connection.execute(change.values(status=status, wakes=turns.c.wakes + 1, wake_at=db_now()))
+    change = change.values(status=status, wakes=turns.c.wakes + 1, wake_at=db_now())
+    return (await connection.execute(change.returning(turns))).one()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from api_gateway.creation import Created, IdempotencyClaim
+from api_gateway.models import Turn
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services
+from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.waiting import Client, wait_for_rest
 
 ACCEPTED: Final = 202
@@ -17,33 +21,39 @@ FINISHED: Final = 200
 
 async def post_turn(
     request: TurnRequest, claim: IdempotencyClaim | None, client: Client, services: Services
-) -> tuple[str, int]:
+) -> tuple[Turn, int]:
     """Make the turn, or find the one an earlier request with the same key made.
 
+    One that was made is answered with whatever the database does then: the client must not ask for another.
+
     Returns:
-        The turn's id and the status code of the answer.
+        The turn and the status code of the answer.
     """
     created = await services.creator.create(request, claim)
-    if created.replayed is not None:
-        return created.turn_id, created.replayed
-    status_code = ACCEPTED
+    turn = created.turn
+    if turn is None:
+        return await existing_turn(created.turn_id, services), created.replayed or ACCEPTED
     try:
-        status_code = await _wake_and_wait(created, request, client, services)
+        turn = await _wake_and_wait(turn, created, request, client, services)
     finally:
-        # Also when the client has gone away: the key must not stay in flight.
+        status_code = FINISHED if turn.status.is_final else ACCEPTED
+        # Also when the client has gone away: the key must not stay in flight, or not for longer than it must.
         if claim is not None and claim.answers_later:
-            await services.creator.answered(claim, status_code)
-    return created.turn_id, status_code
+            with suppress(SQLAlchemyError):
+                await services.creator.answered(claim, status_code)
+    return turn, status_code
 
 
-async def _wake_and_wait(created: Created, request: TurnRequest, client: Client, services: Services) -> int:
+async def _wake_and_wait(
+    turn: Turn, created: Created, request: TurnRequest, client: Client, services: Services
+) -> Turn:
     with services.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         if client.wait_s <= 0:
-            return ACCEPTED
-        await wait_for_rest(created.turn_id, client, feed, services.live, services.store)
-    standing = await services.store.standing(created.turn_id)
-    return FINISHED if standing and standing.status.is_final else ACCEPTED
+            return turn
+        with suppress(SQLAlchemyError):
+            await wait_for_rest(turn.id, client, feed, services.live, services.store)
+    return await turn_now(turn, services)
 
 
 async def wake(created: Created, request: TurnRequest, services: Services) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.artifacts import Artifacts
@@ -68,12 +69,22 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     return turn
 
 
-async def ask_to_stop(turn_id: str, services: Services) -> bool:
-    """Ask a turn to stop; whether there is such a turn that goes on."""
-    priority = await services.store.request_cancel(turn_id)
-    if priority is not None:
-        await services.publisher.interrupt(turn_id, priority)
-    return priority is not None
+async def turn_now(turn: Turn, services: Services) -> Turn:
+    """The turn as it is; as it was if the database does not answer."""
+    try:
+        return await existing_turn(turn.id, services)
+    except SQLAlchemyError:
+        return turn
+
+
+async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
+    """Ask a turn to stop; the turn as it was then, ``None`` if there is none that goes on."""
+    asked = await services.store.request_cancel(turn_id)
+    if asked is None:
+        return None
+    turn, priority = asked
+    await services.publisher.interrupt(turn_id, priority)
+    return turn
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]

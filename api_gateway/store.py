@@ -112,16 +112,17 @@ class Store:
         async with self._engine.connect() as connection:
             return {row.name: row.published_at for row in await connection.execute(query)}
 
-    async def request_cancel(self, turn_id: str) -> str | None:
-        """Ask the turn to stop; returns its priority, or ``None`` if it does not exist or is finished."""
+    async def request_cancel(self, turn_id: str) -> tuple[Turn, str] | None:
+        """Ask the turn to stop; returns it and its priority, or ``None`` if it does not exist or is finished."""
         change = (
             update(turns)
             .where(self._is(turn_id), turns.c.status.not_in(FINAL_STATUSES))
             .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-            .returning(turns.c.priority)
+            .returning(turns)
         )
         async with self._writer.begin() as connection:
-            return (await connection.execute(change)).scalar_one_or_none()
+            row = (await connection.execute(change)).one_or_none()
+            return None if row is None else (await with_calls(connection, row), row.priority)
 
     async def check(self) -> None:
         """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""
@@ -135,11 +136,7 @@ class Store:
     async def _turn(self, connection: AsyncConnection, turn_id: str) -> Turn | None:
         # The turn first: what is read after it is as new or newer, so a finished turn never lacks a call.
         row = (await connection.execute(select(turns).where(self._is(turn_id)))).one_or_none()
-        if row is None:
-            return None
-        ordered = (tool_calls.c.step, tool_calls.c.position)
-        calls = await connection.execute(select(tool_calls).where(tool_calls.c.turn_id == turn_id).order_by(*ordered))
-        return turn_of(row, calls.all())
+        return None if row is None else await with_calls(connection, row)
 
     def _filters(self, query: TurnsQuery) -> Sequence[ColumnElement[bool]]:
         wanted = {turns.c.status: query.status, turns.c.session_id: query.session_id, turns.c.agent: query.agent}
@@ -152,6 +149,13 @@ class Store:
             return turns.c.metadata.op("->>")(key) == value
         pairs: Any = func.json_each(turns.c.metadata).table_valued("key", "value")
         return exists(select(1).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value))
+
+
+async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
+    """A row of ``turns`` with its calls, by step and position."""
+    ordered = (tool_calls.c.step, tool_calls.c.position)
+    calls = await connection.execute(select(tool_calls).where(tool_calls.c.turn_id == row.id).order_by(*ordered))
+    return turn_of(row, calls.all())
 
 
 async def _messages(connection: AsyncConnection, turn_id: str) -> list[Message]:

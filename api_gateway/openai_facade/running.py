@@ -16,7 +16,7 @@ from api_gateway.openai_facade.speech import Delta, Speech
 from api_gateway.openai_facade.telling import unfinished
 from api_gateway.posting import idempotency_key_of, wake
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services, existing_turn
+from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.sse import EventStream, Told
 from api_gateway.waiting import Client, wait_for_rest
 from harness_worker.wire import TurnStatus
@@ -91,11 +91,11 @@ async def followed(
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
                 elif told.type in _LOOKED_AT:
-                    turn = await _now(turn, services)
+                    turn = await turn_now(turn, services)  # what it misses is told at the end
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION:
                         break
-        turn = await _now(turn, services)
+        turn = await turn_now(turn, services)
         yield turn
         if delta := speech.end(turn):
             yield delta
@@ -103,14 +103,6 @@ async def followed(
 
 def _wait_of(http: Request) -> float:
     return wait_of(http.headers.get("x-stainless-read-timeout"))
-
-
-async def _now(turn: Turn, services: Services) -> Turn:
-    """The turn as it is; as it was if the database does not answer: what was missed is told at the end."""
-    try:
-        return await existing_turn(turn.id, services)
-    except SQLAlchemyError:
-        return turn
 
 
 def _data(told: Told) -> dict[str, Any]:

@@ -37,11 +37,11 @@ async def create_turn(
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest, answers_later=wait_s > 0) if key else None
     client = Client(wait_s=wait_s, has_gone=request.is_disconnected)
-    turn_id, response.status_code = await post_turn(body.value, claim, client, services)
-    response.headers["Location"] = f"/v1/turns/{turn_id}"
+    turn, response.status_code = await post_turn(body.value, claim, client, services)
+    response.headers["Location"] = f"/v1/turns/{turn.id}"
     if wait_s > 0:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"
-    return await existing_turn(turn_id, services)
+    return turn
 
 
 @router.get("/v1/turns", responses=problems(), openapi_extra={"parameters": [METADATA]})
@@ -79,8 +79,10 @@ async def cancel_turn(
     turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Turn:
     """Ask a turn to stop. The answer may still say that it runs; what it does ends within a second."""
-    if not await ask_to_stop(turn_id, services):
-        response.status_code = 200
+    asked = await ask_to_stop(turn_id, services)
+    if asked is not None:
+        return asked
+    response.status_code = 200
     return await existing_turn(turn_id, services)
 
 
@@ -98,7 +100,9 @@ async def add_input(
     body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))],
 ) -> Turn:
     """Answer a turn that waits for somebody: decide about one call, or deny all that wait with a message."""
-    priority = await services.inputs.add(turn_id, body.value)
-    if priority is not None:
-        await services.publisher.advance(turn_id, priority)
-    return await existing_turn(turn_id, services)
+    added = await services.inputs.add(turn_id, body.value)
+    if added is None:
+        raise no_such_turn(turn_id)
+    turn, priority = added
+    await services.publisher.advance(turn_id, priority)
+    return turn

@@ -1,0 +1,77 @@
+"""What is written is answered as written, though the database goes away with the commit: nobody must ask again."""
+
+# ruff: noqa: ANN401 - columns, bodies and answers are any JSON
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from api_gateway.app import create_app
+from harness_worker.wire import Approval
+from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+
+ASKED = asdict(Approval(expires_at=4_000_000_000.0))
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """One that is well, to look with."""
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+        yield running
+
+
+def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx.Response:
+    """A request to a gateway whose database answers nothing from its first commit on."""
+    app = create_app(gateway.settings)
+    engine = app.state.services.engine.sync_engine
+
+    def refuse(*_: Any) -> None:
+        raise OperationalError("SELECT", {}, Exception("server closed the connection unexpectedly"))
+
+    def go_away(_: Any) -> None:
+        event.listen(engine, "before_cursor_execute", refuse)
+
+    event.listen(engine, "commit", go_away, once=True)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+        client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+        async with app.router.lifespan_context(app), client:
+            return await client.post(path, **request)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("prefer", [{}, {"Prefer": "wait=2"}, {"Prefer": "wait=2", "Idempotency-Key": "k"}])
+def test_turn_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway, prefer: dict[str, str]) -> None:
+    """A client that was told to try again would make a second one."""
+    body = {**gateway.defaults, "metadata": {"a": "b"}}
+    answer = asked_of_one_that_loses_its_database(gateway, "/v1/turns", json=body, headers=prefer)
+    (turn_id,) = gateway.ids()
+    assert (answer.status_code, answer.headers["location"]) == (202, f"/v1/turns/{turn_id}")
+    assert answer.json() == gateway.turn(turn_id)
+
+
+def test_input_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway) -> None:
+    """Given again, it would be stale, or a message would deny what was asked since."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.call(turn_id, 0, 0, approval=ASKED)
+    gateway.worker.change(turn_id, status="requires_action")
+    answer = asked_of_one_that_loses_its_database(gateway, f"/v1/turns/{turn_id}/inputs", json={"message": "no"})
+    assert (answer.status_code, answer.json()) == (202, gateway.turn(turn_id))
+    assert (answer.json()["status"], answer.json()["required_actions"]) == ("running", [])
+
+
+def test_cancel_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway) -> None:
+    """Its workers were told already."""
+    turn_id = gateway.posted()["id"]
+    answer = asked_of_one_that_loses_its_database(gateway, f"/v1/turns/{turn_id}/cancel")
+    assert (answer.status_code, answer.json()) == (202, gateway.turn(turn_id))
+    assert gateway.worker.row(turn_id).cancel_requested
