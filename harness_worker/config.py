@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
@@ -73,6 +73,15 @@ class Settings(BaseSettings):
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
     faults: Path | None = Field(default=None, description="tests only: the directory of a plan of faults to inject")
 
+    @model_validator(mode="after")
+    def _beats_in_time(self) -> Self:
+        most = self.lease_ttl_s / 2
+        if self.heartbeat_s > most:
+            beat, lease = (f"{variable_of(name)}={getattr(self, name):g}" for name in ("heartbeat_s", "lease_ttl_s"))
+            msg = f"{beat}: must be at most {most:g}, half of {lease}, or what runs well is told as lost"
+            raise ValueError(msg)
+        return self
+
 
 def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's value
     """The settings of this process.
@@ -102,7 +111,9 @@ def variable_of(field: str) -> str:
 
 
 def _complaint(error: Mapping[str, Any]) -> str:
-    name = variable_of(str(error["loc"][0])) if error["loc"] else PREFIX.rstrip("_")
+    if not error["loc"]:  # of several settings, which it names
+        return str(error["msg"]).removeprefix("Value error, ")
+    name = variable_of(str(error["loc"][0]))
     return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading, within
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.fleet import make_fleet
-from harness_worker.config import Settings
+from harness_worker.config import load_settings
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import EventDraft
 from harness_worker.errors import ConfigError, TransientError
@@ -171,7 +171,8 @@ def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: W
 @pytest.mark.parametrize("lease_ttl_s", [6.0, 3.0])
 def test_workers_transactions_are_ended_before_their_lease(postgres_url: str, lease_ttl_s: float):
     """Whatever ``HARNESS_LEASE_TTL_S`` is, Postgres ends the transaction of a worker that stands still in time."""
-    fleet = make_fleet(Settings(database_url=postgres_url, redis_url="redis://127.0.0.1:1/0", lease_ttl_s=lease_ttl_s))
+    urls = {"database_url": postgres_url, "redis_url": "redis://127.0.0.1:1/0"}
+    fleet = make_fleet(load_settings(**urls, lease_ttl_s=lease_ttl_s, heartbeat_s=1.0))
     with fleet.engine.connect() as connection:
         asked = "SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
         idle_ms = connection.execute(text(asked)).scalar_one()

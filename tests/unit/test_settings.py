@@ -48,3 +48,14 @@ def test_refused_url_shows_no_password(url: str, shown: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"HARNESS_BROKER_URL='{shown}'")) as refused:
         load_settings(broker_url=url)
     assert "cret" not in str(refused.value)
+
+
+def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A healthy write would be told as lost; both variables are named, and nothing else that is set is shown."""
+    assert load_settings(heartbeat_s=30.0, lease_ttl_s=60.0).heartbeat_s == 30.0
+    monkeypatch.setenv("HARNESS_HEARTBEAT_S", "60")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    with pytest.raises(ConfigError) as refused:
+        load_settings()
+    named = "HARNESS_HEARTBEAT_S=60: must be at most 3, half of HARNESS_LEASE_TTL_S=6,"
+    assert str(refused.value) == f"{named} or what runs well is told as lost"
