@@ -74,9 +74,12 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
 
 
 def _complaint(error: Mapping[str, Any]) -> str:
-    name = PREFIX + str(error["loc"][0]).upper()
+    field, *inner = map(str, error["loc"])
+    name = ".".join([PREFIX + field.upper(), *inner])
     if error["type"] == "missing":
-        return f"{name} is not set: give {Settings.model_fields[str(error['loc'][0])].description}"
+        return f"{name} is not set: give {Settings.model_fields[field].description}"
+    if error["type"] == "extra_forbidden" and inner:  # only a budget has names of its own
+        return f"{name} is unknown: there are {', '.join(BudgetRequest.model_fields)}"
     return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 
 import pytest
 from hypothesis import given
@@ -201,8 +202,14 @@ def test_tenant_budget_is_read_and_refused_with_words() -> None:
     urls = {"database_url": "sqlite:///x", "redis_url": "redis://h"}
     assert load_settings(**urls).tenant_budget is None
     assert load_settings(**urls, tenant_budget='{"max_dollars": 0.5}').tenant_budget == BudgetRequest(max_dollars=0.5)
-    for wrong in ("{", '{"max_money": 1}', '{"max_steps": -1}', "7"):
-        with pytest.raises(ConfigError, match="HARNESS_TENANT_BUDGET"):
+    known = "max_steps, max_tool_calls, max_reflections, max_tokens, max_dollars, timeout_s"
+    for wrong, said in {
+        "{": "='{': value error, give a JSON object of limits",
+        '{"max_dolars": 0.5}': f".max_dolars is unknown: there are {known}",
+        '{"max_steps": -1}': ".max_steps=-1: input should be greater than or equal to 0",
+        "7": "=7: input should be",
+    }.items():
+        with pytest.raises(ConfigError, match=re.escape(f"HARNESS_TENANT_BUDGET{said}")):
             load_settings(**urls, tenant_budget=wrong)
 
 
