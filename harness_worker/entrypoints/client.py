@@ -37,19 +37,27 @@ class GatewayClient:
     Args:
         base_url: Such as ``http://127.0.0.1:8700``.
         key: The API key, if the gateway asks for one.
+        timeout_s: How long it may keep silent, in seconds.
         transport: Another httpx transport, for tests.
 
     Raises:
         ConfigError: ``base_url`` is no URL of HTTP.
     """
 
-    def __init__(self, base_url: str, key: str | None = None, *, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.base_url = _checked(base_url)
         self._http = httpx.Client(
             base_url=self.base_url,
             headers=headers,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             transport=transport,
             trust_env=not is_loopback(self.base_url),  # HTTP_PROXY is not for this machine
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import subprocess
 import time
@@ -188,6 +189,18 @@ def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
     assert [states(checks, name) for name in ("gateway", "redis", "database")] == [["wrong"]] * 3
     assert "hidden" not in json.dumps(checks)
     assert "workers" not in checks
+
+
+def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> None:
+    """A gateway and an artifact store that accept and say nothing are told as that, soon, and the rest is looked at."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        store = {"HARNESS_ARTIFACT_URL": "s3://bucket/x", "AWS_ENDPOINT_URL": url}
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        checks = examined(stack, 1, HARNESS_GATEWAY_URL=url, **store, **keys)
+    assert states(checks, "gateway") == states(checks, "artifacts") == ["wrong"]
+    assert "does not answer: no answer within 10 s" in checks["artifacts"][0]["said"]
+    assert states(checks, "catalogue") == ["ok"]
 
 
 def test_doctor_with_nothing_named_says_how_to_start() -> None:

@@ -13,9 +13,13 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import TransientError
+from harness_worker.turn.waiting import within
 from harness_worker.wire import masked
 
 TIMEOUT_S: Final = 3
+GATEWAY_S: Final = 8.0
+"""Longer than a gateway looks for its own services before it says that it is not ready."""
+ARTIFACTS_S: Final = 10.0
 LEAST_REDIS: Final = 7
 _PROBE: Final = "doctor/probe"
 
@@ -26,7 +30,7 @@ def check_gateway(url: str) -> Iterator[Finding]:
     Raises:
         HarnessError: It does not answer, or is none.
     """
-    with GatewayClient(url) as client:
+    with GatewayClient(url, timeout_s=GATEWAY_S) as client:
         if client.ready():
             yield ok("gateway", f"ready at {masked(url)}")
         else:
@@ -94,8 +98,16 @@ def check_artifacts(url: str) -> Iterator[Finding]:
     Raises:
         HarnessError: It does not.
     """
-    blobs = FsspecBlobs(url)
     written = b"written by harness doctor"
-    if blobs.get(blobs.put(_PROBE, written)) != written:
+
+    def probed() -> bytes:
+        blobs = FsspecBlobs(url)
+        return blobs.get(blobs.put(_PROBE, written))
+
+    try:
+        read = within(ARTIFACTS_S, probed)
+    except TimeoutError as silent:
+        raise TransientError(f"the artifact store at {masked(url)} does not answer: {silent}") from silent
+    if read != written:
         raise TransientError(f"the artifact store at {masked(url)} gave back something else than it was given")
     yield ok("artifacts", f"written and read at {masked(url)}")
