@@ -105,16 +105,29 @@ def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_serve
 
 
 def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> None:
-    """Its write lock is not waited for: a transaction that stands still does not hold up the look."""
+    """A transaction that stands still is told, for turns wait for it too; it does not hold up the look."""
     writer = sqlite3.connect(stack.database_url.removeprefix("sqlite:///"), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     began_at = time.monotonic()
     try:
-        checks = examined(stack, 0)
+        checks = examined(stack, 1)
     finally:
         writer.close()
+    assert states(checks, "database") == ["ok", "wrong"]
+    assert "database is locked" in checks["database"][1]["said"]
     assert states(checks, "tables") == states(checks, "catalogue") == ["ok"]
     assert time.monotonic() - began_at < 30
+
+
+def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres_server: PostgresServer) -> None:
+    """A replica, or one that was made read-only, is wrong."""
+    url = postgres_server.create_database()
+    upgrade(url)
+    checks = examined(stack, 1, HARNESS_DATABASE_URL=f"{url}?options=-c%20default_transaction_read_only%3Don")
+    assert states(checks, "database") == ["ok", "wrong"]
+    assert "takes no writes" in checks["database"][1]["said"]
+    assert states(checks, "tables") == ["ok"]
+    postgres_server.drop_database(url)
 
 
 def test_doctor_finds_a_database_of_a_newer_version(stack: StackInfo, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url,
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.adapters.sql.migrate import current, head, knows
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
-from harness_worker.errors import TransientError
+from harness_worker.errors import HarnessError, TransientError
 from harness_worker.schema import agents, db_now
 from harness_worker.wire import masked
 
 LEAST_POSTGRES: Final = 13
-_BRIEF: Final = Timeouts(statement_s=3.0, idle_s=3.0, checkout_s=3.0)
+_BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, checkout_s=3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class PublishedAgent:
 
 
 @contextmanager
-def connected(url: str) -> Generator[Connection]:
-    """A connection for a short look.
+def connected(url: str, *, writes: bool = False) -> Generator[Connection]:
+    """A connection for a short look; one that writes waits for SQLite's write lock.
 
     Raises:
         HarnessError: The database does not answer, or the URL is none.
@@ -49,14 +49,14 @@ def connected(url: str) -> Generator[Connection]:
     _require_file(url)
     engine = make_engine(url, timeouts=_BRIEF, pool_size=1)
     try:
-        with translated(engine.url), reading(engine).connect() as connection:
+        with translated(engine.url), (engine if writes else reading(engine)).connect() as connection:
             yield connection
     finally:
         engine.dispose()
 
 
 def check_database(url: str) -> Iterator[Finding]:
-    """Whether it answers, as what, and whether it has this version's tables.
+    """Whether it answers, as what, whether it takes writes, and whether it has this version's tables.
 
     Raises:
         HarnessError: It does not answer, or the URL is none.
@@ -65,6 +65,10 @@ def check_database(url: str) -> Iterator[Finding]:
         is_postgres = connection.dialect.name == "postgresql"
         yield _postgres(connection, url) if is_postgres else _sqlite(connection, url)
         has, wants = current(connection), head()
+        if is_postgres:
+            yield from _postgres_taking(connection)
+    if not is_postgres:
+        yield from _sqlite_taking(url)
     if has == wants:
         yield ok("tables", f"at revision {has}, this version's")
     elif has is None or knows(has):
@@ -107,6 +111,21 @@ def _sqlite(connection: Connection, url: str) -> Finding:
         return ok("database", f"{said}, write-ahead log on")
     mend = "put it on a local file system: shared ones allow no write-ahead log, and readers block writers"
     return warning("database", f"{said}, journal mode {journal}", mend)
+
+
+def _postgres_taking(connection: Connection) -> Iterator[Finding]:
+    if connection.execute(text("SHOW transaction_read_only")).scalar_one() == "on":
+        yield wrong("database", "takes no writes: it is a replica, or read-only", "name one that does")
+
+
+def _sqlite_taking(url: str) -> Iterator[Finding]:
+    """Take the write lock and give it back, with nothing written."""
+    try:
+        with connected(url, writes=True) as connection:
+            connection.execute(text("SELECT 1"))
+    except HarnessError as error:
+        mend = "end what holds its write lock (a shell, a backup); the file and its folder must be writable"
+        yield wrong("database", f"takes no writes: {error}", mend)
 
 
 def _require_file(url: str) -> None:
