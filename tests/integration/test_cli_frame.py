@@ -106,6 +106,14 @@ def test_what_cannot_be_told_keeps_its_exit_code() -> None:
         assert subprocess.run(["bash", "-c", line], cwd=ROOT, timeout=60, check=False).returncode == 2
 
 
+@pytest.mark.parametrize("command", ["turns list --home ~nobody-has-this-name/home", "migrate --home home"])
+def test_a_home_that_leads_nowhere_is_wrong_usage(command: str, tmp_path: Path) -> None:
+    """That of an unknown user, and one in a working directory that was removed."""
+    line = f"cd {tmp_path}; rmdir {tmp_path}; PYTHONPATH={ROOT} {shlex.join(HARNESS)} {command}"
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, "as home: " in ran.stderr) == (2, True), ran.stderr
+
+
 def test_migrate_is_idempotent(tmp_path: Path) -> None:
     """The second time there is nothing to do, and it says so."""
     home = str(tmp_path / "home")

@@ -20,10 +20,16 @@ class Home:
 
     Args:
         path: The directory; relative ones are taken from the working directory.
+
+    Raises:
+        ConfigError: It is of a user who is not known, or relative to a working directory that was removed.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        try:
+            self.path = path.expanduser().absolute()
+        except (RuntimeError, FileNotFoundError) as lost:
+            raise ConfigError(f"cannot use {path} as home: {lost}; choose another with --home") from None
         self.run = self.path / "run"
         self.logs = self.path / "logs"
         self.valkey = self.path / "valkey"
