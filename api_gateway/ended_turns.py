@@ -12,13 +12,14 @@ from sqlalchemy import ColumnElement, Row, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from harness_worker.schema import agents, db_now, tool_calls, turns
+from harness_worker.wire import OWN_TOOLS
 
 LAG_S: Final = 2.0
 """Ends younger than this are left for the next time: their transactions may not all be visible yet."""
 
 TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 NOT_IN_CATALOGUE: Final = ""
-"""Stands for tools that nobody published: a model may invent any number of names."""
+"""Stands for tools that neither an app nor the harness has: a model may invent any number of names."""
 
 Key = tuple[str, ...]
 
@@ -116,4 +117,4 @@ def _calls_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select 
 
 async def _tool_names(connection: AsyncConnection) -> frozenset[str]:
     published = (await connection.execute(select(agents.c.tools))).scalars()
-    return frozenset(tool["name"] for tools in published for tool in tools)
+    return OWN_TOOLS | frozenset(tool["name"] for tools in published for tool in tools)

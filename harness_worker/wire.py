@@ -30,6 +30,12 @@ DRAIN_COMMAND: Final = "drain"
 does, and leaves."""
 
 DEFAULT_TOOL_QUEUE: Final = "tools"
+
+READ_ARTIFACT: Final = "read_artifact"
+GET_CONTEXT_PACK: Final = "get_context_pack"
+OWN_TOOLS: Final = frozenset({READ_ARTIFACT, GET_CONTEXT_PACK})
+"""The harness's own tools, which agents are offered though no catalogue lists them."""
+
 TENANT: Final = "default"
 """On whose behalf every turn runs, until a gateway tells tenants apart."""
 

@@ -14,8 +14,8 @@ from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ToolError
+from harness_worker.wire import READ_ARTIFACT
 
-NAME: Final = "read_artifact"
 MOST_CHARS: Final = 10_000
 HEADING_CHARS: Final = 100
 """What the heading of a part takes at most, so that a part stays inline."""
@@ -38,7 +38,7 @@ def reader(fetch: Fetch, *, threshold_chars: int) -> ToolSpec:
     """
     registry, most = Registry(), min(MOST_CHARS, threshold_chars - HEADING_CHARS)
 
-    @registry.tool(effect=Effect.READ_ONLY, description=_DESCRIPTION)
+    @registry.tool(name=READ_ARTIFACT, effect=Effect.READ_ONLY, description=_DESCRIPTION)
     def read_artifact(  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
         id: str,  # noqa: A002 - the model's word
         ctx: RunContext,
@@ -50,7 +50,7 @@ def reader(fetch: Fetch, *, threshold_chars: int) -> ToolSpec:
             raise ToolError(f"this session has no artifact {id[:64]}, or no more: they are kept for a while only")
         return part_of(text, offset, min(limit, most))
 
-    return registry.tools[NAME]
+    return registry.tools[READ_ARTIFACT]
 
 
 def part_of(text: str, offset: int, limit: int) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
-CONTEXT_PACK_TOOL: Final = "get_context_pack"
+from harness_worker.wire import GET_CONTEXT_PACK
+
 MOST_OF_A_KIND: Final = 8
 QUOTE_CHARS: Final = 200
 
@@ -113,7 +114,7 @@ def _address(url: str) -> str:
 def _known_documents(
     sources: Iterable[Source], results: Iterable[tuple[str, str]]
 ) -> dict[tuple[CitationKind, str], Citation]:
-    asked_for = (source for tool, content in results if tool == CONTEXT_PACK_TOOL for source in _given(content))
+    asked_for = (source for tool, content in results if tool == GET_CONTEXT_PACK for source in _given(content))
     return {
         (CitationKind.LOCAL, each.id): Citation(
             kind=CitationKind.LOCAL, id=each.id, title=each.title, source=each.source, quote=each.quote
@@ -135,7 +136,7 @@ def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dic
     wanted = set(urls)
     found: dict[tuple[CitationKind, str], Citation] = {}
     for tool, content in results:
-        if not wanted or tool == CONTEXT_PACK_TOOL:
+        if not wanted or tool == GET_CONTEXT_PACK:
             continue
         for url in wanted & {_address(mark["url"]) for mark in _MARK.finditer(content) if mark["url"]}:
             found.setdefault((CitationKind.WEB, url), _page(url, content))

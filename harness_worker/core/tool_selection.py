@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from harness_worker.core.artifact_reading import every_tool, refers
-from harness_worker.core.citations import CONTEXT_PACK_TOOL
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.wire import GET_CONTEXT_PACK
 
 
 def selects(agent: AgentSpec) -> bool:
@@ -41,7 +41,7 @@ def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
         agent: Whose tools.
         ranked: Places of tools, the best first; those that are left out fit alike.
     """
-    added = (place for place, tool in enumerate(agent.tools) if tool.name == CONTEXT_PACK_TOOL)
+    added = (place for place, tool in enumerate(agent.tools) if tool.name == GET_CONTEXT_PACK)
     places = list(dict.fromkeys((*added, *ranked, *range(len(agent.tools)))))[: agent.select_tools]
     return tuple(agent.tools[place].name for place in sorted(places))
 

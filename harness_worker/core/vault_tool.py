@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
-from harness_worker.core.citations import CONTEXT_PACK_TOOL
 from harness_worker.core.context_pack import ContextPack, as_answer
 from harness_worker.core.effects import Effect
 from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.wire import GET_CONTEXT_PACK
 
 MOST_DOCUMENTS: Final = 8
 USUAL_DOCUMENTS: Final = 4
@@ -35,7 +35,7 @@ def context_pack_tool(find: FindPack, *, threshold_chars: int) -> ToolSpec:
     """
     registry = Registry()
 
-    @registry.tool(name=CONTEXT_PACK_TOOL, effect=Effect.READ_ONLY, kind="retrieval", description=_DESCRIPTION)
+    @registry.tool(name=GET_CONTEXT_PACK, effect=Effect.READ_ONLY, kind="retrieval", description=_DESCRIPTION)
     def get_context_pack(  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
         query: str,
         ctx: RunContext,
@@ -43,7 +43,7 @@ def context_pack_tool(find: FindPack, *, threshold_chars: int) -> ToolSpec:
     ) -> dict[str, Any]:
         return as_answer(find(query, limit, ctx), most_chars=threshold_chars * 3 // 4)
 
-    return registry.tools[CONTEXT_PACK_TOOL]
+    return registry.tools[GET_CONTEXT_PACK]
 
 
 def with_vault_tool(agent: AgentSpec, tool: ToolSpec) -> AgentSpec:

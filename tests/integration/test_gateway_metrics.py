@@ -36,6 +36,7 @@ USED = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache
 TOOL: dict[str, Any] = {"name": "get_order", "description": "", "effect": None, "schema": {}}
 DONE = {"agent": "support", "status": "completed", "stop_reason": "end_turn"}
 CANCELLED = {"agent": "other", "status": "cancelled", "stop_reason": "cancelled"}
+ENDED_CALLS = [("get_order", "ToolTimeout"), ("invented by a model", "ToolDenied"), ("read_artifact", "ToolFailure")]
 NO_PROMPT = SimpleNamespace(sources=None, messages=None)
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -77,7 +78,7 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
         "other", tools=[{"name": "get_order", "description": "", "effect": None, "schema": {}}]
     )
     done, cancelled = gateway.posted()["id"], gateway.posted(agent="other")["id"]
-    for position, (tool, kind) in enumerate([("get_order", "ToolTimeout"), ("invented by a model", "ToolDenied")]):
+    for position, (tool, kind) in enumerate(ENDED_CALLS):
         gateway.worker.call(done, 0, position, tool=tool, outcome={"kind": kind})
     finish(gateway, done, "completed", "end_turn")
     finish(gateway, cancelled, "cancelled", "cancelled", dollars=0, input_tokens=MANY)
@@ -91,8 +92,8 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
     again = scraped(gateway)
     for samples in (told, again):
         assert value(samples, "turns_ended_total", **CANCELLED) == 1
-        assert value(samples, "tool_calls_total", tool="get_order", outcome="ToolTimeout") == 1
-        assert value(samples, "tool_calls_total", tool="", outcome="ToolDenied") == 1
+        for tool, kind in (("get_order", "ToolTimeout"), ("", "ToolDenied"), ("read_artifact", "ToolFailure")):
+            assert value(samples, "tool_calls_total", tool=tool, outcome=kind) == 1
         assert value(samples, "model_tokens_total", agent="support", kind="cache_read") == 3
         assert value(samples, "model_tokens_total", agent="other", kind="input") == MANY
         assert value(samples, "model_dollars_total", agent="support") == 0.25

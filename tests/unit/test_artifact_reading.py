@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.artifact_reading import HEADING_CHARS, MOST_CHARS, NAME, part_of, reader, tools_for
+from harness_worker.core.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, tools_for
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.decisions import Artifact
 from harness_worker.core.effects import Effect
@@ -19,6 +19,7 @@ from harness_worker.errors import PermanentError, ToolError, ToolTransientError,
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import BATCH, EVERY_S, ArtifactSweep
+from harness_worker.wire import READ_ARTIFACT
 from tests.unit.builders import NOW
 from tests.unit.engine_kit import KeptBlobs, SetClock
 from tests.unit.memory_store import MemoryTurnStore
@@ -84,7 +85,7 @@ def test_part_says_where_it_stands() -> None:
 def test_reader_is_a_read_that_may_be_repeated() -> None:
     """It changes nothing; a part is short enough to stay inline, whatever is asked for."""
     tool = a_reader("x" * 50_000)
-    assert (tool.name, tool.effect, tool.retry_safe) == (NAME, Effect.READ_ONLY, True)
+    assert (tool.name, tool.effect, tool.retry_safe) == (READ_ARTIFACT, Effect.READ_ONLY, True)
     assert reads(tool, id="art_1", limit=99_999) == f"[characters 0 to {MOST_CHARS} of 50000]\n" + "x" * MOST_CHARS
     small = str(reads(a_reader("x" * 500, threshold_chars=300), id="art_1"))
     assert small.endswith("\n" + "x" * (300 - HEADING_CHARS))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness_worker.core.artifact_reading import reader
-from harness_worker.core.citations import CONTEXT_PACK_TOOL
 from harness_worker.core.effects import Effect
 from harness_worker.core.prompt import PastTurn, prepare
 from harness_worker.core.records import Message, TurnPreparation
@@ -19,7 +18,7 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Match
 from harness_worker.turn.tool_selector import ToolSelector
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import GET_CONTEXT_PACK, TurnStatus
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
 
@@ -81,8 +80,8 @@ def test_best_are_chosen_in_the_order_of_their_declaration() -> None:
 def test_tool_for_documents_is_always_chosen() -> None:
     """The context teaches the model to look further with it."""
     agent = an_agent(4)
-    vault = replace(agent.tools[0], name=CONTEXT_PACK_TOOL)
-    assert chosen(replace(agent, tools=(*agent.tools, vault)), [3, 2, 1]) == ("t2", "t3", CONTEXT_PACK_TOOL)
+    vault = replace(agent.tools[0], name=GET_CONTEXT_PACK)
+    assert chosen(replace(agent, tools=(*agent.tools, vault)), [3, 2, 1]) == ("t2", "t3", GET_CONTEXT_PACK)
 
 
 def test_tool_is_found_by_its_name_description_and_arguments() -> None:
