@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, cast
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -24,6 +24,9 @@ from harness_worker.wire import FINAL_STATUSES, TurnStatus
 KEPT_S: Final = 86_400.0
 """How long an idempotency key is remembered."""
 
+FORGOTTEN_AT_ONCE: Final = 20
+"""How many keys that are older each new one takes away: more than one, so that they do not pile up."""
+
 IN_FLIGHT: Final = 0
 """The status code of a key whose first answer is not given yet."""
 
@@ -32,6 +35,13 @@ IN_FLIGHT_S: Final = 65.0
 the turn is the answer."""
 
 LARGEST_COUNT: Final = 2**53
+
+# As a subquery the clock is read once, and Postgres can use the index.
+_IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - KEPT_S
+_KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
+_OLDEST: Final = select(*_KEY).where(_IS_OLD).order_by(idempotency_keys.c.created_at).limit(FORGOTTEN_AT_ONCE)
+_FORGET: Final = delete(idempotency_keys).where(tuple_(*_KEY).in_(_OLDEST.with_for_update(skip_locked=True)))
+"""Nobody waits for one who takes away the same keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +126,7 @@ class TurnCreator:
         return (idempotency_keys.c.tenant == self._tenant, idempotency_keys.c.key == claim.key)
 
     async def _claim(self, connection: AsyncConnection, claim: IdempotencyClaim, turn_id: str) -> Created | None:
-        expired = idempotency_keys.c.created_at < db_now() - KEPT_S
-        await connection.execute(delete(idempotency_keys).where(*self._key(claim), expired))
+        await connection.execute(delete(idempotency_keys).where(*self._key(claim), _IS_OLD))
         row = {
             "tenant": self._tenant,
             "key": claim.key,
@@ -130,6 +139,7 @@ class TurnCreator:
         claiming = self._insert_key(idempotency_keys).values(row).on_conflict_do_nothing()
         taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
         if taken.one_or_none() is not None:
+            await connection.execute(_FORGET)
             return None
         age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
         ended = select(turns.c.id).where(turns.c.id == idempotency_keys.c.turn_id, turns.c.status.in_(FINAL_STATUSES))

@@ -240,5 +240,6 @@ idempotency_keys = Table(
     Column("status_code", Integer, nullable=False),
     Column("created_at", Double, nullable=False),
     PrimaryKeyConstraint("tenant", "key"),
+    Index("idempotency_keys_age", "created_at"),
 )
 """Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256."""

@@ -3,14 +3,17 @@
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import insert, select, text, update
 
+from api_gateway.creation import FORGOTTEN_AT_ONCE, KEPT_S
 from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
+from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
 from tests.unit.builders import CAPS
 
@@ -179,6 +182,28 @@ def test_post_key_is_forgotten_after_a_day(gateway: Gateway) -> None:
         aged = update(idempotency_keys).values(created_at=idempotency_keys.c.created_at - 86_401)
         connection.execute(aged)
     assert gateway.posted(key="k", input="other")["id"] != first["id"]
+
+
+def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) -> None:
+    """A few at a time, by posts at once too, and none that is still kept."""
+    many = 2 * FORGOTTEN_AT_ONCE + 1
+    old = {"tenant": TENANT, "body": "", "turn_id": "", "status_code": 202, "created_at": time.time() - KEPT_S - 60}
+    kept = {**old, "key": "kept", "created_at": time.time() - KEPT_S + 60}
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(insert(idempotency_keys), [kept, *({**old, "key": str(number)} for number in range(many))])
+    gateway.posted(key="first")
+    assert len(keys(gateway)) == many - FORGOTTEN_AT_ONCE + len(["kept", "first"])
+    with ThreadPoolExecutor(4) as threads:
+        answers = [each.result() for each in [threads.submit(gateway.post, key=f"k{number}") for number in range(4)]]
+    assert [answer.status_code for answer in answers] == [202] * 4
+    gateway.posted(key="last")
+    assert keys(gateway) == {"kept", "first", "k0", "k1", "k2", "k3", "last"}
+
+
+def keys(gateway: Gateway) -> set[str]:
+    """The idempotency keys that are remembered."""
+    with gateway.worker.engine.connect() as connection:
+        return set(connection.execute(select(idempotency_keys.c.key)).scalars())
 
 
 def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:

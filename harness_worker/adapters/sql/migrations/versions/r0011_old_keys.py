@@ -1,0 +1,15 @@
+"""An index of idempotency keys by age, for who takes away those whose time is over."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision: str = "0011"
+down_revision: str | None = "0010"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Oldest first."""
+    op.create_index("idempotency_keys_age", "idempotency_keys", ["created_at"])
