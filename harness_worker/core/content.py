@@ -30,17 +30,8 @@ MAX_INT_BITS = 14_000
 _PATH_CHARS = 200
 
 
-def content_text(value: object) -> str:
-    """What the model reads of ``value``: a string verbatim, anything else as compact JSON.
-
-    Raises:
-        UnserialisableResult: JSON cannot hold it; the message is ``unserialisable result: TYPE at PATH``.
-    """
-    return clean_text(value) if type(value) is str else compact_or_text(to_json(value))
-
-
 def compact_or_text(value: Json) -> str:
-    """A JSON value as content."""
+    """What the model reads of a JSON value: a string verbatim, anything else as compact JSON."""
     return value if isinstance(value, str) else compact(value)
 
 
@@ -48,12 +39,10 @@ def to_json(value: object) -> Json:
     """``value`` as plain JSON values, its strings cleaned.
 
     Raises:
-        UnserialisableResult: JSON cannot hold it.
+        UnserialisableResult: JSON cannot hold it, or reading it raised; the message is ``unserialisable result: TYPE at
+            PATH``.
     """
-    try:
-        return _Walk().value(value, "$")
-    except RecursionError:
-        _refuse(value, "$")
+    return _Walk().value(value, "$")
 
 
 def _refuse(value: object, path: str) -> NoReturn:
@@ -68,6 +57,14 @@ class _Walk:
         self._inside: set[int] = set()
 
     def value(self, value: object, path: str) -> Json:
+        try:
+            return self._plain(value, path)
+        except UnserialisableResult:
+            raise
+        except BaseException:  # noqa: BLE001 - reading a value may run its author's code, which may raise anything
+            _refuse(value, path)
+
+    def _plain(self, value: object, path: str) -> Json:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, enum.Enum):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, cast
 
-from harness_worker.core.content import content_text
+from harness_worker.core.content import compact_or_text, to_json
 from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ToolError, UnserialisableResult
@@ -37,10 +36,11 @@ def outcome_of_return(
         was_coerced: Whether an argument had to be converted.
     """
     try:
-        text = content_text(value)
+        plain = to_json(value)
     except UnserialisableResult as refused:
         return ToolFailure(call_id=call_id, tool_name=tool_name, error=str(refused), elapsed_ms=elapsed_ms)
-    if isinstance(value, dict) and cast("dict[Any, Any]", value).get("error") is not None:
+    text = compact_or_text(plain)
+    if isinstance(value, dict) and isinstance(plain, dict) and plain.get("error") is not None:
         return ToolFailure(call_id=call_id, tool_name=tool_name, error=text, elapsed_ms=elapsed_ms)
     return ToolExecutionResult(
         call_id=call_id, tool_name=tool_name, output=text, elapsed_ms=elapsed_ms, was_coerced=was_coerced
@@ -76,7 +76,7 @@ def without_paths(message: str) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - never raises: __str__ is the tool author's code
+    except BaseException:  # noqa: BLE001 - never raises: __str__ is the tool author's code
         return ""
 
 

@@ -21,7 +21,7 @@ CASES: dict[str, list[Step]] = {
     "swallow_all": [[call("swallow_all"), LOOK]],
     "swallow_write": [[call("swallow_write"), PUT]],
     "weird": [[call("weird", kind=kind) for kind in ("object", "nan", "infinity", "bytes", "cycle", "generator")]],
-    "weirder": [[call("weird", kind=kind) for kind in ("lock", "class", "function")]],
+    "weirder": [[call("weird", kind=kind) for kind in ("lock", "class", "function", "rows")]],
     "odd_text": [[call("odd_text")]],
     "errors": [[call("fail", how=how) for how in ("value", "path", "exit", "exit_zero", "interrupt", "recursion")]],
     "more_errors": [[call("fail", how=how) for how in ("memory", "long", "mute", "group", "generator_exit")]],
@@ -123,10 +123,11 @@ def test_message_after_a_doubt_runs(turns: Posted) -> None:
 
 
 def test_unserialisable_values_are_named(turns: Posted) -> None:
-    """What JSON cannot hold is a failure that names type and place."""
+    """What JSON cannot hold, or cannot be read, is a failure that names type and place."""
     said = contents(turns["weird"]) + contents(turns["weirder"])
     kinds = ["object at $.a[1]", "float at $", "float at $[0]", "bytes at $", "list at $[0]", "generator at $"]
-    assert said == [f"unserialisable result: {kind}" for kind in (*kinds, "lock at $", "type at $", "function at $")]
+    kinds += ["lock at $", "type at $", "function at $", "Rows at $.rows"]
+    assert said == [f"unserialisable result: {kind}" for kind in kinds]
     assert set(outcomes(turns["weird"]) + outcomes(turns["weirder"])) == {"Failure"}
 
 

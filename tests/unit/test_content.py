@@ -9,8 +9,9 @@ import enum
 import json
 import uuid
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 from pydantic_core import to_jsonable_python
 
-from harness_worker.core.content import content_text, to_json
+from harness_worker.core.content import compact_or_text, to_json
 from harness_worker.core.text import clean_text
 from harness_worker.errors import UnserialisableResult
 
@@ -66,8 +67,35 @@ class Broken(BaseModel):
         raise KeyError("secret")
 
 
+class Lent(dict[str, int]):
+    error: BaseException = ConnectionError("the cursor is closed")
+
+    def items(self) -> NoReturn:
+        """A value that is gone when it is read."""
+        raise self.error
+
+
+class Lost(Lent):
+    error = SystemExit(3)
+
+
+class Rows(list[int]):
+    def __iter__(self) -> Iterator[int]:
+        raise TimeoutError
+
+
+class Unbound:
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise RuntimeError
+
+
 DAY = datetime.date(2026, 3, 1)
 ORDER = Order(id=uuid.UUID(int=7), total=decimal.Decimal("9.50"), lines=[Line("a", DAY)])
+
+
+def content_text(value: object) -> str:
+    """What the model reads of what a tool returned."""
+    return compact_or_text(to_json(value))
 
 
 @given(json_values)
@@ -178,6 +206,10 @@ async def _coroutine() -> None: ...
         ({object(): 1}, "object at $"),
         pytest.param(10**5000, "int at $", id="huge int"),
         (ValueError("x"), "ValueError at $"),
+        ({"a": [Lent(a=1)]}, "Lent at $.a[0]"),
+        (Lost(a=1), "Lost at $"),
+        ({"rows": Rows()}, "Rows at $.rows"),
+        ([Unbound()], "Unbound at $[0]"),
     ],
 )
 def test_content_refuses_what_json_cannot_hold(value: object, message: str) -> None:
@@ -185,6 +217,21 @@ def test_content_refuses_what_json_cannot_hold(value: object, message: str) -> N
     with pytest.raises(UnserialisableResult) as refused:
         content_text(value)
     assert str(refused.value) == f"unserialisable result: {message}"
+
+
+def test_content_refuses_a_dict_that_changes_while_it_is_read() -> None:
+    """As a cache does that another thread writes to."""
+    live: dict[str, int] = {}
+
+    class Price(int):
+        def bit_length(self) -> int:
+            """Asked while the dict is read: the moment at which another thread writes."""
+            live["b"] = 1
+            return super().bit_length()
+
+    live["a"] = Price(1)
+    with pytest.raises(UnserialisableResult, match=r"^unserialisable result: dict at \$$"):
+        content_text(live)
 
 
 def test_content_refuses_huge_nesting_with_a_short_message() -> None:

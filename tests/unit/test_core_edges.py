@@ -10,7 +10,7 @@ import pytest
 from pydantic import AfterValidator, Field, SecretStr
 
 from harness_worker.core.agent_options import check_agent
-from harness_worker.core.content import content_text
+from harness_worker.core.content import to_json
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.docstrings import parse_docstring
 from harness_worker.core.effects import Effect
@@ -151,7 +151,7 @@ def test_result_that_never_ends_is_refused() -> None:
             return self.items()
 
     with pytest.raises(UnserialisableResult, match=r"unserialisable result: Endless at \$"):
-        content_text(Endless(x=1))
+        to_json(Endless(x=1))
 
 
 def test_docstring_with_gaps_is_read() -> None:

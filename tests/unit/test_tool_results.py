@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -54,6 +57,24 @@ def test_return_that_json_cannot_hold_is_a_failure() -> None:
     assert outcome.error == "unserialisable result: object at $.a[0]"
 
 
+def test_return_that_cannot_be_read_is_a_failure() -> None:
+    """It returned: whatever its value raises when it is read is its failure, no loss of its process."""
+
+    class Rows(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            sys.exit(1)
+
+    class Lent(dict[str, str]):
+        def get(self, *_: object) -> NoReturn:
+            raise RuntimeError
+
+    outcome = returned({"rows": Rows()})
+    assert isinstance(outcome, ToolFailure)
+    assert outcome.error == "unserialisable result: Rows at $.rows"
+    assert isinstance(returned(Lent(a="b")), ToolExecutionResult)
+    assert isinstance(returned(Lent(error="b")), ToolFailure)
+
+
 def test_tool_error_speaks_for_itself() -> None:
     """A ToolError's message is verbatim, without its type's name; it says itself whether to ask again."""
     assert raised(ToolError("Order /1042/ is paid.")).error == "Order /1042/ is paid."
@@ -84,9 +105,11 @@ def test_exception_whose_str_raises_still_becomes_a_failure() -> None:
 
     class RudeError(Exception):
         def __str__(self) -> str:
-            raise RuntimeError
+            raise self.__cause__ or RuntimeError
 
-    assert raised(RudeError()).error == "RudeError: (no message)"
+    rude, ruder = RudeError(), RudeError()
+    ruder.__cause__ = SystemExit(1)
+    assert raised(rude).error == raised(ruder).error == "RudeError: (no message)"
 
 
 def test_exception_message_is_cut() -> None:

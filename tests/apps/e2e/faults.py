@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from harness_worker import Effect, RunContext, ToolError
 from harness_worker.errors import ToolTransientError
@@ -77,6 +77,14 @@ def _cycle() -> list[Any]:
     return ring
 
 
+class Rows(list[int]):
+    """Rows of a cursor that is closed by the time they are read."""
+
+    def __iter__(self) -> NoReturn:
+        """Fail."""
+        raise ConnectionError("the cursor is closed")
+
+
 _WEIRD: dict[str, Callable[[], object]] = {
     "object": lambda: {"a": [1, object()]},
     "nan": lambda: math.nan,
@@ -87,6 +95,7 @@ _WEIRD: dict[str, Callable[[], object]] = {
     "lock": threading.Lock,
     "class": lambda: dict,
     "function": lambda: _cycle,
+    "rows": lambda: {"rows": Rows([1])},
 }
 
 
