@@ -50,11 +50,11 @@ def outcome_of_return(
 def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float) -> ToolFailure:
     """The outcome of a tool that raised, whatever it raised.
 
-    A :class:`ToolError` speaks for itself, verbatim; anything else becomes ``TypeName: message``, at most 2,000
-    characters, without file paths and stack frames.
+    A :class:`ToolError` speaks for itself, verbatim unless it is blank; anything else becomes ``TypeName: message``, at
+    most 2,000 characters, without file paths and stack frames.
     """
     if isinstance(error, ToolError):
-        said, retryable = clean_text(_message(error)), error.retryable
+        said, retryable = _said(clean_text(_message(error))), error.retryable
     else:
         said, retryable = describe(error), True
     return ToolFailure(call_id=call_id, tool_name=tool_name, error=said, retryable=retryable, elapsed_ms=elapsed_ms)
@@ -63,7 +63,7 @@ def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, 
 def describe(error: BaseException) -> str:
     """An exception in one line or a few, for somebody who may see neither our paths nor our frames."""
     message = without_paths(_without_frames(_without_file_names(error, _message(error)))).strip()
-    text = clean_text(f"{type(error).__name__}: {message or '(no message)'}")
+    text = clean_text(f"{type(error).__name__}: {_said(message)}")
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 1]}…"
 
 
@@ -78,6 +78,11 @@ def _message(error: BaseException) -> str:
         return str(error)
     except BaseException:  # noqa: BLE001 - never raises: __str__ is the tool author's code
         return ""
+
+
+def _said(message: str) -> str:
+    """The message, or words in its place: a provider refuses an error without any."""
+    return message if message.strip() else "(no message)"
 
 
 def _without_frames(message: str) -> str:

@@ -82,6 +82,13 @@ def test_tool_error_speaks_for_itself() -> None:
     assert not raised(ToolError("never", retryable=False)).retryable
     assert raised(ToolTransientError("busy")).error == "busy"
     assert raised(ToolError("a\x00")).error == "a\ufffd"
+    assert raised(ToolError(" a\n")).error == " a\n"
+
+
+@pytest.mark.parametrize("message", ["", " \n"])
+def test_tool_error_that_says_nothing_is_given_words(message: str) -> None:
+    """Claude refuses an error whose content is empty."""
+    assert raised(ToolError(message)).error == "(no message)"
 
 
 @pytest.mark.parametrize(
