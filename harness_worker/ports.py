@@ -141,7 +141,8 @@ class TurnStore(Protocol):
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.
 
-        Returns whether somebody wants the turn cancelled; a locked row is left alone, and says no.
+        Returns whether the visit shall give up: somebody wants the turn cancelled, or it holds the turn no longer. A
+        locked row is left alone.
         """
         ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
 
 from uuid_utils.compat import uuid7
 
@@ -18,7 +17,7 @@ from harness_worker.core.artifact_reading import reader
 from harness_worker.core.registry import Registry
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import ToolSpec
-from harness_worker.core.visits import Visit
+from harness_worker.core.visits import MODEL_SLACK_S, Visit
 from harness_worker.ports import (
     Dispatcher,
     EventSink,
@@ -41,9 +40,6 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from harness_worker.turn.tool_selector import ToolSelector
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
-
-MODEL_SLACK_S: Final = 10.0
-"""How much longer a visit may last than the model call in it."""
 
 
 def _uncounted(_name: str) -> None:

@@ -14,6 +14,9 @@ from harness_worker.wire import TurnStatus
 VISIT_SLACK_S = 10.0
 """How long after its turn's deadline a visit may still hold it."""
 
+MODEL_SLACK_S = 10.0
+"""How much longer a visit may last than the model call in it."""
+
 QUEUE_LOOK_S = 30.0
 """How often a turn that waits for its session or tenant is looked at, though the end of another wakes it."""
 
@@ -83,7 +86,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
     deadline_at = _deadline_at(turn, now)
-    visit_deadline = min(now + timing.visit_s, max(now, deadline_at) + VISIT_SLACK_S)
+    visit_deadline = _visit_deadline(deadline_at, timing.visit_s, now)
     held = replace(
         turn,
         status=TurnStatus.RUNNING,
@@ -100,6 +103,19 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         held = replace(held, started_at=now)
     visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)
     return Decision(result=visit, turn=held, events=_claim_events(turn, held))
+
+
+def prolong(snapshot: Snapshot, *, turn: Turn, visit_s: float) -> Decision[bool]:
+    """Give the visit that holds the turn as it is known here so much time from now on; ``False`` if none does."""
+    held, now = snapshot.turn, snapshot.now
+    if held.visit_deadline is None or (held.owner, held.fence) != (turn.owner, turn.fence):
+        return Decision(result=False)
+    later = max(held.visit_deadline, _visit_deadline(held.deadline_at, visit_s, now))
+    return Decision(result=True, turn=replace(held, visit_deadline=later))
+
+
+def _visit_deadline(deadline_at: float, visit_s: float, now: float) -> float:
+    return min(now + visit_s, max(now, deadline_at) + VISIT_SLACK_S)
 
 
 def begins_steps(turn: Turn) -> bool:

@@ -51,7 +51,7 @@ class AsideStep:
             remaining_s: What is left of the turn's time, in seconds.
 
         Raises:
-            Stopped: ``stop`` was set.
+            Stopped: ``stop`` was set, or somebody else drives the turn now.
             TransientError: The store did not answer.
         """
         answer = refused(self.turn, kind, remaining_s=remaining_s) or self._answer(prompt, kind, remaining_s)

@@ -1,4 +1,4 @@
-"""Saying "still alive" for the visits of this process, and hearing whether their turns are to be cancelled."""
+"""Saying "still alive" for the visits of this process, and hearing whether they are to give up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class VisitHeartbeat(Rounds):
-    """Prolongs the leases of the visits under way, from one thread; a cancel whose message was lost is heard by it.
+    """Prolongs the leases of the visits under way, from one thread.
+
+    A cancel whose message was lost is heard by it, and so is a visit told that holds its turn no longer.
 
     Args:
         store: Where the leases are.
@@ -33,7 +35,7 @@ class VisitHeartbeat(Rounds):
 
     @contextmanager
     def holding(self, visit: Visit) -> Generator[threading.Event]:
-        """Beat for ``visit`` within the context; yields what :meth:`stop_turn` sets."""
+        """Beat for ``visit`` within the context; yields what :meth:`stop_turn` sets, or a beat."""
         told = threading.Event()
         with self._lock:
             self._held[visit.owner] = (visit, told)

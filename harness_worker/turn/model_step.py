@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -15,6 +16,7 @@ from harness_worker.core.prompt import NOTHING, PastTurn, Prompt, RequestKind, i
 from harness_worker.core.records import Turn
 from harness_worker.core.tool_selection import kept, selects
 from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.core.visits import MODEL_SLACK_S, prolong
 from harness_worker.errors import ModelError, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
@@ -88,7 +90,7 @@ class ModelStep:
             TransientError: The provider kept failing.
             ModelError: It refused, or failed for good.
             ScriptExhausted: A script has no such step.
-            Stopped: ``stop`` was set.
+            Stopped: ``stop`` was set, or somebody else drives the turn now.
         """
         client = client_for(self.models, agent.model)
         deadline = self.clock.monotonic() + remaining_s
@@ -118,7 +120,7 @@ class ModelStep:
                 deltas.flush()
 
         try:
-            return self._retrying(deadline, stop)(once)
+            return self._retrying(turn, deadline, stop)(once)
         except TransientError:
             self._left_s(deadline)
             raise
@@ -141,8 +143,9 @@ class ModelStep:
             raise TimeoutError
         return left_s
 
-    def _retrying(self, deadline: float, stop: StopSignal) -> Retrying:
+    def _retrying(self, turn: Turn, deadline: float, stop: StopSignal) -> Retrying:
         def nap(seconds: float) -> None:
+            self._prolong(turn, seconds)
             if stop.wait(min(seconds, max(0.0, deadline - self.clock.monotonic()))):
                 raise Stopped
 
@@ -154,6 +157,21 @@ class ModelStep:
             before_sleep=_log_retry,
             reraise=True,
         )
+
+    def _prolong(self, turn: Turn, pause_s: float) -> None:
+        """Make the visit last for the pause and another call; each of them has a time of its own.
+
+        Raises:
+            Stopped: The visit holds the turn no longer.
+        """
+        visit_s = pause_s + self.timeout_s + MODEL_SLACK_S
+        try:
+            holds = self.store.transact(turn.id, partial(prolong, turn=turn, visit_s=visit_s))
+        except TransientError as error:
+            log.warning("visit of turn %s not prolonged: %s", turn.id, error)
+            return
+        if not holds:
+            raise Stopped
 
 
 def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:

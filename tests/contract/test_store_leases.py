@@ -53,12 +53,24 @@ def test_beat_turn_prolongs_the_lease(world: World):
 
 
 def test_beat_turn_tells_of_a_cancel(world: World):
-    """To its holder alone."""
+    """Its holder gives up."""
     turn_id = visited(world)
     assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
     world.change(turn_id, cancel_requested=True)
     assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is True
-    assert world.store.beat_turn(turn_id, "w2", 3, 60.0) is False
+
+
+def test_beat_turn_tells_who_lost_the_turn(world: World):
+    """Another took it, it was let go, it is over, or it is gone."""
+    turn_id = visited(world)
+    assert world.store.beat_turn(turn_id, "w2", 3, 60.0) is True
+    assert world.store.beat_turn(turn_id, "w1", 2, 60.0) is True
+    assert world.store.beat_turn("nonsense", "w1", 3, 60.0) is True
+    for change in ({"owner": None}, {"owner": "w1", "status": TurnStatus.FAILED}):
+        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
+        world.change(turn_id, **change)
+        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is True
+        world.change(turn_id, owner="w1")
 
 
 def test_beat_turn_never_passes_the_visit_deadline(world: World):
@@ -122,7 +134,7 @@ def test_beat_turn_leaves_a_locked_turn_and_returns_at_once(postgres_world: Worl
     held = select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)
     with world.locked(held):
         started = time.monotonic()
-        world.store.beat_turn(turn_id, "w1", 3, 60.0)
+        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
         assert time.monotonic() - started < 1.0
     assert lease_of(world, turn_id) < 0
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from harness_worker.core.visits import MODEL_SLACK_S
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
-from harness_worker.testing.messages_replies import Ending, Reply, said, tool_use
+from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import run_harness
@@ -22,6 +24,7 @@ ADDRESS: Final = "12 Harbour Street, 5003 Bergen"
 QUESTION: Final = f"Where is my order 1042? I'm moving to {ADDRESS}."
 ANSWER: Final = "It is in our warehouse and will go to your new address."
 CANCELLED_WITHIN_S: Final = 1.0
+PAUSE_S: Final = 15
 pytestmark = pytest.mark.xdist_group("shop-on-stub")
 
 
@@ -163,3 +166,19 @@ def test_demo_command_says_that_claude_answers(stub: MessagesStub, tmp_path_fact
 def _ended(client: GatewayClient, turn_id: str) -> dict[str, Any] | None:
     turn = client.turn(turn_id)
     return turn if turn["status"] not in ("queued", "running") else None
+
+
+def test_provider_that_wants_a_long_pause_is_asked_again_once_and_in_time(stub: MessagesStub, tmp_path: Path) -> None:
+    """The pause is longer than a visit without one may last; nobody takes the turn over meanwhile."""
+    before = len(stub.asked)
+    busy = Refusal(status=429, kind="rate_limit_error", message="slow down", headers={"retry-after": str(PAUSE_S)})
+    stub.answer(busy, said(ANSWER))
+    timeout = {"HARNESS_MODEL_TIMEOUT_S": str(PAUSE_S - MODEL_SLACK_S - 2)}
+    env = {"ANTHROPIC_API_KEY": "sk-ant-fake", "ANTHROPIC_BASE_URL": stub.url, **timeout}
+    with open_stack(home=tmp_path, app=SHOP, tools=1, env=env) as info, GatewayClient(info.gateway_url) as client:
+        began = time.monotonic()
+        turn = client.create_turn(asked(), wait_s=2 * PAUSE_S)
+        assert (turn["status"], turn["output_text"]) == ("completed", ANSWER)
+        assert time.monotonic() - began >= PAUSE_S
+        assert len(stub.asked) - before == 2
+        assert "turn.redelivered" not in [event["type"] for event in client.new_events(turn["id"])]

@@ -146,7 +146,7 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.beat_turn``."""
         turn = self.turns.get(turn_id)
         if turn is None or (turn.owner, turn.fence) != (owner, fence) or turn.visit_deadline is None:
-            return False
+            return True
         self.turns[turn_id] = replace(turn, lease_until=min(self._clock() + ttl_s, turn.visit_deadline))
         return turn.cancel_requested
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.records import Message, Turn
+from harness_worker.core.budget import Usage
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.turn.deltas import BATCH_CHARS, Deltas
 from harness_worker.turn.model_step import ModelStep
-from harness_worker.wire import TurnStatus
+from tests.unit.builders import a_held_turn
+from tests.unit.memory_store import MemoryTurnStore
 
 REPLY = ModelReply(content=({"type": "text", "text": "Hi"},), stop_reason="end_turn", usage=Usage())
 
@@ -83,14 +83,6 @@ def test_deltas_are_bounded_by_characters_too() -> None:
     assert [len(text) for text in heard.texts()] == [2, BATCH_CHARS, BATCH_CHARS]
 
 
-class NoHistory:
-    """A store without messages."""
-
-    def history(self, turn_id: str) -> tuple[Message, ...]:  # noqa: ARG002 - the port's signature
-        """None."""
-        return ()
-
-
 class Stop(threading.Event):
     """A signal on which waiting takes no time."""
 
@@ -118,12 +110,10 @@ class Model:
 
 def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
     """Ask for one step of a turn."""
-    store: Any = NoHistory()
+    store = MemoryTurnStore(time.monotonic)
+    store.insert_turn(a_held_turn(id="t"))
+    turn = store.turns["t"]
     step = ModelStep(store=store, models={"": model}, clock=time, timeout_s=60.0, hint=heard.hint)
-    turn = Turn(
-        id="t", tenant="x", session_id="s", agent="a", status=TurnStatus.RUNNING, input="?", priority="interactive",
-        budget=BudgetLimits(),
-    )  # fmt: skip
     agent = AgentSpec(name="a", model="claude", system="", tools=())
     stop = Stop(time)
     prompt = step.prepare(turn, agent, remaining_s=60.0, stop=stop)

@@ -77,6 +77,47 @@ def test_hung_visit_is_not_kept_alive_by_its_heartbeat() -> None:
     assert [call.tool for call in engine.calls] == ["look"]
 
 
+def test_visit_lasts_as_long_as_its_tries() -> None:
+    """A provider wants to be left alone for longer than a visit may last: the same visit asks it again, and in time."""
+    engine = Engine()
+    engine.coordinator = replace(engine.coordinator, timing=replace(TIMING, visit_s=20.0))
+
+    def asked_again() -> ModelReply:
+        holder = engine.turn
+        engine.store.beat_turn(TURN_ID, holder.owner or "", holder.fence, TIMING.lease_ttl_s)
+        engine.advance()
+        return answers("ok")
+
+    engine.says(TransientError("slow down", retry_after_s=25.0), asked_again, answers("too early"))
+    engine.advance()
+    assert (engine.turn.output_text, engine.turn.fence, len(engine.model.requests)) == ("ok", 1, 2)
+    assert engine.clock.now_s == NOW + 25.0
+
+
+def test_visit_that_lost_its_turn_asks_no_model_again() -> None:
+    """Its word would not count, and would be paid for."""
+    engine = Engine()
+
+    def overtaken() -> ModelReply:
+        engine.store.turns[TURN_ID] = replace(engine.turn, owner="visit-2", fence=2)
+        raise TransientError("slow down")
+
+    engine.says(overtaken, answers("too late"))
+    engine.advance()
+    assert len(engine.model.requests) == 1
+    assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, "visit-2")
+
+
+def test_store_that_cannot_prolong_a_visit_does_not_end_it() -> None:
+    """What it knows is enough to ask again."""
+    engine = Engine()
+    engine.seen_store.before["transact"] += [lambda: None, lambda: None, raising(TransientError("no answer"))]
+    engine.says(TransientError("slow down"), TransientError("slow down"), answers("ok"))
+    engine.advance()
+    assert engine.turn.status is TurnStatus.COMPLETED
+    assert engine.seen_store.before["transact"] == []
+
+
 def test_doubtful_write_is_no_timeout_and_nothing_starts_beside_it() -> None:
     """A process stands still inside a write past every limit: the write is in doubt, the next one never starts."""
     engine = Engine()

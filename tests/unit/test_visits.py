@@ -20,6 +20,7 @@ from harness_worker.core.visits import (
     holds,
     look_in,
     nudged,
+    prolong,
     release,
     stop_cause,
 )
@@ -86,6 +87,16 @@ def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:
     held = claim(snapshot(a_turn(deadline_at=NOW + 20)), owner=OWNER, timing=patient).turn
     assert held is not None
     assert held.lease_until == held.visit_deadline
+
+
+def test_visit_is_prolonged_for_who_holds_it_up_to_the_turns_end() -> None:
+    """From now on, never back, and nothing else is changed; who lost the turn learns that."""
+    held = a_held_turn(visit_deadline=NOW + 30, deadline_at=NOW + 60)
+    for visit_s, later in ((40.0, 40.0), (500.0, 60 + VISIT_SLACK_S), (5.0, 30.0)):
+        decision = prolong(snapshot(held), turn=held, visit_s=visit_s)
+        assert (decision.result, decision.turn) == (True, replace(held, visit_deadline=NOW + later))
+    for other in (replace(held, fence=held.fence + 1), a_turn(fence=held.fence)):
+        assert prolong(snapshot(other), turn=held, visit_s=40.0) == Decision(result=False)
 
 
 def test_claim_of_a_held_turn_leaves_word() -> None:

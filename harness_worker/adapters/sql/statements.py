@@ -86,6 +86,7 @@ class Statements:
         lock_calls: The calls of a snapshot, locked in order.
         add_artifact: Does nothing if there is an artifact of that id.
         put_agent: Insert or replace.
+        held_turn: The turn's id, if the visit holds it.
         beat_turn: Prolongs a visit's lease, unless its row is locked.
         beat_calls: Prolongs the leases of running writes whose rows are not locked.
         lose_call: Ends the lease of a running write.
@@ -97,6 +98,7 @@ class Statements:
     lock_calls: AnySelect
     add_artifact: Insert
     put_agent: Insert
+    held_turn: AnySelect
     beat_turn: Update
     beat_calls: Update
     lose_call: Update
@@ -117,6 +119,7 @@ def statements_for(dialect: str) -> Statements:
         lock_calls=_locked(snapshot_calls(), skip=False),
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
+        held_turn=_held_turn(),
         beat_turn=_beat_turn(dialect),
         beat_calls=_beat_calls(),
         lose_call=update(tool_calls).where(_is_run()).values(lease_until=db_now()),
@@ -158,16 +161,17 @@ def _put_agent(dialect: str) -> Insert:
     return put
 
 
-def _beat_turn(dialect: str) -> Update:
-    held = _locked(
-        select(turns.c.id).where(
-            turns.c.id == bindparam("turn_id"),
-            turns.c.owner == bindparam("by"),
-            turns.c.fence == bindparam("with_fence"),
-            turns.c.status.not_in(_final()),
-        ),
-        skip=True,
+def _held_turn() -> AnySelect:
+    return select(turns.c.id).where(
+        turns.c.id == bindparam("turn_id"),
+        turns.c.owner == bindparam("by"),
+        turns.c.fence == bindparam("with_fence"),
+        turns.c.status.not_in(_final()),
     )
+
+
+def _beat_turn(dialect: str) -> Update:
+    held = _locked(_held_turn(), skip=True)
     least = func.least if dialect == "postgresql" else func.min
     until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
     return update(turns).where(turns.c.id.in_(held)).values(lease_until=until).returning(turns.c.cancel_requested)

@@ -184,11 +184,17 @@ class SqlTurnStore:
         return [(row[0], row[1]) for row in rows]
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it."""
+        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.
+
+        Returns whether the visit shall give up.
+        """
         held = {"turn_id": turn_id, "by": owner, "with_fence": fence, "ttl_s": ttl_s}
 
         def work(connection: Connection) -> Outcome[bool]:
-            return Outcome(value=bool(connection.execute(self._statements.beat_turn, held).scalar()), writes=())
+            cancelled = connection.execute(self._statements.beat_turn, held).scalar()
+            if cancelled is None:  # locked, or lost
+                cancelled = connection.execute(self._statements.held_turn, held).first() is None
+            return Outcome(value=bool(cancelled), writes=())
 
         return write(self._beats, work)
 
