@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from api_gateway.listing import AnyRow
 from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Score, Session, Turn, TurnSummary
 from harness_worker.wire import FINAL_STATUSES, Approval, rfc3339
+
+_log = logging.getLogger(__name__)
 
 PLANNED: Final = "planned"
 """The status of a call that was not sent yet."""
@@ -113,6 +116,12 @@ def event_of(row: AnyRow) -> Event:
     return Event(seq=row.seq, type=row.type, turn_id=row.turn_id, at=rfc3339(row.at) or "", data=row.data)
 
 
-def agent_of(row: AnyRow) -> Agent:
-    """A row of ``agents``."""
-    return Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
+def agent_of(row: AnyRow) -> Agent | None:
+    """A row of ``agents``; ``None`` for one that no answer can hold, which a worker may have published once."""
+    try:
+        agent = Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
+        agent.model_dump_json()
+    except ValueError as error:
+        _log.warning("agent %r is not listed: %s", row.name, " ".join(str(error).split()))
+        return None
+    return agent

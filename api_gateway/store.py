@@ -101,10 +101,10 @@ class Store:
         return EventPage(data=shown, next=shown[-1].seq if len(rows) > query.limit else None)
 
     async def agents(self) -> AgentList:
-        """The catalogue, by name."""
+        """The catalogue, by name, without what cannot be shown."""
         async with self._engine.connect() as connection:
             rows = await connection.execute(select(agents).order_by(agents.c.name))
-            return AgentList(data=[agent_of(row) for row in rows])
+            return AgentList(data=[agent for agent in map(agent_of, rows) if agent is not None])
 
     async def published(self) -> dict[str, float]:
         """When each agent was published last, by name; seconds since the epoch."""

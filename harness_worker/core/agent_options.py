@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.hooks import Hooks
+from harness_worker.core.text import UNSTORABLE
 from harness_worker.core.thinking import THINK_LEVELS
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
@@ -35,9 +36,9 @@ def check_agent(spec: AgentSpec) -> None:
 
 def _problems(spec: AgentSpec) -> Iterator[str]:
     name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or "\x00" in name:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or UNSTORABLE.search(name):
         yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model or UNSTORABLE.search(model):
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
         yield f"system must be a string, not {type(system).__name__}"

@@ -18,6 +18,7 @@ from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
 from harness_worker.core.signature import HintedFunction, inspect_function
+from harness_worker.core.text import clean_json, clean_text
 from harness_worker.core.thinking import COMPACT_AT_TOKENS, ThinkLevel
 from harness_worker.core.tool_options import (
     TIMEOUT_CEILING_S,
@@ -145,7 +146,7 @@ class Registry:
         Args:
             name: What turns call it.
             model: A model's name, or ``scripted:FILE``.
-            system: Its system text.
+            system: Its system text; what databases and providers cannot hold of it becomes U+FFFD.
             tools: Functions registered here, or tools' names.
             budget: Its limits: default and cap of a turn's; a missing key has the global default.
             parallel: ``False`` runs every call by itself.
@@ -170,7 +171,7 @@ class Registry:
         spec = AgentSpec(
             name=name,
             model=model,
-            system=system,
+            system=clean_json(system),
             tools=tuple(self._chosen(name, tool) for tool in tools),
             budget=budget or {},
             parallel=parallel,
@@ -227,7 +228,8 @@ class Registry:
         label = self._label(chosen)
         checked = tool_options(options, label, self._ceiling_s)
         function = inspect_function(fn, label, namespace)
-        self._add(fn, _spec(str(chosen), description or function.description, function, checked))
+        said = function.description if description is None or description == "" else description
+        self._add(fn, _spec(str(chosen), said, function, checked))
         return fn
 
     def _label(self, name: object) -> str:
@@ -253,11 +255,13 @@ class Registry:
         return self._tools[names[0]]
 
 
-def _spec(name: str, description: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
+def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
+    if not isinstance(description, str):
+        raise ConfigError(f"tool {name!r}: description must be a string, not {type(description).__name__}")
     return ToolSpec(
         name=name,
-        description=description,
-        schema=function.schema,
+        description=clean_text(description),
+        schema=clean_json(function.schema),
         effect=options.effect,
         idempotent=options.idempotent,
         retry_safe=options.may_run_again,

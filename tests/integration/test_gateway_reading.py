@@ -210,6 +210,15 @@ def test_agents_are_listed_by_name(gateway: Gateway) -> None:
     problem_of(gateway.http.get("/v1/agents?x=1"), 422, "invalid_request")
 
 
+@pytest.mark.parametrize("description", [5, "\ud800"])
+def test_agent_that_cannot_be_shown_hides_no_other(gateway: Gateway, description: object) -> None:
+    """What a worker without today's checks has published is left out."""
+    tool = {"name": "t", "description": description, "effect": None, "schema": {"type": "object"}}
+    gateway.worker.publish_agent("a", tools=[tool])
+    agents = gateway.http.get("/v1/agents").json()["data"]
+    assert [agent["name"] for agent in agents] == [AGENT]
+
+
 def test_tables_have_the_columns_that_answers_need() -> None:
     """A renamed column is noticed here."""
     assert {"metadata", "used", "budget", "last_seq", "wakes", "wake_at"} <= set(turns.c.keys())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from harness_worker import Effect, Registry, RunContext
 from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.text import clean_text
 from harness_worker.core.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import ArgumentsInvalid, ConfigError
@@ -112,6 +114,8 @@ def test_hints_may_mean_classes_local_to_the_caller(registry: Registry) -> None:
         ({"idempotent": 1}, "idempotent must be True or False"),
         ({"retry_safe": "yes"}, "retry_safe must be"),
         ({"lock": 7}, "lock must be"),
+        ({"description": 5}, "description must be a string, not int"),
+        ({"description": 0}, "description must be a string, not int"),
         ({"retries": 3}, "unknown option 'retries'; there are: effect"),
     ],
 )
@@ -329,6 +333,7 @@ def test_agent_takes_functions_and_names(registry: Registry) -> None:
         ({"tools": ["get_order", "get_order"]}, "tool 'get_order' is listed twice"),
         ({"tools": [get_order]}, "registered as get_order, two; list it by name"),
         ({"model": ""}, "model must be"),
+        ({"model": "m\ud800"}, "model must be"),
         ({"system": None}, "system must be a string"),
         ({"parallel": 1}, "parallel must be"),
         ({"budget": {"max_stepz": 1}}, "budget has no limit 'max_stepz'; there are: max_steps"),
@@ -354,6 +359,25 @@ def test_bad_agents_are_refused(registry: Registry, options: dict[str, Any], sai
         registry.agent("a", **dict[str, Any]({"model": "m", "system": "s", "tools": []}, **options))
     assert said in str(refused.value)
     assert not registry.agents
+
+
+def test_texts_that_cannot_be_kept_are_replaced(registry: Registry) -> None:
+    """U+0000 and lone surrogates become U+FFFD in whatever the model reads; the catalogue is kept in a database."""
+
+    def take(value: Annotated[str, Field(description="a\x00")]) -> str:
+        return value
+
+    take.__doc__ = "Take \ud800."
+    registry.tool(take)
+    registry.tool(name="named", description="\x00")(take)
+    registry.add_tool(echo, name="raw", schema={"properties": {"a": {"description": "b\x00"}}}, description="\ud800")
+    agent = registry.agent("a", model="m", system="s \ud800 \x00", tools=["take", "named", "raw"])
+    assert agent.system == "s \ufffd \ufffd"
+    assert [tool.description for tool in agent.tools] == ["Take \ufffd.", "\ufffd", "\ufffd"]
+    texts = json.dumps([dict(tool.schema) for tool in agent.tools], ensure_ascii=False)
+    assert clean_text(texts) == texts
+    assert "a\ufffd" in texts
+    assert "b\ufffd" in texts
 
 
 def test_agent_budgets_may_be_zero_null_and_fractional_where_that_makes_sense(registry: Registry) -> None:
