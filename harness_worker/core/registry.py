@@ -31,6 +31,9 @@ from harness_worker.core.tools import AgentSpec, ApprovalPolicy, Arguments, Tool
 from harness_worker.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., object])
+_T = TypeVar("_T")
+
+_EXAMPLES = {"tools": "find_notes", "hooks": "Audit()", "judges": "'polite'"}
 
 
 class Registry:
@@ -172,14 +175,14 @@ class Registry:
             name=name,
             model=model,
             system=clean_json(system),
-            tools=tuple(self._chosen(name, tool) for tool in tools),
+            tools=tuple(self._chosen(name, tool) for tool in _listed(name, "tools", tools)),
             budget=budget or {},
             parallel=parallel,
-            hooks=tuple(hooks),
+            hooks=_listed(name, "hooks", hooks),
             think=think,
             reflect_every=reflect_every,
             compact_at_tokens=COMPACT_AT_TOKENS if compact_at_tokens == "auto" else compact_at_tokens,
-            judges=tuple(self._known_judge(name, judge) for judge in judges),
+            judges=tuple(self._known_judge(name, judge) for judge in _listed(name, "judges", judges)),
             memory=memory,
             vault=vault,
             show_citations=show_citations,
@@ -253,6 +256,13 @@ class Registry:
             known = ", ".join(self._tools) or "none"
             raise ConfigError(f"agent {agent!r}: unknown tool {tool!r}; register it first; there are: {known}")
         return self._tools[names[0]]
+
+
+def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    """What an agent's declaration lists; refuses one thing without its list."""
+    if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
+        raise ConfigError(f"agent {agent!r}: {word} must be a list, such as {word}=[{_EXAMPLES[word]}]")
+    return tuple(given)
 
 
 def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:

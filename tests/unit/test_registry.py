@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from harness_worker import Effect, Registry, RunContext
+from harness_worker import Effect, Hooks, Registry, RunContext
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.text import clean_text
 from harness_worker.core.tool_options import TIMEOUT_CEILING_S
@@ -328,6 +328,13 @@ def test_agent_takes_functions_and_names(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"tools": get_order}, "tools must be a list, such as tools=["),
+        ({"tools": "get_order"}, "tools must be a list"),
+        ({"tools": None}, "tools must be a list"),
+        ({"hooks": Hooks}, "hooks must be a list, such as hooks=["),
+        ({"hooks": Hooks()}, "hooks must be a list"),
+        ({"hooks": [Hooks]}, "hooks must be instances of a subclass"),
+        ({"judges": "polite"}, "judges must be a list, such as judges=["),
         ({"tools": ["nope"]}, "unknown tool 'nope'; register it first; there are: get_order, two"),
         ({"tools": [echo]}, "unknown tool <function echo"),
         ({"tools": ["get_order", "get_order"]}, "tool 'get_order' is listed twice"),
