@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
+from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +12,19 @@ from harness_worker.core.tool_options import TIMEOUT_CEILING_S
 from harness_worker.errors import ConfigError
 
 EXAMPLE = "harness_worker.demo.shop:registry"
+
+
+def check_app(app: str) -> None:
+    """Refuse an import string that cannot work, without running anything of the application.
+
+    Raises:
+        ConfigError: It is malformed, or there is no such module.
+    """
+    module_name, _ = _parts(app)
+    package = module_name.partition(".")[0]
+    _make_importable(str(Path.cwd()))
+    if package not in sys.modules and util.find_spec(package) is None:
+        raise ConfigError(f"application {app!r}: {ModuleNotFoundError.__name__}: No module named {package!r}")
 
 
 def load_registry(app: str | None, *, max_tool_timeout_s: float | None = None) -> Registry:
@@ -43,15 +56,23 @@ def _imported(app: str, module_name: str, max_tool_timeout_s: float | None) -> M
     _make_importable(str(Path.cwd()))
     ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s or TIMEOUT_CEILING_S.get())
     try:
-        return importlib.import_module(module_name)
+        return import_module(module_name)
     except ConfigError as error:
         raise ConfigError(f"application {app!r}: {error}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module's body is the author's code: it may raise anything
-        raise ConfigError(f"application {app!r}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"application {app!r}: {_in_words(error)}") from error
     finally:
         TIMEOUT_CEILING_S.reset(ceiling)
+
+
+def _in_words(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
+        message = ""
+    return f"{type(error).__name__}: {message or '(no message)'}"
 
 
 def _make_importable(directory: str) -> None:

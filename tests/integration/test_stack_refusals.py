@@ -43,6 +43,19 @@ def test_up_refuses_with_a_message(
     assert marked_processes(str(home)) == []
 
 
+@pytest.mark.parametrize(
+    ("app", "words"), [("shop", "write it as module:registry"), ("no_such_module:registry", "No module named")]
+)
+def test_up_refuses_an_app_that_cannot_be_before_it_starts_anything(tmp_path: Path, app: str, words: str) -> None:
+    """One line, at once: no Redis has begun, nor is there a home."""
+    refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", app)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"harness: application {app!r}: ")
+    assert words in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert not (tmp_path / "home").exists()
+
+
 def test_up_names_a_port_that_is_taken(tmp_path: Path) -> None:
     """A port in use is wrong usage; the message says which and what to do."""
     with listening_socket() as taken:

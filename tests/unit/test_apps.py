@@ -67,6 +67,7 @@ def test_load_registry_explains_what_it_found_instead(write: Write) -> None:
         ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
         ("import sys; sys.exit('bye')", "SystemExit: bye"),
         ("class Odd(BaseException): ...\nraise Odd('so')", "Odd: so"),
+        ("class Mute(Exception):\n    def __str__(self): raise self\nraise Mute", "Mute: (no message)"),
         ("def broken(:", "SyntaxError: invalid syntax"),
         ("import surely_not_here", "No module named 'surely_not_here'"),
         (GOOD + "@registry.tool()\ndef f(a): ...\n", "tool 'f': parameter 'a' has no type hint"),

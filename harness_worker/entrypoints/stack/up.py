@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket, port_of
 from harness_worker.adapters.sql.catalogue import keep_only_agents_of
 from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.apps import check_app
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.embedded_redis import ensure_redis
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, publish
@@ -37,7 +38,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
         HomeInUse: Another stack runs on the same home.
         StartFailed: A process of it does not start.
     """
-    _ = plan.app  # before anything is started
+    check_app(plan.app)  # before anything is started
     home = plan.home
     home.prepare()
     with home.locked(), stop_on_signals() as stop:
