@@ -10,7 +10,7 @@ from harness_worker.core.approvals import Edit, resolve
 from harness_worker.core.collect_reads import ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.lifecycle import decide, merge
+from harness_worker.core.lifecycle import changed_from, decide, merge
 from harness_worker.core.progress import Dispatch, Next, Zombie, go_on, stop_turn
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.resending import send_again
@@ -82,8 +82,6 @@ def _is_open(calls: Sequence[Call]) -> bool:
 def _wait(
     snapshot: Snapshot, visit: Visit, released: Turn, calls: tuple[Call, ...], resend: tuple[Call, ...]
 ) -> Decision[Next]:
-    known = {call.call_id: call for call in snapshot.calls}
-    changed = tuple(call for call in calls if known.get(call.call_id) is not call)
     remaining_s = released.deadline_at - snapshot.now
     result = Dispatch(turn=released, calls=resend, knock=nudged(visit, snapshot.turn), remaining_s=remaining_s)
-    return decide(snapshot, result, turn=released, calls=changed)
+    return decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls))

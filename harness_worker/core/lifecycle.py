@@ -27,6 +27,12 @@ def merge(calls: Sequence[Call], changed: Iterable[Call]) -> tuple[Call, ...]:
     return kept + tuple(latest.values())
 
 
+def changed_from(before: Snapshot, calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Those of ``calls`` that are not as they were."""
+    known = {call.call_id: call for call in before.calls}
+    return tuple(call for call in calls if known.get(call.call_id) is not call)
+
+
 def decide(
     before: Snapshot,
     result: T,

@@ -20,7 +20,7 @@ from harness_worker.core.ending import (
     terminal_event,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
-from harness_worker.core.lifecycle import decide, merge
+from harness_worker.core.lifecycle import changed_from, decide, merge
 from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
@@ -184,7 +184,7 @@ def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
 def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tuple[Call, ...]) -> Decision[Next]:
     asking = replace(turn, version=turn.version + 1, looks=0)
     asks = AskHooks(turn=asking, calls=asked, known=tuple(calls))
-    return decide(snapshot, asks, turn=asking, calls=_changed(snapshot, calls))
+    return decide(snapshot, asks, turn=asking, calls=changed_from(snapshot, calls))
 
 
 def _dispatch(
@@ -197,13 +197,13 @@ def _dispatch(
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
     remaining_s = turn.deadline_at - snapshot.now
     result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
-    return decide(snapshot, result, turn=released, calls=_changed(snapshot, calls))
+    return decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls))
 
 
 def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], timing: Timing) -> Decision[Next]:
     parked = park(visit, turn, calls, now=snapshot.now, approval_s=timing.approval_s)
     result = Dispatch(turn=parked.turn, calls=(), knock=parked.look_again, remaining_s=0.0)
-    changed = _changed(snapshot, parked.calls)
+    changed = changed_from(snapshot, parked.calls)
     return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)
 
 
@@ -218,7 +218,7 @@ def close_step(
         result = Finished(followed=turn.followed)
     over = begins_steps(turn) and (isinstance(result, Finished) or bool(messages) or spoke_now)
     closed = (step_completed(_open_step(snapshot, turn)),) if over else ()
-    decision = decide(snapshot, result, turn=turn, calls=_changed(snapshot, calls), last=closed + last)
+    decision = decide(snapshot, result, turn=turn, calls=changed_from(snapshot, calls), last=closed + last)
     return replace(decision, messages=messages)
 
 
@@ -227,8 +227,3 @@ def _open_step(snapshot: Snapshot, turn: Turn) -> int:
     spoke_now = turn.step > snapshot.turn.step
     results_due = any(not call.collected for call in snapshot.calls)
     return turn.step - 1 if spoke_now or results_due else turn.step
-
-
-def _changed(snapshot: Snapshot, calls: Sequence[Call]) -> tuple[Call, ...]:
-    known = {call.call_id: call for call in snapshot.calls}
-    return tuple(call for call in calls if known.get(call.call_id) is not call)

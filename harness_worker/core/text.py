@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 REPLACEMENT = "\ufffd"
@@ -17,6 +18,12 @@ def clean_text(text: str) -> str:
         return text
     paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return paired.replace("\x00", REPLACEMENT)
+
+
+def text_of(content: Iterable[Mapping[str, Any]]) -> str:
+    """The clean text of a model's content blocks."""
+    texts = (str(block.get("text", "")) for block in content if block.get("type") == "text")
+    return clean_text("".join(texts))
 
 
 def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -19,10 +19,10 @@ from harness_worker.core.asides import (
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.prompt import Prompt, RequestKind
 from harness_worker.core.records import Turn
-from harness_worker.core.text import clean_text
+from harness_worker.core.text import text_of
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ModelError, ScriptExhausted, TransientError
-from harness_worker.ports import ModelReply, StopSignal
+from harness_worker.ports import StopSignal
 from harness_worker.turn.model_step import ModelStep
 
 
@@ -69,15 +69,10 @@ class AsideStep:
             return overdue(kind)
         except (ModelError, ScriptExhausted, TransientError) as error:
             return failed(str(error), kind)
-        return heard(_text_of(reply), reply.stop_reason, reply.usage, kind)
+        return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)
 
     def _after(self, prompt: Prompt, answer: Answer) -> Prompt:
         if answer.is_stub:
             return prompt
         summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer))
         return self.model_step.prepare(summed_up, self.agent, remaining_s=0.0, stop=self.stop)
-
-
-def _text_of(reply: ModelReply) -> str:
-    texts = (str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
-    return clean_text("".join(texts))

@@ -19,6 +19,7 @@ from harness_worker.core.memories import Remembered, scope_of
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.scores import claim, give, miss
+from harness_worker.core.text import text_of
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
@@ -127,8 +128,7 @@ class Judging:
         return Remembered(turn=turn, memories=memory_prompt.memories_told(said))
 
     def _said(self, request: ModelRequest) -> str:
-        reply = client_for(self.models, request.model).complete(request)
-        return "".join(str(block["text"]) for block in reply.content if block.get("type") == "text")
+        return text_of(client_for(self.models, request.model).complete(request).content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

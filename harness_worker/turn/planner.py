@@ -10,7 +10,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import fingerprint
-from harness_worker.core.text import clean_json, clean_text
+from harness_worker.core.text import clean_json, clean_text, text_of
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid
@@ -48,10 +48,9 @@ def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
     """The reply with its calls planned as the turn's next step."""
     content: tuple[dict[str, Any], ...] = tuple(clean_json(block) for block in reply.content)
     blocks = [block for block in content if block.get("type") == "tool_use"]
-    text = "".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
     return Said(
         content=content,
-        text=text,
+        text=text_of(content),
         stop_reason=clean_text(reply.stop_reason),
         usage=reply.usage,
         calls=plan_calls(blocks, turn, agent),
