@@ -9,6 +9,7 @@ from types import ModuleType
 
 from harness_worker.core.registry import Registry
 from harness_worker.core.tool_options import TIMEOUT_CEILING_S
+from harness_worker.core.tool_results import words_of
 from harness_worker.errors import ConfigError
 
 EXAMPLE = "harness_worker.demo.shop:registry"
@@ -62,17 +63,11 @@ def _imported(app: str, module_name: str, max_tool_timeout_s: float | None) -> M
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module's body is the author's code: it may raise anything
-        raise ConfigError(f"application {app!r}: {_in_words(error)}") from error
+        raise ConfigError(
+            f"application {app!r}: {type(error).__name__}: {words_of(error) or '(no message)'}"
+        ) from error
     finally:
         TIMEOUT_CEILING_S.reset(ceiling)
-
-
-def _in_words(error: BaseException) -> str:
-    try:
-        message = str(error)
-    except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
-        message = ""
-    return f"{type(error).__name__}: {message or '(no message)'}"
 
 
 def _make_importable(directory: str) -> None:

@@ -54,7 +54,7 @@ def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, 
     most 2,000 characters, without file paths and stack frames.
     """
     if isinstance(error, ToolError):
-        said, retryable = _said(clean_text(_message(error))), error.retryable
+        said, retryable = _said(clean_text(words_of(error))), error.retryable
     else:
         said, retryable = describe(error), True
     return ToolFailure(call_id=call_id, tool_name=tool_name, error=said, retryable=retryable, elapsed_ms=elapsed_ms)
@@ -62,7 +62,7 @@ def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, 
 
 def describe(error: BaseException) -> str:
     """An exception in one line or a few, for somebody who may see neither our paths nor our frames."""
-    message = without_paths(_without_frames(_without_file_names(error, _message(error)))).strip()
+    message = without_paths(_without_frames(_without_file_names(error, words_of(error)))).strip()
     text = clean_text(f"{type(error).__name__}: {_said(message)}")
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 1]}…"
 
@@ -73,10 +73,11 @@ def without_paths(message: str) -> str:
     return _BARE_PATH.sub(PATH, _WINDOWS_PATH.sub(PATH, quoted))
 
 
-def _message(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """What an exception of an author's code says; nothing, if its ``__str__`` raises too."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - never raises: __str__ is the tool author's code
+    except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
         return ""
 
 
