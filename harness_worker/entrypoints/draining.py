@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.failures import translated
+from harness_worker.adapters.celery.broker import translated
 from harness_worker.entrypoints.doctor import Places
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kombu import Connection
-
 from harness_worker.adapters.blobs.store import FsspecBlobs
-from harness_worker.adapters.celery.failures import translated
+from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
@@ -87,8 +85,7 @@ def check_broker(url: str) -> Iterator[Finding]:
     Raises:
         TransientError: It does not.
     """
-    with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=TIMEOUT_S) as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_S)
+    reach_broker(url, timeout_s=TIMEOUT_S)
     yield ok("broker", f"answers at {masked(url)}")
 
 

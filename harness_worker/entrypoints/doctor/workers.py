@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.failures import translated
+from harness_worker.adapters.celery.broker import translated
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places

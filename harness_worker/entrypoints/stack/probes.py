@@ -7,9 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import redis
-from kombu import Connection
 
-from harness_worker.adapters.celery.failures import translated
+from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.wire import masked
 
@@ -61,8 +60,7 @@ def check_broker(url: str) -> None:
         TransientError: None answers there, or it refuses.
     """
     try:
-        with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=_TIMEOUT_S) as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TIMEOUT_S)
+        reach_broker(url, timeout_s=_TIMEOUT_S)
     except TransientError as away:
         raise TransientError(
             f"{away}; start it, or mend HARNESS_BROKER_URL; without that variable Redis is the broker"

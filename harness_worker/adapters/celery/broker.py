@@ -1,10 +1,11 @@
-"""What a broker's errors mean to whoever asks it something and waits for the answer."""
+"""Asking a broker something and waiting for the answer: whether it is there, and what its errors mean."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from kombu import Connection
 from kombu.exceptions import (
     ChannelError,
     ConnectionError,  # noqa: A004 - RabbitMQ's own, not the builtin
@@ -13,6 +14,7 @@ from kombu.exceptions import (
 from redis.exceptions import RedisError, ResponseError
 
 from harness_worker.errors import TransientError
+from harness_worker.wire import masked
 
 
 @contextmanager
@@ -32,3 +34,13 @@ def translated(broker: str = "the broker") -> Generator[None]:
         raise TransientError(f"{broker} refuses: {refusal}") from refusal
     except (KombuError, RedisError, OSError) as silent:
         raise TransientError(f"{broker} does not answer: {silent}") from silent
+
+
+def reach_broker(url: str, *, timeout_s: int) -> None:
+    """Connect to the broker once, for at most so many seconds.
+
+    Raises:
+        TransientError: It does not answer, or refuses.
+    """
+    with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=timeout_s) as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=timeout_s)
