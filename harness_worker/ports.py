@@ -147,7 +147,10 @@ class TurnStore(Protocol):
         ...
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
-        """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
+        """Prolong the leases of running writes; locked rows are left alone (locked is not lost).
+
+        A late beat does not bring back a process known to be dead.
+        """
         ...
 
     def lose_call(self, run: RunningCall) -> None:

@@ -18,7 +18,7 @@ from celery.signals import worker_process_init, worker_ready
 from harness_worker.adapters.celery.children import ToolPool, allow_processes, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
-from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, guarded, ticker
+from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, ticker
 from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
@@ -36,9 +36,10 @@ from harness_worker.errors import HarnessError
 from harness_worker.ports import Gate, RunningCall
 from harness_worker.testing.faults import Faults, faulty_deadline, faulty_fleet, faulty_models, strike_before_ack
 from harness_worker.turn.coordinator import Coordinator
-from harness_worker.turn.heartbeat import VisitHeartbeat
+from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
+from harness_worker.turn.rounds import Rounds
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ STOP_THREADS = 2
 COLLECT_AFTER = 10_000
 
 
-Services: TypeAlias = tuple[VisitHeartbeat | Reconciler, ...]
+Services: TypeAlias = tuple[Rounds, ...]
 """What runs beside a worker's tasks."""
 
 
@@ -93,8 +94,7 @@ def run_worker(
     worker_process_init.connect(name.disown, weak=False)
     drain = Drain(grace_s=settings.grace_s)
     serve_drain(drain)
-    locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
-    fleet.app.steps["worker"].add(ticker(partial(_ticks, fleet, role, drain, locking)))
+    fleet.app.steps["worker"].add(ticker(partial(_ticks, role, drain)))
     worker = fleet.app.Worker(
         hostname=name.full,
         pool_cls="threads" if role is Role.COORDINATOR else ToolPool,
@@ -232,7 +232,7 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
 
     worker_process_init.connect(forked, weak=False)
     serve_stop(stop_tools)
-    return ()
+    return _beats(fleet, registry)
 
 
 def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
@@ -241,10 +241,17 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
     The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
     """
     what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
-    guarded(f"{what} not told to the journal", lambda: fleet.store.lose_call(run), HarnessError)()
-    guarded(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran), HarnessError)()
-    guarded(f"{what} not told to the locks", lambda: fleet.locks.lose(run), HarnessError)()
-    guarded(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id), HarnessError)()
+    _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
+    _try(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
+    _try(f"{what} not told to the locks", lambda: fleet.locks.lose(run))
+    _try(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id))
+
+
+def _try(otherwise: str, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except HarnessError as error:
+        log.warning("%s: %s", otherwise, error)
 
 
 def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
@@ -260,22 +267,24 @@ def _wake(fleet: Fleet, turn_id: str) -> None:
 
 
 def _ticks(
-    fleet: Fleet,
     role: Role,
     drain: Drain,
-    locking: frozenset[str],
     worker: Any,  # noqa: ANN401 - Celery's own worker
 ) -> Iterable[tuple[float, Callable[[], None]]]:
     yield DRAIN_TICK_S, partial(drain.tick, worker)
     yield TASK_EVENTS_TICK_S, worker.consumer.flush_events
     if role is Role.TOOLS:
-        # One tick each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs.
-        yield fleet.settings.heartbeat_s, guarded("heartbeat of writes", partial(_beat_writes, fleet), HarnessError)
-        yield fleet.settings.heartbeat_s, guarded("heartbeat of reads", partial(_beat_reads, fleet), HarnessError)
         yield CHILDREN_TICK_S, worker.pool.look
-        if locking:
-            beat = partial(_beat_locks, fleet, locking)
-            yield fleet.settings.heartbeat_s, guarded("heartbeat of locks", beat, HarnessError)
+
+
+def _beats(fleet: Fleet, registry: Registry) -> Services:
+    """A thread each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs."""
+    every_s = fleet.settings.heartbeat_s
+    beats = [("writes", partial(_beat_writes, fleet)), ("reads", partial(_beat_reads, fleet))]
+    locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
+    if locking:
+        beats.append(("locks", partial(_beat_locks, fleet, locking)))
+    return tuple(CallHeartbeat(what, beat, every_s=every_s) for what, beat in beats)
 
 
 def _beat_locks(fleet: Fleet, locking: frozenset[str]) -> None:

@@ -1,10 +1,11 @@
-"""Saying "still alive" for the visits of this process, and hearing whether they are to give up."""
+"""Saying "still alive": for the visits of this process, hearing whether they are to give up, and for running calls."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from harness_worker.core.visits import Visit
@@ -67,3 +68,37 @@ class VisitHeartbeat(Rounds):
             log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)
         except Exception:  # the thread's boundary: every visit of this process would lose its lease
             log.exception("heartbeat of turn %s not written", visit.turn.id)
+
+
+class CallHeartbeat(Rounds):
+    """Prolongs what the calls under way hold, from one thread: nothing the main thread waits for keeps it from that.
+
+    It lives in a process that forks, and a child that is forked in the midst of a round would find locks shut that
+    nobody opens any more. So forks wait for the round under way, and rounds for forks.
+
+    Args:
+        what: What is prolonged, for the log.
+        beat: Prolongs it once.
+        every_s: Seconds between two beats.
+    """
+
+    def __init__(self, what: str, beat: Callable[[], None], *, every_s: float) -> None:
+        super().__init__(f"heartbeat of {what}", every_s)
+        self._what = what
+        self._beat = beat
+        self._under_way = threading.Lock()
+
+    def start(self) -> None:
+        """Begin; the first beat comes after the time between two."""
+        lock = self._under_way
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+        super().start()
+
+    def _round(self) -> None:
+        with self._under_way:
+            try:
+                self._beat()
+            except HarnessError as error:
+                log.warning("heartbeat of %s not sent: %s", self._what, error)
+            except Exception:  # the thread's boundary: all that is under way would lose its lease
+                log.exception("heartbeat of %s not sent", self._what)

@@ -154,6 +154,15 @@ def test_lose_call_ends_the_lease_of_that_run(world: World):
     assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False, True]
 
 
+def test_late_beat_does_not_bring_back_a_lost_call(world: World):
+    """Its process is known to be dead; the same call claimed anew is beaten for again."""
+    turn_id = world.queued()
+    world.put(running(turn_id, 0), running(turn_id, 1))
+    world.store.lose_call(run_of(turn_id, 0))
+    world.store.beat_calls([run_of(turn_id, 0), run_of(turn_id, 1)], 3_000.0)
+    assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [False, True]
+
+
 def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
     """Who took them has the backoff's time before another is asked to look."""
     now = world.now()

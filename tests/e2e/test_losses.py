@@ -33,6 +33,7 @@ LOAD: tuple[Step, ...] = (
 )
 TURNS = 20
 HANG_S = 7.5
+LONG_HANG_S = 13.0
 
 
 def ended(outsider: Outsider, ids: Sequence[str]) -> list[Json]:
@@ -91,13 +92,13 @@ def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
 
 
 def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
-    """It stands still for longer than a lease: the journal, which does not, is still told that the write is alive."""
-    turn_id = outsider.post([call("put", n=1, s=9.0)], [call("look", n=2)], "done")
+    """It stands still for two leases: the journal, which does not, is still told that the write is alive."""
+    turn_id = outsider.post([call("hold_write", who="me", s=LONG_HANG_S + 1.5)], [call("look", n=2)], "done")
     outsider.await_entry(turn_id, "0.0")
     redis = psutil.Process(role_pid(outsider.stack.home, "redis"))
     redis.suspend()
     try:
-        assert not threading.Event().wait(HANG_S)
+        assert not threading.Event().wait(LONG_HANG_S)
     finally:
         redis.resume()
     assert doubts(ended(outsider, [turn_id])) == []

@@ -21,7 +21,7 @@ from harness_worker.wire import ToolMessage
 
 
 def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats and the drain are timers: they must not wait for the broker, and their wish to stop is heard."""
+    """The drain and the look at pool processes are timers: they must not wait for the broker."""
     monkeypatch.setattr(state, "should_stop", None)
     consumer: Any = object.__new__(CarefulConsumer)
     consumer.hub = Hub()

@@ -154,14 +154,14 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.beat_calls``: by runner, not by attempt, like the SQL store."""
         for run in runs:
             call = self._running(run)
-            if call is not None:
+            if call is not None and call.lease_until != 0.0:  # else its process is known to be dead
                 self._put(replace(call, lease_until=self._clock() + ttl_s))
 
     def lose_call(self, run: RunningCall) -> None:
         """See ``ports.TurnStore.lose_call``."""
         call = self._running(run)
         if call is not None and call.attempt >= run.attempt:
-            self._put(replace(call, lease_until=self._clock()))
+            self._put(replace(call, lease_until=0.0))
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
         """See ``ports.TurnStore.overdue``."""

@@ -1,7 +1,8 @@
-"""The two threads of a coordinator process: one says "still alive", one looks for turns that nobody looks at."""
+"""Threads beside a worker's tasks: those that say "still alive", and one that looks for turns nobody looks at."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from harness_worker.errors import TransientError
 from harness_worker.testing.waiting import wait_until
-from harness_worker.turn.heartbeat import VisitHeartbeat
+from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.reconciler import Reconciler
 from tests.unit.builders import NOW, TIMING, a_held_turn, a_turn, a_visit
 from tests.unit.engine_kit import Interrupted, Sent, raising
@@ -144,3 +145,45 @@ def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTu
     wait_until(lambda: len(done) >= 4, "a second round")
     reconciler.stop()
     assert done[:4] == ["first", "second"] * 2
+
+
+def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """Each beat that fails is told; the next follows."""
+    failures: list[Exception] = [SILENT, ValueError("no such thing")]
+    beaten = threading.Event()
+
+    def beat() -> None:
+        if failures:
+            raise failures.pop(0)
+        beaten.set()
+
+    beats = CallHeartbeat("reads", beat, every_s=SOON_S)
+    beats.start()
+    wait_until(beaten.is_set, "a beat")
+    beats.stop()
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "heartbeat of reads not sent: no answer"),
+        ("ERROR", "heartbeat of reads not sent"),
+    ]
+
+
+def test_no_process_is_forked_in_the_midst_of_a_beat() -> None:
+    """It would find shut whatever lock the beat holds, and wait for it for ever."""
+    inner = threading.Lock()
+    begun = threading.Event()
+
+    def beat() -> None:
+        with inner:
+            begun.set()
+            assert not threading.Event().wait(5 * SOON_S)
+
+    beats = CallHeartbeat("reads", beat, every_s=SOON_S)
+    beats.start()
+    for _ in range(5):
+        begun.clear()
+        wait_until(begun.is_set, "a beat")
+        child = os.fork()
+        if child == 0:
+            os._exit(inner.locked())
+        assert os.waitpid(child, 0)[1] == 0
+    beats.stop()

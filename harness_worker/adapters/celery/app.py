@@ -10,8 +10,8 @@ from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
 SOCKET_TIMEOUT_S = 1.5
-"""How long a broker that hangs may hold up the main thread, which says that calls are alive: a quarter of a lease, for
-it is held up by task events and by the look for lost messages, one after the other."""
+"""How long a broker that hangs may hold up the main thread, which looks after pool processes, cancels and the drain:
+not long, for it is held up by task events and by the look for lost messages, one after the other."""
 CHORD_RESULT_TTL_S = 3_600
 CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"
 

@@ -27,7 +27,7 @@ class CarefulConsumer(Consumer):
     """Drops the messages that Celery's own consumer would stop at, and keeps its timers going without a broker.
 
     A broker that refuses is one that is away: a Redis that is a replica for the moment, or lacks its own. Celery's own
-    consumer would end over that, and leave what is running without its heartbeats.
+    consumer would end over that, and what is running with it.
     """
 
     hub: Any
@@ -91,10 +91,10 @@ class CarefulConsumer(Consumer):
             dispatcher.flush()
 
     def ensure_connected(self, conn: Any) -> Any:  # noqa: ANN401 - a kombu connection, Celery's own signature
-        """``conn`` once the broker answers; until then heartbeats, the drain and time limits go on.
+        """``conn`` once the broker answers; until then the drain, time limits and the look at pool processes go on.
 
-        Celery's own waits ever longer, up to half a minute, and its event loop stands still meanwhile: running calls
-        would lose their leases, and SIGTERM its effect.
+        Celery's own waits ever longer, up to half a minute, and its event loop stands still meanwhile: nobody would
+        notice a process that died, and SIGTERM would have no effect.
         """
         with_our_channels(conn.transport)
         conn.ensure_connection(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Protocol, runtime_checkable
 
 from billiard.einfo import ExceptionInfo
@@ -65,14 +65,20 @@ def running_call(request: Request) -> RunningCall | None:
 
 
 def active_calls(*, reads: bool) -> list[RunningCall]:
-    """The calls that this worker's children run now: reads, or all others."""
-    requests: Iterable[Request] = tuple(state.active_requests)
-    mine = (request for request in requests if bool(dict(request.kwargs).get("read")) is reads)
+    """The calls that this worker's children run now: reads, or all others. Callable from any thread."""
+    mine = (request for request in _active() if bool(dict(request.kwargs).get("read")) is reads)
     return [run for run in map(running_call, mine) if run is not None]
 
 
 def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
-    """The calls of these tools that this worker's children run now."""
-    requests: Iterable[Request] = tuple(state.active_requests)
+    """The calls of these tools that this worker's children run now. Callable from any thread."""
     names = {tool_task(tool) for tool in tools}
-    return [run for request in requests if request.name in names and (run := running_call(request)) is not None]
+    return [run for request in _active() if request.name in names and (run := running_call(request)) is not None]
+
+
+def _active() -> tuple[Request, ...]:
+    while True:
+        try:
+            return tuple(state.active_requests)
+        except RuntimeError:  # the main thread took or ended one meanwhile
+            continue

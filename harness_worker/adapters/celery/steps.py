@@ -1,8 +1,4 @@
-"""Boot steps of a worker: heartbeats of running calls, and the drain.
-
-Both run on the timer of the consumer's event loop, in the main thread: a thread of ours in a process that forks could
-leave a child with a lock shut for ever.
-"""
+"""Boot steps of a worker: what runs on the timer of its event loop, in the main thread, and the drain among it."""
 
 from __future__ import annotations
 
@@ -109,15 +105,3 @@ def _hand_back(worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkContr
         os.kill(os.getpid(), signal.SIGQUIT)
     else:
         state.should_terminate = os.EX_OK
-
-
-def guarded(name: str, work: Callable[[], object], errors: type[Exception]) -> Callable[[], None]:
-    """``work`` for a timer: what goes wrong with the outside is logged, and the next tick follows."""
-
-    def tick() -> None:
-        try:
-            work()
-        except errors as error:
-            log.warning("%s: %s", name, error)
-
-    return tick

@@ -38,6 +38,9 @@ _CALLS_IN_ORDER: Final = (
     .order_by(tool_calls.c.step, tool_calls.c.position)
 )
 
+_LOST: Final = 0.0
+"""The lease of a call whose process is known to be dead: a late beat does not bring it back."""
+
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = _CALLS_IN_ORDER
@@ -122,7 +125,7 @@ def statements_for(dialect: str) -> Statements:
         held_turn=_held_turn(),
         beat_turn=_beat_turn(dialect),
         beat_calls=_beat_calls(),
-        lose_call=update(tool_calls).where(_is_run()).values(lease_until=db_now()),
+        lose_call=update(tool_calls).where(_is_run()).values(lease_until=_LOST),
         due=due,
         lock_due=_locked(due, skip=True),
         push_due=update(turns)
@@ -181,7 +184,8 @@ def _beat_calls() -> Update:
     key = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
     # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
     wanted = tuple_(*key, tool_calls.c.runner).in_(bindparam("runs", expanding=True))
-    free = _locked(select(*key).where(wanted, tool_calls.c.status == CallStatus.RUNNING.value), skip=True)
+    lives = and_(tool_calls.c.status == CallStatus.RUNNING.value, tool_calls.c.lease_until != _LOST)
+    free = _locked(select(*key).where(wanted, lives), skip=True)
     return update(tool_calls).where(tuple_(*key).in_(free)).values(lease_until=db_now() + bindparam("ttl_s"))
 
 
