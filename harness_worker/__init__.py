@@ -1,6 +1,7 @@
 """A distributed harness for tool-calling agents: what an application imports to declare its agents and tools.
 
-``AgentHarness`` is loaded when it is first named: declaring tools needs no database library.
+Each is loaded when it is first named: declaring tools needs no database library, and a command is there for Ctrl-C
+before anything large is.
 """
 
 from __future__ import annotations
@@ -8,22 +9,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import Deny, Hooks, Rewrite
-from harness_worker.core.judges import Score
-from harness_worker.core.registry import Registry
-from harness_worker.core.run_context import RunContext
-from harness_worker.errors import ToolError, ToolTransientError
-
 if TYPE_CHECKING:
     from harness_worker.bootstrap.inline import AgentHarness
     from harness_worker.config import Settings
+    from harness_worker.core.effects import Effect
+    from harness_worker.core.hooks import Deny, Hooks, Rewrite
+    from harness_worker.core.judges import Score
+    from harness_worker.core.registry import Registry
+    from harness_worker.core.run_context import RunContext
+    from harness_worker.errors import ToolError, ToolTransientError
     from harness_worker.turn.results import CallResult, TurnResult
 
 _LAZY = {
     "AgentHarness": "harness_worker.bootstrap.inline",
     "CallResult": "harness_worker.turn.results",
+    "Deny": "harness_worker.core.hooks",
+    "Effect": "harness_worker.core.effects",
+    "Hooks": "harness_worker.core.hooks",
+    "Registry": "harness_worker.core.registry",
+    "Rewrite": "harness_worker.core.hooks",
+    "RunContext": "harness_worker.core.run_context",
+    "Score": "harness_worker.core.judges",
     "Settings": "harness_worker.config",
+    "ToolError": "harness_worker.errors",
+    "ToolTransientError": "harness_worker.errors",
     "TurnResult": "harness_worker.turn.results",
 }
 
@@ -48,3 +57,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

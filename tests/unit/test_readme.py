@@ -22,8 +22,7 @@ from harness_worker import Registry, RunContext
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.tool_options import ToolKeywords, ToolOptions
-from harness_worker.entrypoints import cli
-from harness_worker.entrypoints.cli import app as commands
+from harness_worker.entrypoints.cli import INTERRUPTED, program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 from harness_worker.wire import EventType, HintType
 from tests.unit.named_tests import NAMED, wrongly_named
@@ -97,7 +96,7 @@ def test_readme_example_deduplicates_by_its_key(example: dict[str, Any], tmp_pat
 def test_pages_name_commands_that_exist(command: str) -> None:
     """Every ``harness`` command line in the pages parses: its command, options and arguments exist."""
     name, *rest = shlex.split(command.rstrip("\\"), comments=True)
-    group: Any = typer.main.get_command(commands)
+    group: Any = typer.main.get_command(program.app)
     found: Any = group.get_command(None, name)
     while hasattr(found, "commands"):
         name, *rest = rest
@@ -257,7 +256,7 @@ def _written(default: object) -> str:
 def test_command_line_page_has_every_command_with_its_options() -> None:
     """Each in a table of its own, in the words of ``--help``."""
     text = (ROOT / "docs" / "reference" / "command-line.md").read_text()
-    known = dict(_tree("harness", typer.main.get_command(commands)))
+    known = dict(_tree("harness", typer.main.get_command(program.app)))
     assert re.findall(r"^## `(harness[a-z ]*)`$", text, re.MULTILINE) == list(known)
     for name, command in known.items():
         assert _table("command-line.md", f"`{name}`") == _option_rows(command), name
@@ -265,7 +264,7 @@ def test_command_line_page_has_every_command_with_its_options() -> None:
 
 def test_command_line_page_has_every_exit_code() -> None:
     """Besides 0."""
-    codes = {cli.FAILED, cli.WRONG_USAGE, cli.UNREACHABLE, cli.INTERRUPTED}
+    codes = {program.FAILED, program.WRONG_USAGE, program.UNREACHABLE, INTERRUPTED}
     assert {int(code) for code in _words("command-line.md", "Exit codes")} == {0, *codes}
 
 

@@ -1,0 +1,166 @@
+"""The commands, each in a module of its own, and the one place where errors become words."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
+from harness_worker.entrypoints.cli.streams import lost_output, take_any_text, tell
+from harness_worker.entrypoints.messages import MESSAGE_PREFIX
+from harness_worker.errors import ConfigError, HarnessError, TransientError
+from harness_worker.wire import masked
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+UNREACHABLE: Final = 3
+UNPROCESSABLE: Final = 422
+UNAVAILABLE: Final = 503
+"""The gateway's answer to an option that makes no sense."""
+
+_UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_DISTRIBUTION: Final = "agent-harness"
+_log = logging.getLogger(__name__)
+
+_HELP: Final = """Run agents whose turns survive any process dying.
+
+Start everything on this machine, with your own agents, then ask one of them from another terminal:
+
+\b
+    harness up --app package.module:registry
+    harness run "Where is my order 1042?" --agent support
+
+Check that everything is well, and look at turns or stop them:
+
+\b
+    harness doctor
+    harness turns list --status running
+
+On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATABASE_URL, and start the parts:
+
+\b
+    harness migrate
+    HARNESS_DEV_KEYLESS=1 harness gateway
+    harness worker --role coordinator --app package.module:registry
+    harness worker --role tools --app package.module:registry
+
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer, 130
+Ctrl-C.
+"""
+
+_PACKAGE: Final = "harness_worker.entrypoints.cli"
+_COMMANDS: Final = (
+    Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
+    Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
+    Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow and cancel turns."),
+    Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
+    Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),
+    Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
+    Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
+    Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
+    Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
+    Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
+    Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop.", hidden=True),
+)
+
+# Plain help: rich would take the [env: …] in it for markup.
+app = typer.Typer(
+    name="harness",
+    cls=lazy_group(_COMMANDS),
+    help=_HELP,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"harness {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(  # pyright: ignore[reportUnusedFunction] - typer calls it
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> int:
+    """Run the command line of this process.
+
+    Returns:
+        The exit code. Errors are told on stderr; no traceback reaches the user.
+    """
+    take_any_text()
+    code = _run()
+    return _told_loss() or code
+
+
+def _run() -> int:
+    try:
+        _check_arguments()
+        app(prog_name="harness")
+    except HarnessError as wrong:
+        return _told(str(wrong), _exit_code(wrong))
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception as bug:  # noqa: BLE001 - the boundary where no traceback may reach a user
+        _log.debug("internal error", exc_info=bug)
+        return _told_loss() or _told(_in_words(bug), FAILED)
+    return 0
+
+
+def _told_loss() -> int:
+    """Say so if output was lost, but not to those who left: 0 if none was."""
+    lost = lost_output()
+    if lost is None:
+        return 0
+    return FAILED if isinstance(lost, BrokenPipeError) else _told(f"cannot write the output: {lost.strerror}", FAILED)
+
+
+def _in_words(bug: Exception) -> str:
+    if isinstance(bug, OSError) and bug.filename:
+        return f"{bug.filename}: {bug.strerror}"
+    if isinstance(bug, OSError) and bug.errno in _UNWRITTEN:
+        return f"cannot write: {bug.strerror}"
+    return f"internal error: {type(bug).__name__}: {bug} (HARNESS_LOG_LEVEL=DEBUG shows where)"
+
+
+def _check_arguments() -> None:
+    """Refuse bytes that are no text: neither JSON nor SQL could hold them."""
+    encoding = sys.getfilesystemencoding()
+    for argument in sys.argv[1:]:
+        given = os.fsencode(argument)
+        shown = given.decode(encoding, errors="backslashreplace")
+        if os.fsencode(shown) != given:
+            raise ConfigError(f"{masked(shown)}: this argument is not text in {encoding}")
+
+
+def _told(message: str, code: int) -> int:
+    tell(f"{MESSAGE_PREFIX}{message}")
+    return code
+
+
+def _exit_code(wrong: HarnessError) -> int:
+    status = getattr(wrong, "status", None)
+    if isinstance(wrong, ConfigError) or status == UNPROCESSABLE:
+        return WRONG_USAGE
+    return UNREACHABLE if isinstance(wrong, TransientError) or status == UNAVAILABLE else FAILED
+
+
+def _version() -> str:
+    try:
+        return version(_DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"
