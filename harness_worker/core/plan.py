@@ -11,14 +11,13 @@ from harness_worker.core.budget import Usage
 from harness_worker.core.citations import Citation
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
-from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls, terminal_event
+from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.progress import (
-    Finished,
     Next,
     Zombie,
-    close_step,
+    close_turn,
     go_on,
     in_next_visit,
     remembering,
@@ -116,7 +115,7 @@ def give_up(
     error = {"code": reason.value, "message": clean_text(message)}
     cut = stop_calls(snapshot.calls, StopCause.FAILED, {}, now=snapshot.now)
     ended = end_turn(remembering(snapshot.turn, cut), TurnStatus.FAILED, reason, now=snapshot.now, error=error)
-    return close_step(snapshot, ended, cut, result=Finished(), last=(terminal_event(ended),))
+    return close_turn(snapshot, ended, cut)
 
 
 def _spoken(turn: Turn, said: Said) -> Turn:
@@ -152,7 +151,7 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
     status = TurnStatus.COMPLETED if cut is None else TurnStatus.INCOMPLETE
     ended = end_turn(spoken, status, cut or StopReason.END_TURN, now=fresh.now)
     whole = [end_call(c, c.outcome or not_run(c, "the reply was cut short"), now=fresh.now) for c in said.calls]
-    return close_step(fresh, ended, whole, result=Finished(), last=(terminal_event(ended),))
+    return close_turn(fresh, ended, whole)
 
 
 def _model_completed(step: int, said: Said) -> EventDraft:

@@ -23,7 +23,7 @@ from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.lifecycle import changed_from, decide, merge
 from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
-from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.replay import after_step
 from harness_worker.core.segments import NONE_APART, next_segment
 from harness_worker.core.timing import Timing
@@ -97,8 +97,7 @@ def stop_turn(
     cancelled = cause is StopCause.CANCELLED
     status = TurnStatus.CANCELLED if cancelled else TurnStatus.INCOMPLETE
     reason = StopReason.CANCELLED if cancelled else StopReason.DEADLINE
-    ended = end_turn(turn, status, reason, now=snapshot.now)
-    return close_step(snapshot, ended, calls, result=Finished(), last=(terminal_event(ended),))
+    return close_turn(snapshot, end_turn(turn, status, reason, now=snapshot.now), calls)
 
 
 def abandon(snapshot: Snapshot) -> Decision[Next]:
@@ -141,13 +140,17 @@ def go_on(
         return run_out(snapshot, turn, calls, reason)
     started = EventDraft(type="step.started", data={"step": turn.step})
     going = replace(turn, version=turn.version + 1, looks=0)
-    return close_step(snapshot, going, calls, result=AskModel(turn=going), last=(started,))
+    return _close_step(snapshot, going, calls, result=AskModel(turn=going), last=started)
 
 
 def run_out(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], reason: StopReason) -> Decision[Next]:
     """End the turn for want of what a further step needs."""
-    ended = end_turn(turn, TurnStatus.INCOMPLETE, reason, now=snapshot.now)
-    return close_step(snapshot, ended, calls, result=Finished(), last=(terminal_event(ended),))
+    return close_turn(snapshot, end_turn(turn, TurnStatus.INCOMPLETE, reason, now=snapshot.now), calls)
+
+
+def close_turn(snapshot: Snapshot, ended: Turn, calls: Sequence[Call]) -> Decision[Next]:
+    """The commit that ends the turn: the results of its open step, and its last event."""
+    return _close_step(snapshot, ended, calls, result=Finished(followed=ended.followed), last=terminal_event(ended))
 
 
 def in_next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Decision[Next]:
@@ -207,23 +210,16 @@ def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
     return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)
 
 
-def close_step(
-    snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: Next, last: tuple[EventDraft, ...]
+def _close_step(
+    snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: Next, last: EventDraft
 ) -> Decision[Next]:
-    """Append the step's results, close it if it is open, and say what follows."""
-    messages: tuple[Message, ...] = result_message(calls)
-    calls = merge(calls, collected(calls))
-    spoke_now = turn.step > snapshot.turn.step
-    if isinstance(result, Finished):
-        result = Finished(followed=turn.followed)
-    over = begins_steps(turn) and (isinstance(result, Finished) or bool(messages) or spoke_now)
-    closed = (step_completed(_open_step(snapshot, turn)),) if over else ()
-    decision = decide(snapshot, result, turn=turn, calls=changed_from(snapshot, calls), last=closed + last)
-    return replace(decision, messages=messages)
+    """Append the results of the open step, close it, and say what follows."""
+    closed = (step_completed(_open_step(snapshot)),) if begins_steps(turn) else ()
+    changed = changed_from(snapshot, merge(calls, collected(calls)))
+    decision = decide(snapshot, result, turn=turn, calls=changed, last=(*closed, last))
+    return replace(decision, messages=result_message(calls))
 
 
-def _open_step(snapshot: Snapshot, turn: Turn) -> int:
-    """The step that was started and not closed: the last one that spoke, else the one about to."""
-    spoke_now = turn.step > snapshot.turn.step
-    results_due = any(not call.collected for call in snapshot.calls)
-    return turn.step - 1 if spoke_now or results_due else turn.step
+def _open_step(snapshot: Snapshot) -> int:
+    """That of the calls whose results are due; without any, the one in which the model speaks."""
+    return next((call.step for call in snapshot.calls if not call.collected), snapshot.turn.step)
