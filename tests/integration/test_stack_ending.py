@@ -50,15 +50,18 @@ def test_asked_to_stop_leaves_no_process(tmp_path: Path, sig: signal.Signals) ->
     assert "killed" not in up.log.read_text()
 
 
-def test_asked_to_stop_while_starting_leaves_no_process(tmp_path: Path) -> None:
-    """A stack that is not ready yet stops too."""
+@pytest.mark.parametrize(("sig", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_asked_to_stop_while_starting_leaves_no_process(tmp_path: Path, sig: signal.Signals, code: int) -> None:
+    """A stack that is not ready yet stops too; after Ctrl-C its exit code says that it never was ready."""
     with harness_up(tmp_path / "home") as up:
         pid_file = tmp_path / "home" / "run" / "gateway.pid"
         wait_until(pid_file.exists, "the gateway to be started", 30)
         children = up.children()
-        up.process.send_signal(signal.SIGTERM)
-        assert up.process.wait(25) == 0, up.log.read_text()
+        up.process.send_signal(sig)
+        assert up.process.wait(25) == code, up.log.read_text()
     assert none_runs(children)
+    assert not list((tmp_path / "home" / "run").glob("*.pid"))
+    assert "Traceback" not in up.log.read_text()
 
 
 def test_killed_stack_takes_its_processes_along_and_starts_again(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self.interrupted = False
+        """Whether Ctrl-C was pressed."""
         self.at_once = False
         """Whether Ctrl-C was pressed once more while the stack was stopping."""
 
@@ -37,8 +39,8 @@ class StopSignal:
 
     def request(self, signum: int, _frame: FrameType | None = None) -> None:
         """Take a signal."""
-        if self.asked and signum == signal.SIGINT:
-            self.at_once = True
+        if signum == signal.SIGINT:
+            self.interrupted, self.at_once = True, self.asked
         self._asked.set()
 
 

@@ -37,6 +37,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
         TransientError: A given broker, Redis or database does not answer.
         HomeInUse: Another stack runs on the same home.
         StartFailed: A process of it does not start.
+        KeyboardInterrupt: Ctrl-C was pressed before it was ready.
     """
     check_app(plan.app)  # before anything is started
     home = plan.home
@@ -50,6 +51,8 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
                 _Up(plan, log, stop, listener, pages).run(announce)
             except StopRequested:
                 log.line("up", "stopped before it was ready")
+                if stop.interrupted:
+                    raise KeyboardInterrupt from None
             finally:
                 home.stack_file.unlink(missing_ok=True)
 
