@@ -6,16 +6,14 @@ from dataclasses import replace
 
 from harness_worker.core.asides import Aside
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.progress import AskModel, Next, Zombie, exhausted, in_next_visit, run_out, stop_turn
+from harness_worker.core.progress import AskModel, Next, exhausted, in_next_visit, run_out, stop_turn
 from harness_worker.core.records import Turn
-from harness_worker.core.visits import Visit, holds, stop_cause
+from harness_worker.core.visits import Visit, stop_cause
 from harness_worker.core.warnings import CONTEXT_LIMIT
 
 
 def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
     """Keep an aside: it is charged and told, and the turn goes on to its step if it still may."""
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
     fresh = replace(snapshot, calls=())
     decision = _go_on(fresh, visit, _with(snapshot.turn, aside))
     return replace(decision, events=(aside.event, *decision.events))

@@ -11,12 +11,12 @@ from harness_worker.core.collect_reads import ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.lifecycle import changed_from, decide, merge
-from harness_worker.core.progress import Dispatch, Next, Zombie, go_on, stop_turn
+from harness_worker.core.progress import Dispatch, Next, go_on, stop_turn
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.resending import send_again
 from harness_worker.core.segments import NONE_APART
 from harness_worker.core.timing import Timing
-from harness_worker.core.visits import Visit, holds, look_in, nudged, release, stop_cause
+from harness_worker.core.visits import Visit, look_in, nudged, release, stop_cause
 
 NO_EDITS: Mapping[str, Edit] = {}
 
@@ -40,8 +40,6 @@ def collect(
         edits: The arguments that persons gave for calls, checked, by call id.
         apart: The reads that may not run beside those before them in their wave.
     """
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
     turn, now = snapshot.turn, snapshot.now
     cause = visit.stop or (None if _is_open(snapshot.calls) else stop_cause(turn, now))
     if cause is not None:

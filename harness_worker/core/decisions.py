@@ -9,6 +9,7 @@ from harness_worker.core.memories import Memory
 from harness_worker.core.records import Call, EventDraft, Message, Turn
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
@@ -51,7 +52,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[T]):
+class Decision(Generic[T_co]):
     """What a pure rule makes of a snapshot.
 
     Args:
@@ -65,7 +66,7 @@ class Decision(Generic[T]):
         memories: What to remember of the turn, in order.
     """
 
-    result: T
+    result: T_co
     turn: Turn | None = None
     calls: tuple[Call, ...] = ()
     messages: tuple[Message, ...] = ()

@@ -15,8 +15,8 @@ from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.progress import (
+    Finished,
     Next,
-    Zombie,
     close_turn,
     go_on,
     in_next_visit,
@@ -28,7 +28,7 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.segments import NONE_APART
 from harness_worker.core.text import clean_text
 from harness_worker.core.timing import Timing
-from harness_worker.core.visits import StopCause, Visit, holds, stop_cause
+from harness_worker.core.visits import StopCause, Visit, stop_cause
 from harness_worker.wire import StopReason, TurnStatus
 
 
@@ -70,8 +70,6 @@ _INCOMPLETE = {
 
 def plan(snapshot: Snapshot, *, visit: Visit, said: Said, timing: Timing) -> Decision[Next]:
     """Append the message and act on it: dispatch its first segment, or end the turn."""
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
     fresh = replace(snapshot, calls=())
     decision = _act(fresh, visit, _spoken(snapshot.turn, said), said, timing)
     message = Message(role="assistant", content=[dict(block) for block in said.content])
@@ -88,8 +86,6 @@ def go_on_asked(
     apart: AbstractSet[str] = NONE_APART,
 ) -> Decision[Next]:
     """Go on with calls as the hooks left them; those ``apart`` may not run beside those before them in their wave."""
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
     planned = {call.call_id for call in snapshot.calls if call.status is CallStatus.PLANNED}
     calls = merge(snapshot.calls, (call for call in answered if call.call_id in planned))
     cause = stop_cause(snapshot.turn, snapshot.now)
@@ -99,14 +95,12 @@ def go_on_asked(
 
 
 def give_up(
-    snapshot: Snapshot, *, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
-) -> Decision[Next]:
+    snapshot: Snapshot, *, reason: StopReason, message: str, cause: StopCause | None = None
+) -> Decision[Finished]:
     """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept.
 
     ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
     """
-    if not holds(visit, snapshot):
-        return Decision(result=Zombie())
     cause = stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
         said = message if reason is StopReason.CANCELLED else ""
@@ -145,7 +139,7 @@ def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) 
     return in_next_visit(go_on(fresh, visit, turn, calls, timing), visit, now=fresh.now)
 
 
-def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> Decision[Next]:
+def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> Decision[Finished]:
     citations = said.citations if cut is None else ()
     spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT, citations=citations)
     status = TurnStatus.COMPLETED if cut is None else TurnStatus.INCOMPLETE

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from harness_worker.core.approvals import is_undecided
 from harness_worker.core.budget import Usage
 from harness_worker.core.collect_reads import ReadReport
-from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.ending import (
     collected,
     end_turn,
@@ -32,11 +32,6 @@ from harness_worker.wire import StopReason, TurnStatus
 
 EQUAL_STEPS = 3
 """So many steps running that ask for the same and get the same are no progress."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Zombie:
-    """Somebody else drives the turn now, or it is over: change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +80,12 @@ class AskHooks:
     known: tuple[Call, ...]
 
 
-Next: TypeAlias = Zombie | Finished | Dispatch | AskModel | AskHooks
+Next: TypeAlias = Finished | Dispatch | AskModel | AskHooks
 
 
 def stop_turn(
     snapshot: Snapshot, turn: Turn, calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport]
-) -> Decision[Next]:
+) -> Decision[Finished]:
     """End the turn now: one result a call, nothing left to wait for."""
     calls = stop_calls(calls, cause, reports, now=snapshot.now)
     turn = remembering(turn, calls)
@@ -100,10 +95,10 @@ def stop_turn(
     return close_turn(snapshot, end_turn(turn, status, reason, now=snapshot.now), calls)
 
 
-def abandon(snapshot: Snapshot) -> Decision[Next]:
+def abandon(snapshot: Snapshot) -> Decision[Finished | None]:
     """Cancel a turn whose only driver gives it up."""
     if snapshot.turn.status.is_final:
-        return Decision(result=Zombie())
+        return Decision(result=None)
     return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
 
 
@@ -143,12 +138,12 @@ def go_on(
     return _close_step(snapshot, going, calls, result=AskModel(turn=going), last=started)
 
 
-def run_out(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], reason: StopReason) -> Decision[Next]:
+def run_out(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], reason: StopReason) -> Decision[Finished]:
     """End the turn for want of what a further step needs."""
     return close_turn(snapshot, end_turn(turn, TurnStatus.INCOMPLETE, reason, now=snapshot.now), calls)
 
 
-def close_turn(snapshot: Snapshot, ended: Turn, calls: Sequence[Call]) -> Decision[Next]:
+def close_turn(snapshot: Snapshot, ended: Turn, calls: Sequence[Call]) -> Decision[Finished]:
     """The commit that ends the turn: the results of its open step, and its last event."""
     return _close_step(snapshot, ended, calls, result=Finished(followed=ended.followed), last=terminal_event(ended))
 
@@ -210,9 +205,7 @@ def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], t
     return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)
 
 
-def _close_step(
-    snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: Next, last: EventDraft
-) -> Decision[Next]:
+def _close_step(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: T, last: EventDraft) -> Decision[T]:
     """Append the results of the open step, close it, and say what follows."""
     closed = (step_completed(_open_step(snapshot)),) if begins_steps(turn) else ()
     changed = changed_from(snapshot, merge(calls, collected(calls)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.wire import TurnStatus
@@ -148,6 +148,15 @@ def holds(visit: Visit, snapshot: Snapshot) -> bool:
     """Whether the visit may still commit: a higher fence, its own release or an end makes it a zombie."""
     turn = snapshot.turn
     return turn.fence == visit.fence and turn.owner == visit.owner and not turn.status.is_final
+
+
+def fenced(visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T | None]]:
+    """The rule, conditional on the visit's hold: a zombie's commit changes nothing, and its result is ``None``."""
+
+    def guarded(snapshot: Snapshot) -> Decision[T | None]:
+        return rule(snapshot) if holds(visit, snapshot) else Decision(result=None)
+
+    return guarded
 
 
 def nudged(visit: Visit, turn: Turn) -> bool:

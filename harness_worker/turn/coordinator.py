@@ -15,19 +15,19 @@ from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import ReadReport
-from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.hooks import Hooks
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
 from harness_worker.core.plan import give_up, go_on_asked, plan
-from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next, Zombie
+from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
 from harness_worker.core.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tool_selection import callable_tools
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.visits import Held, StopCause, Visit, holds, release
+from harness_worker.core.visits import Held, StopCause, Visit, fenced, release
 from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
@@ -104,7 +104,7 @@ class Coordinator:
         except Exception:  # the task boundary: what could not be sent is sent by the next look
             log.exception("visit of turn %s did not follow its own decision", visit.turn.id)
 
-    def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Next:
+    def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
         visit = opened.visit
         try:
             return self._next(visit, opened.after, stop)
@@ -114,21 +114,19 @@ class Coordinator:
             log.exception("visit of turn %s failed", visit.turn.id)
             return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE)
 
-    def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Next:
+    def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Finished | Dispatch | None:
         if isinstance(after, Finished):
             return after
         if not self.gate.raise_fence(visit.turn.id, visit.fence):
-            return Zombie()
+            return None
         if visit.stop is None:
             self._tell_start(visit.turn)
         after = after or self._collect(visit)
-        if isinstance(after, AskModel):
-            after = self._ask(visit, after.turn, stop)
-        while isinstance(after, AskHooks):
-            after = self._ask_hooks(visit, after)
+        while isinstance(after, AskModel | AskHooks):
+            after = self._ask(visit, after.turn, stop) if isinstance(after, AskModel) else self._ask_hooks(visit, after)
         return after
 
-    def _collect(self, visit: Visit) -> Next:
+    def _collect(self, visit: Visit) -> Next | None:
         stop = visit.stop is not None
         if stop:
             self.gate.close(visit.turn.id, visit.fence)
@@ -142,7 +140,7 @@ class Coordinator:
         rule = partial(collect, visit=visit, reports=reports, edits=edits, apart=apart, timing=self.timing)
         return self._decide(visit, rule)
 
-    def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next:
+    def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next | None:
         agent = self.agents.get(turn.agent)
         if agent is None:
             return self._not_served(visit)
@@ -155,7 +153,7 @@ class Coordinator:
         asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop)
         return self._ask_aside(visit, asking, prompt, kind)
 
-    def _ask_step(self, visit: Visit, turn: Turn, agent: AgentSpec, prompt: Prompt, stop: StopSignal) -> Next:
+    def _ask_step(self, visit: Visit, turn: Turn, agent: AgentSpec, prompt: Prompt, stop: StopSignal) -> Next | None:
         try:
             reply = self.model_step.ask(turn, agent, prompt, remaining_s=turn.deadline_at - visit.now, stop=stop)
         except ScriptExhausted as error:
@@ -172,14 +170,14 @@ class Coordinator:
             self.gate.close(turn.id, visit.fence)
         return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))
 
-    def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next:
+    def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:
             aside = asking.ask(prompt, kind, remaining_s=asking.turn.deadline_at - visit.now)
         except Stopped:
             return self._give_up(visit, StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
         return self._decide(visit, partial(take, visit=visit, aside=aside))
 
-    def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next:
+    def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next | None:
         agent = self.agents.get(after.turn.agent)
         if agent is None:
             return self._not_served(visit)
@@ -193,24 +191,27 @@ class Coordinator:
         agent = self.agents.get(turn.agent)
         return reads_apart(calls, None if agent is None else self.model_step.whole(agent))
 
-    def _not_served(self, visit: Visit) -> Next:
+    def _not_served(self, visit: Visit) -> None:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)
         self._put_off(visit)
-        return Zombie()
 
-    def _give_up(self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None) -> Next:
+    def _give_up(
+        self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
+    ) -> Finished | None:
         self.gate.close(visit.turn.id, visit.fence)
-        return self._decide(visit, partial(give_up, visit=visit, reason=reason, message=message, cause=cause))
+        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause))
 
-    def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[Next]]) -> Next:
-        def decided(snapshot: Snapshot) -> Decision[Next]:
+    def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
+        """Commit what the rule decides; ``None``: somebody else drives the turn now, or it is over."""
+
+        def decided(snapshot: Snapshot) -> Decision[T]:
             return with_warnings(rule(snapshot), now=snapshot.now)
 
-        return self.store.transact(visit.turn.id, self.finalizer.sealing(decided), follows=True) or Zombie()
+        return self.store.transact(visit.turn.id, self.finalizer.sealing(fenced(visit, decided)), follows=True)
 
-    def _follow(self, visit: Visit, after: Next) -> None:
+    def _follow(self, visit: Visit, after: Finished | Dispatch | None) -> None:
         match after:
-            case Zombie() | AskModel() | AskHooks():
+            case None:
                 return
             case Finished():
                 self._close(visit)
@@ -273,13 +274,11 @@ class Coordinator:
         """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""
 
         def let_go(snapshot: Snapshot) -> Decision[None]:
-            if not holds(visit, snapshot):
-                return Decision(result=None)
             later = snapshot.now + self.timing.look_s
             return Decision(result=None, turn=release(visit, snapshot.turn, wake_at=later, now=snapshot.now))
 
         try:
-            self.store.transact(visit.turn.id, let_go)
+            self.store.transact(visit.turn.id, fenced(visit, let_go))
         except TransientError as error:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
 

@@ -20,7 +20,7 @@ from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome
 from harness_worker.core.plan import give_up, plan
 from harness_worker.core.records import Call
-from harness_worker.core.visits import Visit
+from harness_worker.core.visits import Visit, fenced
 from harness_worker.core.writes import end_write, hand_back, late, start_write
 from harness_worker.ports import RunningCall, TurnStore
 from harness_worker.wire import StopReason
@@ -89,7 +89,7 @@ def failed_in_the_middle(store: TurnStore) -> None:
     store.lose_call(RunningCall(turn_id=TURN, call_id="0.0", **RUN))
     held = visit(store, "visit-2")
     store.beat_turn(TURN, "visit-2", held.fence, 6.0)
-    store.transact(TURN, partial(give_up, visit=held, reason=StopReason.INTERNAL, message="oops"))
+    store.transact(TURN, fenced(held, partial(give_up, reason=StopReason.INTERNAL, message="oops")))
 
 
 def rows(store: TurnStore, events: list[Any]) -> str:

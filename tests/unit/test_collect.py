@@ -9,7 +9,7 @@ from harness_worker.core.collect import collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision
 from harness_worker.core.outcomes import content_of
-from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, Zombie
+from harness_worker.core.progress import AskModel, Dispatch, Finished, Next
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.wire import StopReason, TurnStatus
@@ -50,14 +50,6 @@ def collected(
 def done(call: Call) -> ReadReport:
     """The gate has an outcome."""
     return ReadReport(state=None, outcome=ok(call), started_at=NOW, finished_at=NOW, worker="w")
-
-
-def test_zombie_changes_nothing() -> None:
-    """A coordinator that lost the turn meanwhile commits nothing, whatever it learned."""
-    call = pending(a_call())
-    stolen = replace(TURN, fence=2, owner="other")
-    decision = collected(call, turn=stolen, reports={"0.0": done(call)})
-    assert decision == Decision(result=Zombie())
 
 
 def test_visit_waits_for_what_lives() -> None:

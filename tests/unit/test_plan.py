@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Decision
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said, give_up, go_on_asked, plan
-from harness_worker.core.progress import AskHooks, Dispatch, Finished, Next, Zombie
+from harness_worker.core.progress import AskHooks, Dispatch, Finished, Next
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, TurnStatus
@@ -48,23 +49,16 @@ def given_up(
     message: str = "overloaded",
     cause: StopCause | None = None,
     now: float = NOW,
-) -> Decision[Next]:
+) -> Decision[Finished]:
     """The commit that ends a turn without a reply."""
     before = snapshot(turn, *calls, now=now)
-    return give_up(before, visit=a_visit(TURN), reason=reason, message=message, cause=cause)
+    return give_up(before, reason=reason, message=message, cause=cause)
 
 
-def the_turn(decision: Decision[Next]) -> Turn:
+def the_turn(decision: Decision[Any]) -> Turn:
     """The turn as the decision leaves it."""
     assert decision.turn is not None
     return decision.turn
-
-
-def test_zombies_word_is_not_taken() -> None:
-    """A model call that outlived its visit changes nothing."""
-    stolen = replace(TURN, fence=2)
-    assert planned(said(a_call()), turn=stolen) == Decision(result=Zombie())
-    assert given_up(turn=stolen) == Decision(result=Zombie())
 
 
 def test_reply_with_calls_is_committed_with_its_plan() -> None:
@@ -193,10 +187,9 @@ def test_model_is_asked_in_another_visit_when_hooks_denied_all() -> None:
 
 
 def test_hooks_word_comes_too_late_for_a_turn_that_must_stop() -> None:
-    """Nothing is sent; a zombie's hooks have no say at all."""
+    """Nothing is sent."""
     stopped = answered(a_call(0), turn=a_held_turn(step=1, cancel_requested=True))
     assert the_turn(stopped).status is TurnStatus.CANCELLED
-    assert answered(a_call(0), turn=a_held_turn(fence=2)) == Decision(result=Zombie())
 
 
 def test_calls_that_never_ran_are_given_back() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.gate_state import Entry, TurnGate
-from harness_worker.core import collect, collect_writes, ending, opening, plan, progress, writes
+from harness_worker.core import collect, collect_writes, ending, opening, progress, visits, writes
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run, timed_out
 from harness_worker.core.lifecycle import end_call
@@ -183,8 +183,7 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
     def holds(_visit: Visit, snapshot: Snapshot) -> bool:
         return not snapshot.turn.status.is_final
 
-    for module in (collect, plan):
-        patch.setattr(module, "holds", holds)
+    patch.setattr(visits, "holds", holds)
 
 
 def everything_again(patch: pytest.MonkeyPatch) -> None:

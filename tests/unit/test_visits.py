@@ -16,6 +16,7 @@ from harness_worker.core.visits import (
     StopCause,
     Visit,
     claim,
+    fenced,
     frees_session,
     holds,
     look_in,
@@ -195,6 +196,14 @@ def test_visit_holds_only_what_it_claimed() -> None:
     assert holds(visit, snapshot(held))
     for lost in ({"fence": 2}, {"owner": None}, {"owner": "other"}, {"status": TurnStatus.CANCELLED}):
         assert not holds(visit, snapshot(replace(held, **lost)))
+
+
+def test_zombie_changes_nothing() -> None:
+    """A coordinator that lost the turn meanwhile commits nothing, whatever it decides."""
+    held = a_held_turn()
+    rule = fenced(a_visit(held), lambda now: Decision(result="mine", turn=now.turn))
+    assert rule(snapshot(held)) == Decision(result="mine", turn=held)
+    assert rule(snapshot(replace(held, fence=2, owner="other"))) == Decision(result=None)
 
 
 def test_visit_keeps_what_heartbeats_and_cancels_touch() -> None:
