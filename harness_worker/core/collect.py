@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from harness_worker.core.approvals import Edit, resolve
@@ -14,8 +13,6 @@ from harness_worker.core.lifecycle import changed_from, decide, merge
 from harness_worker.core.progress import Dispatch, Next, go_on, stop_turn
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.resending import send_again
-from harness_worker.core.segments import NONE_APART
-from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, look_in, nudged, release, stop_cause
 
 NO_EDITS: Mapping[str, Edit] = {}
@@ -26,9 +23,7 @@ def collect(
     *,
     visit: Visit,
     reports: Mapping[str, ReadReport],
-    timing: Timing,
     edits: Mapping[str, Edit] = NO_EDITS,
-    apart: AbstractSet[str] = NONE_APART,
 ) -> Decision[Next]:
     """Take what ended, run again what was lost, wait for what lives; with nothing open, go on.
 
@@ -36,9 +31,7 @@ def collect(
         snapshot: The turn and its calls, under the lock.
         visit: The hold on the turn.
         reports: What the gate knows of the open reads, by call id.
-        timing: The protocol's times.
         edits: The arguments that persons gave for calls, checked, by call id.
-        apart: The reads that may not run beside those before them in their wave.
     """
     turn, now = snapshot.turn, snapshot.now
     cause = visit.stop or (None if _is_open(snapshot.calls) else stop_cause(turn, now))
@@ -46,25 +39,20 @@ def collect(
         return stop_turn(snapshot, turn, snapshot.calls, cause, reports)
     answered = resolve(snapshot.calls, edits, now=now)
     calls = merge(snapshot.calls, answered.calls)
-    after = _collect(snapshot, visit, calls, reports, timing, apart)
+    after = _collect(snapshot, visit, calls, reports)
     return replace(after, events=answered.events + after.events)
 
 
 def _collect(
-    snapshot: Snapshot,
-    visit: Visit,
-    calls: tuple[Call, ...],
-    reports: Mapping[str, ReadReport],
-    timing: Timing,
-    apart: AbstractSet[str],
+    snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], reports: Mapping[str, ReadReport]
 ) -> Decision[Next]:
-    turn, now = snapshot.turn, snapshot.now
+    turn, now, timing = snapshot.turn, snapshot.now, visit.timing
     reads = collect_reads(calls, reports, now=now, attempt_cap=timing.attempt_cap)
     calls = merge(calls, reads.changed)
     writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)
     calls = merge(calls, writes.changed)
     if not _is_open(calls):
-        return go_on(snapshot, visit, turn, calls, timing, apart)
+        return go_on(snapshot, visit, turn, calls)
     resend = send_again(snapshot, reads.resend + writes.resend, timing=timing)
     looked = replace(turn, looks=resend.looks)
     lives_s = [report.lease_s for report in reports.values() if report.lease_s is not None]

@@ -49,7 +49,7 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     if all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
         return claimed.telling(Opened(visit=visit, after=AskModel(turn=visit.turn)))
     held = replace(snapshot, turn=visit.turn)
-    after = collect(held, visit=visit, reports={}, timing=timing)
+    after = collect(held, visit=visit, reports={})
     if isinstance(after.result, Dispatch) and any(call.is_read for call in after.result.calls):
         return claimed.telling(Opened(visit=visit, after=None))
     both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +24,7 @@ from harness_worker.core.progress import (
 )
 from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
-from harness_worker.core.segments import NONE_APART
 from harness_worker.core.text import clean_text
-from harness_worker.core.timing import Timing
 from harness_worker.core.visits import StopCause, Visit, stop_cause
 from harness_worker.wire import StopReason, TurnStatus
 
@@ -68,30 +65,23 @@ _INCOMPLETE = {
 }
 
 
-def plan(snapshot: Snapshot, *, visit: Visit, said: Said, timing: Timing) -> Decision[Next]:
+def plan(snapshot: Snapshot, *, visit: Visit, said: Said) -> Decision[Next]:
     """Append the message and act on it: dispatch its first segment, or end the turn."""
     fresh = replace(snapshot, calls=())
-    decision = _act(fresh, visit, _spoken(snapshot.turn, said), said, timing)
+    decision = _act(fresh, visit, _spoken(snapshot.turn, said), said)
     message = Message(role="assistant", content=[dict(block) for block in said.content])
     events = (_model_completed(snapshot.turn.step, said), *decision.events)
     return replace(decision, messages=(message, *decision.messages), events=events)
 
 
-def go_on_asked(
-    snapshot: Snapshot,
-    *,
-    visit: Visit,
-    answered: Sequence[Call],
-    timing: Timing,
-    apart: AbstractSet[str] = NONE_APART,
-) -> Decision[Next]:
-    """Go on with calls as the hooks left them; those ``apart`` may not run beside those before them in their wave."""
+def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call]) -> Decision[Next]:
+    """Go on with calls as the hooks left them."""
     planned = {call.call_id for call in snapshot.calls if call.status is CallStatus.PLANNED}
     calls = merge(snapshot.calls, (call for call in answered if call.call_id in planned))
     cause = stop_cause(snapshot.turn, snapshot.now)
     if cause is not None:
         return stop_turn(snapshot, snapshot.turn, calls, cause, {})
-    return in_next_visit(go_on(snapshot, visit, snapshot.turn, calls, timing, apart), visit, now=snapshot.now)
+    return in_next_visit(go_on(snapshot, visit, snapshot.turn, calls), visit, now=snapshot.now)
 
 
 def give_up(
@@ -127,7 +117,7 @@ def _prepared(turn: Turn, said: Said) -> TurnPreparation | None:
     return replace(preparation, prompt_tokens=said.usage.prompt_tokens if measures else 0)
 
 
-def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) -> Decision[Next]:
+def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said) -> Decision[Next]:
     calls = said.calls
     cause = stop_cause(turn, fresh.now)
     if cause is not None:
@@ -136,7 +126,7 @@ def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said, timing: Timing) 
     pauses = said.stop_reason == PAUSE and bool(said.content)
     if (not calls and not pauses) or cut is not None:
         return _finish(fresh, turn, said, cut)
-    return in_next_visit(go_on(fresh, visit, turn, calls, timing), visit, now=fresh.now)
+    return in_next_visit(go_on(fresh, visit, turn, calls), visit, now=fresh.now)
 
 
 def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> Decision[Finished]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -25,8 +24,7 @@ from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.replay import after_step
-from harness_worker.core.segments import NONE_APART, next_segment
-from harness_worker.core.timing import Timing
+from harness_worker.core.segments import next_segment
 from harness_worker.core.visits import StopCause, Visit, begins_steps, look_in, nudged, release
 from harness_worker.wire import StopReason, TurnStatus
 
@@ -102,14 +100,7 @@ def abandon(snapshot: Snapshot) -> Decision[Finished | None]:
     return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
 
 
-def go_on(
-    snapshot: Snapshot,
-    visit: Visit,
-    turn: Turn,
-    calls: Sequence[Call],
-    timing: Timing,
-    apart: AbstractSet[str] = NONE_APART,
-) -> Decision[Next]:
+def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:
     """The next segment if the plan has one, else a person's word if it needs one, else the next step, else the end.
 
     Args:
@@ -117,18 +108,16 @@ def go_on(
         visit: The hold on the turn.
         turn: The turn as changed so far.
         calls: Its calls as changed so far; none is open.
-        timing: The protocol's times.
-        apart: The reads that may not run beside those before them in their wave.
     """
-    segment = next_segment(turn, calls, now=snapshot.now, apart=apart)
+    segment = next_segment(turn, calls, now=snapshot.now, apart=visit.apart)
     calls = merge(calls, segment.denied)
     if segment.sent:
-        return _dispatch(snapshot, visit, turn, calls, segment.sent, timing)
+        return _dispatch(snapshot, visit, turn, calls, segment.sent)
     undecided = tuple(filter(is_undecided, calls))
     if asked := segment.asked or tuple(call for call in undecided if call.hooked):
         return _ask_hooks(snapshot, turn, calls, asked)
     if undecided:
-        return _park(snapshot, visit, turn, calls, timing)
+        return _park(snapshot, visit, turn, calls)
     turn = remembering(turn, calls)
     reason = exhausted(turn, now=snapshot.now)
     if reason is not None:
@@ -186,20 +175,20 @@ def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tup
 
 
 def _dispatch(
-    snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], segment: tuple[Call, ...], timing: Timing
+    snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], segment: tuple[Call, ...]
 ) -> Decision[Next]:
     sent = tuple(replace(c, status=CallStatus.PENDING, deadline_at=turn.deadline_at) for c in segment)
     calls = merge(calls, sent)
     fresh = replace(turn, looks=0, used=turn.used.plus(Usage(tool_calls=len(sent))))
-    wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=timing)
+    wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=visit.timing)
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
     remaining_s = turn.deadline_at - snapshot.now
     result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
     return decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls))
 
 
-def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], timing: Timing) -> Decision[Next]:
-    parked = park(visit, turn, calls, now=snapshot.now, approval_s=timing.approval_s)
+def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:
+    parked = park(visit, turn, calls, now=snapshot.now, approval_s=visit.timing.approval_s)
     result = Dispatch(turn=parked.turn, calls=(), knock=parked.look_again, remaining_s=0.0)
     changed = changed_from(snapshot, parked.calls)
     return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)

@@ -30,10 +30,7 @@ class Segment:
     asked: tuple[Call, ...] = ()
 
 
-NONE_APART: AbstractSet[str] = frozenset()
-
-
-def next_segment(turn: Turn, calls: Sequence[Call], *, now: float, apart: AbstractSet[str] = NONE_APART) -> Segment:
+def next_segment(turn: Turn, calls: Sequence[Call], *, now: float, apart: AbstractSet[str] = frozenset()) -> Segment:
     """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
 
     A denied call ends when its wave comes: beside the reads of its wave, or after the calls before it have ended. A

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -47,6 +48,8 @@ class Visit:
         fence: The epoch of this hold; every commit is conditional on it.
         seen: ``wakes`` as claimed: more at release means somebody knocked.
         now: The database's clock when claimed.
+        timing: The protocol's times.
+        apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
     """
 
     turn: Turn
@@ -55,6 +58,8 @@ class Visit:
     fence: int
     seen: int
     now: float
+    timing: Timing
+    apart: AbstractSet[str] = frozenset()
 
     @property
     def stop(self) -> StopCause | None:
@@ -101,7 +106,9 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
     )
     if turn.started_at is None and stop_cause(held, now) is None:
         held = replace(held, started_at=now)
-    visit = Visit(turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now)
+    visit = Visit(
+        turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now, timing=timing
+    )
     return Decision(result=visit, turn=held, events=_claim_events(turn, held))
 
 

@@ -136,9 +136,9 @@ class Coordinator:
         edits = NO_EDITS if stop else check_edits(visit.calls, self.agents.get(visit.turn.agent))
         if edits is None:
             return self._not_served(visit)
-        apart = self._apart(visit.turn, merge(visit.calls, resolve(visit.calls, edits, now=visit.now).calls))
-        rule = partial(collect, visit=visit, reports=reports, edits=edits, apart=apart, timing=self.timing)
-        return self._decide(visit, rule)
+        answered = resolve(visit.calls, edits, now=visit.now).calls
+        visit = self._keeping_apart(visit, merge(visit.calls, answered))
+        return self._decide(visit, partial(collect, visit=visit, reports=reports, edits=edits))
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next | None:
         agent = self.agents.get(turn.agent)
@@ -168,7 +168,7 @@ class Coordinator:
         said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
             self.gate.close(turn.id, visit.fence)
-        return self._decide(visit, partial(plan, visit=visit, said=said, timing=self.timing))
+        return self._decide(visit, partial(plan, visit=visit, said=said))
 
     def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:
@@ -183,13 +183,13 @@ class Coordinator:
             return self._not_served(visit)
         judges = PreHooks(caller=self.hooks, turn=after.turn, agent=self.model_step.whole(agent))
         answered = judges.answered(after.calls)
-        apart = self._apart(after.turn, merge(after.known, answered))
-        rule = partial(go_on_asked, visit=visit, answered=answered, apart=apart, timing=self.timing)
-        return self._decide(visit, rule)
+        visit = self._keeping_apart(visit, merge(after.known, answered))
+        return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered))
 
-    def _apart(self, turn: Turn, calls: Sequence[Call]) -> frozenset[str]:
-        agent = self.agents.get(turn.agent)
-        return reads_apart(calls, None if agent is None else self.model_step.whole(agent))
+    def _keeping_apart(self, visit: Visit, calls: Sequence[Call]) -> Visit:
+        """The visit, knowing which of its calls may not run together, whatever their waves say."""
+        agent = self.agents.get(visit.turn.agent)
+        return replace(visit, apart=reads_apart(calls, None if agent is None else self.model_step.whole(agent)))
 
     def _not_served(self, visit: Visit) -> None:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)

@@ -42,7 +42,7 @@ def visit(store: TurnStore, owner: str) -> Visit:
 def speaks(store: TurnStore, *calls: Call, owner: str = "visit-1") -> None:
     """Claim, and take the model's word."""
     held = visit(store, owner)
-    store.transact(TURN, partial(plan, visit=held, said=said(*calls, text="so"), timing=TIMING))
+    store.transact(TURN, partial(plan, visit=held, said=said(*calls, text="so")))
 
 
 def writes(store: TurnStore, call_id: str, outcome: ToolOutcome) -> None:
@@ -78,8 +78,8 @@ def finished_by_reads(store: TurnStore) -> None:
         "0.0": ReadReport(state=None, outcome=artifact, started_at=1.0, finished_at=2.0, worker="w"),
         "0.1": ReadReport(state=None, outcome=ok(calls[1]), started_at=1.0, finished_at=2.0, worker="w"),
     }
-    store.transact(TURN, partial(collect, visit=held, reports=reports, timing=TIMING))
-    store.transact(TURN, partial(plan, visit=held, said=said(text="done"), timing=TIMING))
+    store.transact(TURN, partial(collect, visit=held, reports=reports))
+    store.transact(TURN, partial(plan, visit=held, said=said(text="done")))
 
 
 def failed_in_the_middle(store: TurnStore) -> None:

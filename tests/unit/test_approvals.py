@@ -95,7 +95,7 @@ def test_hooks_are_asked_before_a_person() -> None:
     """A person agrees to what would run: all undecided calls at once, whatever their waves."""
     turn = a_held_turn(step=1)
     calls = (a_write(hooked=True, approval=UNASKED), a_write(1, hooked=True), a_write(2, hooked=True, approval=UNASKED))
-    decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls, TIMING)
+    decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls)
     assert isinstance(decision.result, AskHooks)
     assert [call.position for call in decision.result.calls] == [0, 2]
 
@@ -104,7 +104,7 @@ def test_go_on_parks_before_a_call_that_needs_approval() -> None:
     """Nobody holds the turn; its time to look is the expiry; everybody is asked at once, and told once."""
     turn = a_held_turn()
     calls = (a_write(approval=UNASKED), a_call(1, wave=1), a_write(2, approval=UNASKED))
-    decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls, TIMING)
+    decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls)
     assert decision.turn is not None
     assert (decision.turn.status, decision.turn.owner) == (TurnStatus.REQUIRES_ACTION, None)
     assert (decision.turn.wake_at, decision.turn.parked_at) == (EXPIRY, NOW)

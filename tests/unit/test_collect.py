@@ -44,7 +44,7 @@ def collected(
 ) -> Decision[Next]:
     """A visit's commit over these calls."""
     visit = a_visit(claimed, *calls, now=claimed_at)
-    return collect(snapshot(turn, *calls, now=now), visit=visit, reports=reports or {}, timing=TIMING)
+    return collect(snapshot(turn, *calls, now=now), visit=visit, reports=reports or {})
 
 
 def done(call: Call) -> ReadReport:

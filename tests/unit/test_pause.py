@@ -9,7 +9,7 @@ from harness_worker.core.decisions import Decision
 from harness_worker.core.plan import Said, plan
 from harness_worker.core.progress import Dispatch, Finished, Next
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import NOW, TIMING, a_held_turn, a_visit, event_types, said, snapshot
+from tests.unit.builders import NOW, a_held_turn, a_visit, event_types, said, snapshot
 
 TURN = a_held_turn()
 PAUSED = replace(said(text="Let me search.", stop_reason="pause_turn"), content=({"type": "text", "text": "…"},))
@@ -18,7 +18,7 @@ PAUSED = replace(said(text="Let me search.", stop_reason="pause_turn"), content=
 def planned(reply: Said, *, max_steps: int = 6) -> Decision[Next]:
     """The commit that takes a reply."""
     turn = replace(TURN, budget=BudgetLimits(max_steps=max_steps))
-    return plan(snapshot(turn), visit=a_visit(turn), said=reply, timing=TIMING)
+    return plan(snapshot(turn), visit=a_visit(turn), said=reply)
 
 
 def test_pause_closes_its_step_and_opens_the_next() -> None:

@@ -19,7 +19,6 @@ from tests.unit.builders import (
     DEADLINE,
     NOW,
     OWNER,
-    TIMING,
     a_call,
     a_held_turn,
     a_visit,
@@ -39,7 +38,7 @@ DENIED = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.PRE_HO
 
 def planned(reply: Said, *, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
     """The commit that takes a reply."""
-    return plan(snapshot(turn, now=now), visit=a_visit(TURN), said=reply, timing=TIMING)
+    return plan(snapshot(turn, now=now), visit=a_visit(TURN), said=reply)
 
 
 def given_up(
@@ -157,7 +156,7 @@ def test_calls_count_when_they_are_sent() -> None:
 def answered(*calls: Call, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
     """The commit after the hooks had their word."""
     before = [replace(call, hooked=True, outcome=None) for call in calls]
-    return go_on_asked(snapshot(turn, *before, now=now), visit=a_visit(TURN), answered=calls, timing=TIMING)
+    return go_on_asked(snapshot(turn, *before, now=now), visit=a_visit(TURN), answered=calls)
 
 
 def test_plan_waits_for_the_hooks_word() -> None:

@@ -35,7 +35,7 @@ def gone_on(*calls: Call, turn: Turn | None = None) -> Decision[Next]:
     """What comes next."""
     held = turn or a_held_turn(step=1)
     visit = a_visit(replace(held, wakes=0), *calls)
-    return go_on(snapshot(held, *calls), visit, held, calls, TIMING)
+    return go_on(snapshot(held, *calls), visit, held, calls)
 
 
 def test_next_segment_is_sent_with_the_turns_deadline() -> None:
