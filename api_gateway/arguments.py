@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from functools import partial
+from ipaddress import IPv6Address
+from re import Pattern
 from typing import Any, Final
+from uuid import UUID
 
 import jsonschema_rs
+from pydantic import TypeAdapter, ValidationError
 
 from api_gateway.problems import FieldProblem
 from harness_worker.wire import closed_schema
@@ -13,12 +19,38 @@ from harness_worker.wire import closed_schema
 AT: Final = ("body", "arguments")
 LONGEST: Final = 300
 
+_READ_AS: Final[Mapping[str, Any]] = {
+    "date": date,
+    "date-time": datetime,
+    "time": time,
+    "duration": timedelta,
+    "uuid": UUID,
+    "ipv6": IPv6Address,
+    "regex": Pattern[str],
+}
+"""The formats that workers read more widely than JSON Schema: a time may lack its zone, a duration be in fractions."""
+
 
 def argument_problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[FieldProblem]:
-    """What does not fit, one entry a place; empty if all does."""
-    validator = jsonschema_rs.validator_for(closed_schema(schema), offline=True, validate_formats=True)
+    """What does not fit, one entry a place; empty if all does. What a worker takes of a model fits."""
+    validator = jsonschema_rs.validator_for(
+        closed_schema(schema), offline=True, validate_formats=True, formats=_FORMATS
+    )
     return [_problem(error) for error in validator.iter_errors(dict(arguments))]
 
 
 def _problem(error: jsonschema_rs.ValidationError) -> FieldProblem:
     return FieldProblem(loc=[*AT, *error.instance_path], msg=error.message[:LONGEST])
+
+
+def _is_read(adapter: TypeAdapter[Any], text: str) -> bool:
+    try:
+        adapter.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+_FORMATS: Final[dict[str, Callable[[str], bool]]] = {
+    name: partial(_is_read, TypeAdapter[Any](read_as)) for name, read_as in _READ_AS.items()
+}

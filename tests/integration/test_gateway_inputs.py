@@ -19,7 +19,11 @@ from tests.integration.gateway_kit import Gateway, gateway_on, own_db, problem_o
 
 FAR = 4_000_000_000.0
 ASKED = asdict(Approval(expires_at=FAR))
-PROPERTIES = {"order_id": {"type": "string"}, "day": {"type": "string", "format": "date"}}
+PROPERTIES = {
+    "order_id": {"type": "string"},
+    "day": {"type": "string", "format": "date"},
+    "at": {"type": "string", "format": "date-time"},
+}
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["order_id"]}
 TOOL = {"name": "get_order", "description": "", "effect": None, "schema": SCHEMA}
 
@@ -170,6 +174,7 @@ def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
         ({"order_id": "1", "more": 1}, ["body", "arguments"]),
         ({"order_id": "\x00"}, ["body", "arguments"]),
         ({"order_id": "1", "day": "tomorrow"}, ["body", "arguments", "day"]),
+        ({"order_id": "1", "at": "noon"}, ["body", "arguments", "at"]),
     ],
 )
 def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str, Any], loc: list[str]) -> None:
@@ -184,8 +189,9 @@ def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str
 def test_arguments_that_fit_are_kept_for_the_workers(gateway: Gateway) -> None:
     """Also those of an agent that nobody publishes any more: workers check everything."""
     turn_id = parked(gateway, ASKED, ASKED)
-    assert say(gateway, turn_id, "0.0", arguments={"order_id": "2"}).status_code == 202
-    assert approval_of(gateway, turn_id)["arguments"] == {"order_id": "2"}
+    given = {"order_id": "2", "at": "2026-12-01T10:00:00"}
+    assert say(gateway, turn_id, "0.0", arguments=given).status_code == 202
+    assert approval_of(gateway, turn_id)["arguments"] == given
     gateway.worker.change(turn_id, agent="withdrawn")
     assert say(gateway, turn_id, "0.1", arguments={"anything": 1}).status_code == 202
 

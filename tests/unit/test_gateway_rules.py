@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from datetime import date, datetime, time, timedelta
+from ipaddress import IPv6Address
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_gateway.arguments import argument_problems
 from api_gateway.artifacts import Artifacts
 from api_gateway.body import digest, parse_object
 from api_gateway.config import load_settings
@@ -22,7 +27,8 @@ from api_gateway.problems import Problem
 from api_gateway.requests import BudgetRequest
 from api_gateway.sse import wants_stream
 from api_gateway.waiting import wait_of
-from harness_worker.errors import ConfigError
+from harness_worker.core.signature import inspect_function
+from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
 
 
@@ -242,3 +248,50 @@ def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
     assert (lost, nothing) == (None, None)
     assert kept is not None
     assert kept.seq == QUEUE_SIZE + 1
+
+
+def book(  # noqa: PLR0913 - one of each kind
+    *,
+    when: datetime | None = None,
+    day: date | None = None,
+    at: time | None = None,
+    lasts: timedelta | None = None,
+    key: UUID | None = None,
+    host: IPv6Address | None = None,
+    like: re.Pattern[str] | None = None,
+) -> None:
+    """A tool's function."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        ({"when": "2026-12-01T10:00:00"}, True),
+        ({"when": "2026-12-01T10:00:00+01:00"}, True),
+        ({"when": "2026-12-01 10:00"}, True),
+        ({"when": "tomorrow"}, False),
+        ({"day": "2026-12-01"}, True),
+        ({"day": "2026-13-01"}, False),
+        ({"at": "09:30:00"}, True),
+        ({"at": "09:30"}, True),
+        ({"at": "noon"}, False),
+        ({"lasts": "PT1.5S"}, True),
+        ({"lasts": "-P1D"}, True),
+        ({"lasts": "soon"}, False),
+        ({"key": "12345678123456781234567812345678"}, True),
+        ({"key": "1"}, False),
+        ({"host": "fe80::1%eth0"}, True),
+        ({"host": "here"}, False),
+        ({"like": "(?P<word>a)"}, True),
+        ({"like": "("}, False),
+    ],
+)
+def test_person_may_say_what_a_model_may(arguments: dict[str, Any], fits: bool) -> None:
+    """A value that a worker reads fits the published schema, as it was given and as it is shown; no other does."""
+    tool = inspect_function(book, "book")
+    assert (argument_problems(tool.schema, arguments) == []) is fits
+    if fits:
+        assert argument_problems(tool.schema, tool.bind(arguments).values) == []
+    else:
+        with pytest.raises(ArgumentsInvalid):
+            tool.bind(arguments)
