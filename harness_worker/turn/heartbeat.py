@@ -66,7 +66,7 @@ class VisitHeartbeat(Rounds):
                 told.set()
         except HarnessError as error:
             log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)
-        except Exception:  # the thread's boundary: every visit of this process would lose its lease
+        except Exception:  # the visits after this one would lose their leases
             log.exception("heartbeat of turn %s not written", visit.turn.id)
 
 
@@ -100,5 +100,3 @@ class CallHeartbeat(Rounds):
                 self._beat()
             except HarnessError as error:
                 log.warning("heartbeat of %s not sent: %s", self._what, error)
-            except Exception:  # the thread's boundary: all that is under way would lose its lease
-                log.exception("heartbeat of %s not sent", self._what)

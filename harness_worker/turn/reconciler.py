@@ -40,8 +40,6 @@ class Reconciler(Rounds):
                 each()
         except HarnessError as error:
             log.warning("could not look for overdue turns: %s", error)
-        except Exception:  # the thread's boundary: nobody would look any more
-            log.exception("could not look for overdue turns")
 
     def look(self) -> int:
         """Wake what is overdue once; returns how many turns that were."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
+
+log = logging.getLogger(__name__)
 
 
 class Rounds(ABC):
-    """One thread that makes a round every so often, from :meth:`start` to :meth:`stop`.
+    """One thread that makes a round every so often, from :meth:`start` to :meth:`stop`, whatever a round raises.
 
     Args:
         name: The thread's name.
@@ -32,9 +36,14 @@ class Rounds(ABC):
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
-            self._round()
+        while not self._stop.is_set():
+            try:
+                if not self._stop.wait(self._every_s):
+                    self._round()
+            except Exception:  # the thread's boundary: the process would go on without its rounds
+                with suppress(Exception):  # memory that was short may be so still
+                    log.exception("%s: a round failed", self._name)
 
     @abstractmethod
     def _round(self) -> None:
-        """Make one round; never raises, for the thread would end."""
+        """Make one round; what it raises is logged, and the next one follows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Generator
@@ -14,6 +15,7 @@ from harness_worker.errors import TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.reconciler import Reconciler
+from harness_worker.turn.rounds import Rounds
 from tests.unit.builders import NOW, TIMING, a_held_turn, a_turn, a_visit
 from tests.unit.engine_kit import Interrupted, Sent, raising
 from tests.unit.memory_store import MemoryTurnStore
@@ -163,8 +165,51 @@ def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixtu
     beats.stop()
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "heartbeat of reads not sent: no answer"),
-        ("ERROR", "heartbeat of reads not sent"),
+        ("ERROR", "heartbeat of reads: a round failed"),
     ]
+
+
+def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None:
+    """Memory is short for a while, for the round and for its complaint; the thread makes the next one."""
+    short: list[Exception] = [MemoryError(), MemoryError()]
+    made = threading.Event()
+
+    class Counted(Rounds):
+        def _round(self) -> None:
+            if short:
+                raise short[0]
+            made.set()
+
+    def unable(_: logging.LogRecord) -> bool:
+        raise short.pop()
+
+    logger = logging.getLogger("harness_worker.turn.rounds")
+    logger.addFilter(unable)
+    rounds = Counted("counted", SOON_S)
+    rounds.start()
+    try:
+        wait_until(made.is_set, "a round")
+    finally:
+        logger.removeFilter(unable)
+        rounds.stop()
+
+
+def test_visit_whose_beat_fails_costs_no_other_its_own(store: MemoryTurnStore, now: list[float]) -> None:
+    """Not even if it fails every time, in whatever way."""
+
+    class Broken:
+        def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
+            if turn_id == "other":
+                raise ValueError("no such thing")
+            return store.beat_turn(turn_id, owner, fence, ttl_s)
+
+    beats = VisitHeartbeat(cast("Any", Broken()), every_s=SOON_S, ttl_s=TIMING.lease_ttl_s)
+    now[0] += 1.0
+    broken = replace(a_visit(a_held_turn(id="other")), owner="visit-2")
+    with beats.holding(broken), beats.holding(a_visit(store.turns["turn"])):
+        beats.start()
+        wait_until(lambda: store.turns["turn"].lease_until == NOW + 1.0 + TIMING.lease_ttl_s, "a beat")
+        beats.stop()
 
 
 def test_no_process_is_forked_in_the_midst_of_a_beat() -> None:
