@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -48,24 +48,16 @@ class Handed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One message to a tool process.
+class Job(RunningCall):
+    """One message to a tool process: the call that was sent, and the process it reached.
 
     Args:
-        turn_id: The turn.
-        call_id: The call.
-        attempt: Which attempt of it was sent.
         tool: The tool's name.
         is_read: Whether the gate decides its outcome; else SQL does.
-        runner: The process it reached, ``host/pid``.
     """
 
-    turn_id: str
-    call_id: str
-    attempt: int
     tool: str
     is_read: bool
-    runner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,19 +111,18 @@ class CallRunner:
             return Handed.NOT
         if admitted.answer is not Admission.OK:
             return Handed.ON
-        self._say_started(job, job.attempt)
-        run = _running(job, job.attempt)
+        self._say_started(job)
         if self._was_stopped(asked):
-            return self._withdrawn(run)
+            return self._withdrawn(job)
         ticket = Ticket.from_json(admitted.ticket)
         remaining_s = admitted.remaining_ms / 1_000
         until, over_at = asked + remaining_s, self.clock.monotonic() + remaining_s
         try:
-            outcome = self._outcome(spec, ticket, run, until=until, enter=lambda: self._enter_read(run, until))
+            outcome = self._outcome(spec, ticket, job, until=until, enter=lambda: self._enter_read(job, until))
         except Withdrawn:
-            return self._withdrawn(run)
+            return self._withdrawn(job)
         if outcome is None:
-            self._say_overran(run, over_at)
+            self._say_overran(job, over_at)
         elif self._complete(job, outcome):
             self._tell(ticket, outcome, attempt=job.attempt)
         else:
@@ -158,9 +149,8 @@ class CallRunner:
         return until
 
     def _complete(self, job: Job, outcome: ToolOutcome) -> bool:
-        run = _running(job, job.attempt)
         completion = compact(to_record(outcome))
-        return self._patiently(lambda: self.gate.complete(run, completion), otherwise=False)
+        return self._patiently(lambda: self.gate.complete(job, completion), otherwise=False)
 
     # --- every other call: SQL is the arbiter
 
@@ -168,45 +158,39 @@ class CallRunner:
         asked = self.clock.monotonic()
         spec = self.tools.get(job.tool)
         waits = spec is not None and spec.lock is not None
-        rule = partial(start_write, call_id=job.call_id, attempt=job.attempt, runner=job.runner, timing=self.timing)
-        started = self.store.transact(job.turn_id, partial(rule, waits=waits))
+        started = self.store.transact(
+            job.turn_id, partial(start_write, **_run_of(job), timing=self.timing, waits=waits)
+        )
         if started is None or started.call is None:
             return self._not_started(started)
-        call, ticket = started.call, ticket_for(started.turn, started.call)
-        self._say_started(job, call.attempt)
+        call, ticket, until = started.call, ticket_for(started.turn, started.call), asked + started.remaining_s
+        job = replace(job, attempt=call.attempt)
+        self._say_started(job)
         try:
             if not waits:
-                self._check_start(job, call, asked)
-            outcome = self._outcome(
-                spec,
-                ticket,
-                _running(job, call.attempt),
-                until=asked + started.remaining_s,
-                enter=lambda: self._enter_write(job, call),
-            )
+                self._check_start(job, asked)
+            outcome = self._outcome(spec, ticket, job, until=until, enter=lambda: self._enter_write(job))
         except Withdrawn:
             return Handed.NOT
         outcome = _certain(call, outcome)
-        go = self._hand_in(job, call, outcome)
+        go = self._hand_in(job, outcome)
         if go in (Go.PASS, Go.WAKE):
-            self._tell(ticket, outcome, attempt=call.attempt)
+            self._tell(ticket, outcome, attempt=job.attempt)
         return Handed.ON if go is Go.PASS else Handed.NOT
 
-    def _enter_write(self, job: Job, call: Call) -> float:
+    def _enter_write(self, job: Job) -> float:
         """Have the journal note that the body begins, after a wait; until when it may run."""
         asked = self.clock.monotonic()
-        entered = self.store.transact(
-            job.turn_id, partial(enter_write, call_id=job.call_id, attempt=call.attempt, runner=job.runner)
-        )
+        entered = self.store.transact(job.turn_id, partial(enter_write, **_run_of(job)))
         if entered is None:
             raise Withdrawn
-        self._check_start(job, call, asked)
+        self._check_start(job, asked)
         return asked + entered.remaining_s
 
-    def _check_start(self, job: Job, call: Call, asked: float) -> None:
+    def _check_start(self, job: Job, asked: float) -> None:
         """Hand the call back if the gate forbids it, or this process stood still since it asked the journal."""
-        if not self._gate_lets(job.turn_id, job.call_id, call.attempt) or self._was_stopped(asked):
-            self._transact(job, partial(hand_back, **_run_of(job, call)))
+        if not self._gate_lets(job) or self._was_stopped(asked):
+            self._transact(job, partial(hand_back, **_run_of(job)))
             raise Withdrawn
 
     def _not_started(self, started: Started | None) -> Handed:
@@ -214,16 +198,16 @@ class CallRunner:
             self._wake(started)
         return Handed.ON if started is not None and started.go is Go.PASS else Handed.NOT
 
-    def _gate_lets(self, turn_id: str, call_id: str, attempt: int) -> bool:
+    def _gate_lets(self, run: RunningCall) -> bool:
         """Whether the gate lets a write start, or a body go on; a gate that is gone or silent forbids nothing."""
         try:
-            return self.gate.admits_write(turn_id, call_id, attempt)
+            return self.gate.admits_write(run.turn_id, run.call_id, run.attempt)
         except TransientError as error:
-            log.warning("gate did not answer for %s of turn %s, going on: %s", call_id, turn_id, error)
+            log.warning("gate did not answer for %s of turn %s, going on: %s", run.call_id, run.turn_id, error)
             return True
 
-    def _hand_in(self, job: Job, call: Call, outcome: ToolOutcome) -> Go | None:
-        rule = partial(end_write, outcome=outcome, **_run_of(job, call))
+    def _hand_in(self, job: Job, outcome: ToolOutcome) -> Go | None:
+        rule = partial(end_write, outcome=outcome, **_run_of(job))
         go = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
         if go is Go.WAKE:
             self._advance(job.turn_id)
@@ -233,9 +217,9 @@ class CallRunner:
 
     # --- shared
 
-    def _say_started(self, job: Job, attempt: int) -> None:
+    def _say_started(self, job: Job) -> None:
         """Before the last look at the clock: a Redis that hangs here must not let a body begin too late."""
-        self.hint(job.turn_id, TOOL_STARTED, {"call_id": job.call_id, "tool": job.tool, "attempt": attempt})
+        self.hint(job.turn_id, TOOL_STARTED, {"call_id": job.call_id, "tool": job.tool, "attempt": job.attempt})
 
     def _outcome(
         self, spec: ToolSpec | None, ticket: Ticket, run: RunningCall, *, until: float, enter: Callable[[], float]
@@ -271,7 +255,7 @@ class CallRunner:
         )
 
     def _revoked(self, run: RunningCall) -> Callable[[], bool]:
-        return lambda: not self._gate_lets(run.turn_id, run.call_id, run.attempt)
+        return lambda: not self._gate_lets(run)
 
     def _tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
         """Call the post hooks: only now, for a late outcome is nobody's business."""
@@ -329,9 +313,5 @@ def _certain(call: Call, outcome: ToolOutcome | None) -> ToolOutcome:
     return outcome
 
 
-def _running(job: Job, attempt: int) -> RunningCall:
-    return RunningCall(turn_id=job.turn_id, call_id=job.call_id, attempt=attempt, runner=job.runner)
-
-
-def _run_of(job: Job, call: Call) -> dict[str, object]:
-    return {"call_id": job.call_id, "attempt": call.attempt, "runner": job.runner}
+def _run_of(job: Job) -> dict[str, object]:
+    return {"call_id": job.call_id, "attempt": job.attempt, "runner": job.runner}

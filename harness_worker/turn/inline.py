@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness_worker.core.records import Call, Turn
-from harness_worker.ports import Clock, Gate, RunningCall, TurnStore
+from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
@@ -28,8 +28,7 @@ PAST_DEADLINE_S = 0.02
 class _Under:
     """A call under way on a thread, and when its time is over by the monotonic clock."""
 
-    run: RunningCall
-    is_read: bool
+    job: Job
     until_s: float
 
 
@@ -111,10 +110,9 @@ class InlineDispatcher:
             is_read=call.is_read,
             runner=f"inline/{next(self._numbers)}",
         )
-        run = RunningCall(turn_id=job.turn_id, call_id=job.call_id, attempt=job.attempt, runner=job.runner)
         until_s = self._clock.monotonic() + call.timeout_s + PAST_DEADLINE_S
         with self._lock:
-            self._under[job.runner] = _Under(run=run, is_read=job.is_read, until_s=until_s)
+            self._under[job.runner] = _Under(job=job, until_s=until_s)
         try:
             return self._runner.run(job)
         finally:
@@ -134,9 +132,9 @@ class InlineDispatcher:
 
     def _beat(self, store: TurnStore, gate: Gate, *, ttl_s: float) -> None:
         with self._lock:
-            under = tuple(self._under.values())
-        gate.beat([each.run for each in under if each.is_read])
-        store.beat_calls([each.run for each in under if not each.is_read], ttl_s)
+            jobs = [under.job for under in self._under.values()]
+        gate.beat([job for job in jobs if job.is_read])
+        store.beat_calls([job for job in jobs if not job.is_read], ttl_s)
 
     def _is_over(self, turn_id: str, store: TurnStore) -> bool:
         loaded = store.load(turn_id)
