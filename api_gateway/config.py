@@ -28,9 +28,14 @@ def parsed(value: object) -> object:
 
 
 class Settings(BaseSettings):
-    """Every setting of the gateway package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds."""
+    """Every setting of the gateway package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    White space around a text is dropped, as in the worker's settings.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, str_strip_whitespace=True
+    )
 
     database_url: Annotated[str, Field(pattern=r"^(sqlite|postgres(ql)?)(\+\w+)?://")] = Field(
         description="sqlite:///FILE or postgresql://…; the same database as the workers'"

@@ -23,12 +23,18 @@ BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER
 class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
+    White space around a text is dropped: what comes from a file, such as a secret, often ends in a newline.
     What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``.
     The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are told in docs/reference/settings.md.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, populate_by_name=True
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        populate_by_name=True,
+        str_strip_whitespace=True,
     )
 
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
@@ -45,7 +51,7 @@ class Settings(BaseSettings):
         default="bm25", description="finds memories and documents by words in common, or by meaning"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
-    anthropic_api_key: SecretStr | None = Field(
+    anthropic_api_key: Annotated[SecretStr | None, AfterValidator(lambda key: key or None)] = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY", description="the key for agents whose model is Claude"
     )
     anthropic_base_url: Annotated[str, Field(pattern="^https?://")] | None = Field(

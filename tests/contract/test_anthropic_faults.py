@@ -111,6 +111,15 @@ def test_provider_that_is_away_is_transient() -> None:
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
 
 
+@pytest.mark.parametrize("key", ["sk-ant-SECRET\n", "sk-ant-\nSECRET", "sk-ant-SECRET\t"])
+def test_key_that_no_header_may_hold_is_refused_and_not_shown(stub: MessagesStub, key: str) -> None:
+    """The library's own words are the header, key and all; to ask again is of no use."""
+    with pytest.raises(ModelError, match=r"^the model's provider cannot be asked: ANTHROPIC_API_KEY holds") as caught:
+        AnthropicModel(key, stub.url).complete(asking())
+    assert "SECRET" not in str(caught.value)
+    assert not stub.asked
+
+
 @pytest.mark.parametrize(
     "arguments", ['{"a": ', "[1]", '"text"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": ' + "[" * 9_000]
 )

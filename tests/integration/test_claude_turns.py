@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from harness_worker import AgentHarness, Deny, Effect, Hooks, Registry, Settings
 from harness_worker.core.hooks import PreToolUse
@@ -134,6 +135,34 @@ def test_turn_without_key_says_which_variable_to_set(tmp_path: Path) -> None:
     result = harness.run_turn(None, "Double four.")
     assert result.stop_reason == "model_error"
     assert "set ANTHROPIC_API_KEY" in str(result.error)
+    harness.close()
+
+
+def test_key_from_a_file_is_sent_without_its_newline(
+    stub: MessagesStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files of secrets end."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-fake\n")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{stub.url}\n")
+    stub.answer(said("Eight."))
+    harness = AgentHarness(a_registry(), Settings(home=tmp_path))
+    assert harness.run_turn(None, "Double four.").output_text == "Eight."
+    assert stub.asked[0].headers["authorization"] == "Bearer sk-ant-fake"
+    harness.close()
+
+
+def test_key_that_no_header_may_hold_is_shown_to_nobody(
+    stub: MessagesStub, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither to who reads the turn nor to who reads the log; it is not tried again."""
+    broken = SecretStr("sk-ant\nSECRET")
+    harness = AgentHarness(a_registry(), settings.model_copy(update={"anthropic_api_key": broken}))
+    result = harness.run_turn(None, "Double four.")
+    assert result.stop_reason == "model_error"
+    assert "ANTHROPIC_API_KEY holds characters" in str(result.error)
+    assert "SECRET" not in f"{result.error}{caplog.text}"
+    assert "trying again" not in caplog.text
+    assert not stub.asked
     harness.close()
 
 

@@ -196,6 +196,12 @@ def test_settings_that_are_wrong_name_their_variable(
     assert "secret" not in str(error.value)
 
 
+def test_white_space_around_a_setting_is_dropped() -> None:
+    """What is read from a file ends in a newline."""
+    settings = load_settings(database_url="postgresql://u:p@h/d\n", redis_url="redis://u:p@h/0\n")
+    assert (settings.database_url, settings.redis_url) == ("postgresql://u:p@h/d", "redis://u:p@h/0")
+
+
 def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
     """A gateway that cannot reach the store says which it was told."""
     with pytest.raises(ConfigError, match=r"HARNESS_ARTIFACT_URL='nosuch://bob:\*\*\*@host/dir'") as error:

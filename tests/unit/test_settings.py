@@ -50,6 +50,26 @@ def test_refused_url_shows_no_password(url: str, shown: str) -> None:
     assert "cret" not in str(refused.value)
 
 
+def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read from a file ends in a newline, which a password's, a header's or a URL's reader would repeat."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", " sk-ant-fake\r\n")
+    monkeypatch.setenv("HARNESS_FLOWER_AUTH", "me:word\n")
+    for name, url in {"DATABASE": "postgresql://u:p@h/d", "REDIS": "redis://u:p@h/0", "ARTIFACT": "s3://b"}.items():
+        monkeypatch.setenv(f"HARNESS_{name}_URL", f"{url}\n")
+    settings = load_settings()
+    secrets = (settings.anthropic_api_key, settings.flower_auth)
+    assert [secret and secret.get_secret_value() for secret in secrets] == ["sk-ant-fake", "me:word"]
+    urls = (settings.database_url, settings.redis_url, settings.artifact_url)
+    assert urls == ("postgresql://u:p@h/d", "redis://u:p@h/0", "s3://b")
+
+
+@pytest.mark.parametrize("key", ["", " ", "\n"])
+def test_blank_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an empty file gives it: the turn then says which variable to set."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    assert load_settings().anthropic_api_key is None
+
+
 def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A healthy write would be told as lost; both variables are named, and nothing else that is set is shown."""
     assert load_settings(heartbeat_s=30.0, lease_ttl_s=60.0).heartbeat_s == 30.0

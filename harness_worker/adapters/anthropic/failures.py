@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import httpx2
 from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
 from harness_worker.errors import HarnessError, ModelError, TransientError
@@ -21,11 +22,14 @@ def told_by_status(error: APIStatusError) -> HarnessError:
     return ModelError(message)
 
 
-def told_by_connection(error: Exception) -> TransientError:
-    """What a connection means that was not made, or broke."""
+def told_by_connection(error: Exception) -> HarnessError:
+    """What a connection means that was not made, or broke, or that could not take a header: its words hold the key."""
     if isinstance(error, APITimeoutError):
         return TransientError("the model's provider did not answer in time")
     cause = error.__cause__ if isinstance(error, APIConnectionError) and error.__cause__ else error
+    if isinstance(cause, httpx2.LocalProtocolError):
+        told = "the model's provider cannot be asked: ANTHROPIC_API_KEY holds characters that no header may hold"
+        return ModelError(told)
     return TransientError(f"the connection to the model's provider failed: {cause or type(cause).__name__}")
 
 
