@@ -6,7 +6,7 @@ the budget and the clock leave. The first that refuses gives the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness_worker.core.budget import DEFAULT_LIMITS
@@ -35,6 +35,7 @@ class Gates:
         max_tool_calls: How many it allowed.
         remaining_s: What is left of the turn's time.
         floor_s: What must be left for a tool to be started.
+        tools: What calls may be of, by name; ``None`` if that is not known here.
     """
 
     recall: Recall
@@ -42,9 +43,10 @@ class Gates:
     max_tool_calls: int
     remaining_s: float
     floor_s: float
+    tools: Sequence[str] | None = None
 
     @classmethod
-    def of(cls, turn: Turn, calls: Sequence[Call], *, now: float) -> Gates:
+    def of(cls, turn: Turn, calls: Sequence[Call], *, now: float, tools: Sequence[str] | None = None) -> Gates:
         """The gates of a turn, whose open step has these calls."""
         return cls(
             recall=after_calls(turn.recall, (call for call in calls if not call.collected)),
@@ -52,6 +54,7 @@ class Gates:
             max_tool_calls=turn.budget.max_tool_calls,
             remaining_s=turn.deadline_at - now,
             floor_s=floor_of(turn, TOOL_FLOOR_S),
+            tools=tools,
         )
 
     def refusal(self, call: Call) -> ToolOutcome | None:
@@ -64,6 +67,8 @@ class Gates:
             return _denied(call, DenialReason.BLOCKED, said)
         if call.outcome is not None:
             return call.outcome
+        if self.tools is not None and call.tool not in self.tools:  # deployed away since it was planned
+            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, self.tools))
         return self._without_room(call)
 
     def passed(self, call: Call) -> Gates:
@@ -83,6 +88,11 @@ class Gates:
             said = f"{left}; {call.tool} is not started with less than {floor_s:g} s"
             return _denied(call, DenialReason.DEADLINE, said)
         return None
+
+
+def unknown_tool(name: str, tools: Iterable[str]) -> str:
+    """What is said of a call of a tool that is none of ``tools``."""
+    return f"unknown tool {name}; available: {', '.join(tools) or 'none'}"
 
 
 def floor_of(turn: Turn, floor_s: float) -> float:

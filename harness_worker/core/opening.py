@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness_worker.core.approvals import edited
@@ -27,7 +28,13 @@ class Opened:
     after: Next | None
 
 
-def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Opened | Held | None]:
+def open_visit(
+    snapshot: Snapshot,
+    *,
+    owner: str,
+    timing: Timing,
+    tools_of: Callable[[str], Sequence[str] | None] = lambda _: None,
+) -> Decision[Opened | Held | None]:
     """Claim the turn; collect in the same commit what SQL alone decides.
 
     A turn that must stop is left to a second commit, for its gate has to be closed first; so is one with open reads,
@@ -35,6 +42,12 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     and one whose next calls are reads: they are committed by a visit that has raised its fence at the gate and holds
     the turn still. Released before, a coordinator that stood still there could make a flushed gate anew and start a
     read after the end.
+
+    Args:
+        snapshot: The turn and its calls, under the lock.
+        owner: A name that no other visit has.
+        timing: The protocol's times.
+        tools_of: The names of what calls of an agent may be of; ``None`` if it is not served here.
     """
     resting = rest(snapshot)
     if resting is not None:
@@ -43,6 +56,7 @@ def open_visit(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Op
     visit = claimed.result
     if not isinstance(visit, Visit):
         return claimed.telling(visit)
+    visit = replace(visit, tools=tools_of(visit.turn.agent))
     needs_gate = visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls)
     if needs_gate or edited(snapshot.calls):
         return claimed.telling(Opened(visit=visit, after=None))

@@ -109,7 +109,7 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
         turn: The turn as changed so far.
         calls: Its calls as changed so far; none is open.
     """
-    segment = next_segment(turn, calls, now=snapshot.now, apart=visit.apart)
+    segment = next_segment(turn, calls, now=snapshot.now, apart=visit.apart, tools=visit.tools)
     calls = merge(calls, segment.denied)
     if segment.sent:
         return _dispatch(snapshot, visit, turn, calls, segment.sent)

@@ -30,7 +30,14 @@ class Segment:
     asked: tuple[Call, ...] = ()
 
 
-def next_segment(turn: Turn, calls: Sequence[Call], *, now: float, apart: AbstractSet[str] = frozenset()) -> Segment:
+def next_segment(
+    turn: Turn,
+    calls: Sequence[Call],
+    *,
+    now: float,
+    apart: AbstractSet[str] = frozenset(),
+    tools: Sequence[str] | None = None,
+) -> Segment:
     """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
 
     A denied call ends when its wave comes: beside the reads of its wave, or after the calls before it have ended. A
@@ -42,8 +49,9 @@ def next_segment(turn: Turn, calls: Sequence[Call], *, now: float, apart: Abstra
         calls: Its calls.
         now: Seconds since the epoch.
         apart: The ids of reads that may not run beside those before them in their wave; they begin its next part.
+        tools: What the calls may be of, by name; ``None`` if that is not known here.
     """
-    gates = Gates.of(turn, calls, now=now)
+    gates = Gates.of(turn, calls, now=now, tools=tools)
     held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}
     denied: list[Call] = []
     chosen: list[Call] = []

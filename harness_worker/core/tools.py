@@ -114,6 +114,11 @@ class AgentSpec:
         """Whether a hook wants to be asked before a call is sent."""
         return any(overrides(hook, "on_pre_tool_use") for hook in self.hooks)
 
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Its tools by name, in their order."""
+        return tuple(tool.name for tool in self.tools)
+
     def tool(self, name: str) -> ToolSpec | None:
         """The tool of that name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)

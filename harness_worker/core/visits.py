@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -50,6 +50,7 @@ class Visit:
         now: The database's clock when claimed.
         timing: The protocol's times.
         apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
+        tools: What its calls may be of, by name; ``None`` if its worker does not serve the agent.
     """
 
     turn: Turn
@@ -60,6 +61,7 @@ class Visit:
     now: float
     timing: Timing
     apart: AbstractSet[str] = frozenset()
+    tools: Sequence[str] | None = None
 
     @property
     def stop(self) -> StopCause | None:

@@ -85,7 +85,7 @@ class Coordinator:
         Raises:
             TransientError: The store did not answer; nobody has looked.
         """
-        opening = partial(open_visit, owner=self.new_owner(), timing=self.timing)
+        opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
         opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
         if isinstance(opened, Held) and opened.stop and not was_told:
             self.dispatcher.stop(turn_id)
@@ -190,6 +190,11 @@ class Coordinator:
         """The visit, knowing which of its calls may not run together, whatever their waves say."""
         agent = self.agents.get(visit.turn.agent)
         return replace(visit, apart=reads_apart(calls, None if agent is None else self.model_step.whole(agent)))
+
+    def _tools_of(self, name: str) -> tuple[str, ...] | None:
+        """What calls of the agent may be of; ``None`` if it is not served here."""
+        agent = self.agents.get(name)
+        return None if agent is None else self.model_step.whole(agent).tool_names
 
     def _not_served(self, visit: Visit) -> None:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)

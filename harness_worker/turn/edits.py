@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from harness_worker.core.approvals import Edit, edited
+from harness_worker.core.gates import unknown_tool
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.text import clean_json
@@ -54,8 +55,10 @@ def _apart(wave: Sequence[Call], agent: AgentSpec | None) -> Iterator[str]:
 def _check(call: Call, agent: AgentSpec) -> Edit:
     spec = agent.tool(call.tool)
     arguments: dict[str, Any] = dict(call.approval.arguments or {}) if call.approval is not None else {}
+    if spec is None:
+        return _denied(call, unknown_tool(call.tool, agent.tool_names))
     try:
-        return _denied(call, f"unknown tool {call.tool}") if spec is None else spec.bind(clean_json(arguments))
+        return spec.bind(clean_json(arguments))
     except ArgumentsInvalid as invalid:
         return _denied(call, f"the arguments given with the approval: {invalid}")
 

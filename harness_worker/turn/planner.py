@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness_worker.core.gates import unknown_tool
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
@@ -88,8 +89,7 @@ def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
     spec = agent.tool(name)
     arguments: Arguments = dict(given) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType] - JSON
     if spec is None:
-        available = ", ".join(tool.name for tool in agent.tools) or "none"
-        denied = f"unknown tool {name}; available: {available}"
+        denied = unknown_tool(name, agent.tool_names)
         return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=None, denied=denied)
     if not isinstance(given, Mapping):
         denied = f"arguments must be a JSON object, not {type(given).__name__}"

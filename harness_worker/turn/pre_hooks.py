@@ -44,7 +44,7 @@ class PreHooks:
 
     def _judged(self, call: Call) -> Call:
         spec = self.agent.tool(call.tool)
-        if spec is None:  # deployed away since: the tool worker will say so
+        if spec is None:  # deployed away since: it is denied when its wave comes
             return call
         for hook in self.agent.hooks:
             if overrides(hook, POINT):

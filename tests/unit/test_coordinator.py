@@ -10,7 +10,7 @@ import pytest
 from harness_worker import Hooks
 from harness_worker.core.budget import Usage
 from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import TurnEnd, TurnStart
+from harness_worker.core.hooks import PreToolUse, TurnEnd, TurnStart
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn.call_runner import Handed
@@ -34,6 +34,17 @@ class Told(Hooks):
     def on_turn_end(self, event: TurnEnd) -> None:  # noqa: ARG002 - the hook's signature
         """Count it."""
         self.ends += 1
+
+
+class Asked(Hooks):
+    """Notes the calls that it is asked about."""
+
+    def __init__(self) -> None:
+        self.tools: list[str] = []
+
+    def on_pre_tool_use(self, event: PreToolUse) -> None:
+        """Note it."""
+        self.tools.append(event.tool)
 
 
 @pytest.fixture
@@ -206,6 +217,65 @@ def test_agent_of_another_worker_is_put_off(engine: Engine) -> None:
     replace(engine.coordinator, agents={}).advance(TURN_ID)
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
     assert engine.turn.wake_at == NOW + TIMING.look_s
+
+
+UNKNOWN = "denied: validation: unknown tool write; available: look"
+
+
+def deploy_away(engine: Engine, tool: str) -> None:
+    """Have the agent lose a tool."""
+    (agent,) = engine.coordinator.agents.values()
+    engine.agent_is(tools=tuple(each for each in agent.tools if each.name != tool))
+
+
+def test_planned_call_of_a_tool_deployed_away_is_denied(engine: Engine) -> None:
+    """Nobody would take its message; the rest of the plan runs, and the model reads what there is."""
+    engine.says(asks("look", "write", "look"), answers("ok"))
+    engine.advance()
+    engine.run("0.0")
+    deploy_away(engine, "write")
+    engine.advance()
+    assert (engine.contents[1], engine.sent.chains) == (UNKNOWN, [["0.0"], ["0.2"]])
+    engine.run("0.2")
+    engine.advance()
+    assert engine.contents == ["look done", UNKNOWN, "look done"]
+    assert (engine.turn.status, engine.turn.used.tool_calls) == (TurnStatus.COMPLETED, 2)
+
+
+@pytest.mark.parametrize("arguments", [None, {"n": 1}])
+def test_approved_call_of_a_tool_deployed_away_is_denied(arguments: dict[str, int] | None) -> None:
+    """Whether or not the person gave it other arguments."""
+    engine = Engine(look=Effect.READ_ONLY, ask_write=Effect.LOCAL_WRITE)
+    engine.says(asks("ask_write"), answers("ok"))
+    engine.advance()
+    deploy_away(engine, "ask_write")
+    engine.answer("0.0", "approve", arguments=arguments)
+    engine.advance()
+    assert engine.contents == ["denied: validation: unknown tool ask_write; available: look"]
+    assert (engine.turn.status, engine.sent.chains) == (TurnStatus.COMPLETED, [])
+
+
+def test_call_of_a_tool_deployed_away_is_denied_before_its_hooks_are_asked() -> None:
+    """They would judge what does not run."""
+    hook = Asked()
+    engine = Engine(hook, look=Effect.READ_ONLY, write=Effect.LOCAL_WRITE)
+    engine.says(asks("look", "write"), answers("ok"))
+    engine.advance()
+    engine.run("0.0")
+    deploy_away(engine, "write")
+    engine.advance()
+    assert (engine.contents, hook.tools) == (["look done", UNKNOWN], ["look"])
+
+
+def test_sent_call_of_a_tool_deployed_away_is_waited_for(engine: Engine) -> None:
+    """A process of before may run it."""
+    engine.dispatched("write")
+    deploy_away(engine, "write")
+    engine.clock.now_s += TIMING.look_s
+    engine.advance()
+    assert (engine.contents, engine.sent.chains) == ([], [["0.0"], ["0.0"]])
+    engine.run()
+    assert engine.contents == ["write done"]
 
 
 @pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DEADLINE])

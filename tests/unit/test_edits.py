@@ -63,7 +63,7 @@ def test_edits_are_bound_by_the_tool(agent: AgentSpec) -> None:
     ("tool", "arguments", "details"),
     [
         ("pay", {"cents": "many"}, "the arguments given with the approval: cents: "),
-        ("gone", {}, "unknown tool gone"),
+        ("gone", {}, "unknown tool gone; available: pay, look"),
     ],
 )
 def test_edits_that_do_not_fit_are_denied(agent: AgentSpec, tool: str, arguments: dict[str, Any], details: str) -> None:

@@ -339,7 +339,7 @@ def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked
     assert (after.arguments, is_undecided(after)) == ({"cents": cents}, is_asked)
 
 
-def test_tool_deployed_away_is_left_to_the_tool_worker() -> None:
+def test_tool_deployed_away_is_left_to_the_gate() -> None:
     """No hook is asked about what is not there any more."""
     registry = Registry()
     registry.tool(effect=Effect.READ_ONLY)(get)
