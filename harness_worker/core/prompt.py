@@ -20,7 +20,7 @@ from harness_worker.core.citations import Source
 from harness_worker.core.context_pack import ContextPack, memory_block, untrusted_block
 from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.records import Message, Turn, TurnPreparation
-from harness_worker.core.sent import WORDLESS, TurnMessages, noted, since_summary, tagged, text_block
+from harness_worker.core.sent import WORDLESS, TurnMessages, bound_from, noted, since_summary, tagged, text_block
 from harness_worker.core.tool_selection import offered
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import TurnStatus
@@ -132,23 +132,37 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     system = agent.system if turn.system_prompt_override is None else turn.system_prompt_override
     known = known_preparation(turn, past)
     kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
-    preparation = replace(kept, compact_at=agent.compact_at_tokens)
-    turns = (*map(_as_read, past), (preparation, as_sent(own, preparation)))
-    messages = since_summary(turns)
+    turns = (*map(_as_read, past), (kept, as_sent(own, kept)))
     said = [message for _, each in turns for message in each]
     tools = offered(agent, selected, said, artifact_reader) if selected else tools_for(agent, said, artifact_reader)
     summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
     prefix_hash = _prefix_hash(system, tools, summary)
+    messages = since_summary([_bound(each, prefix_hash) for each in turns])
+    preparation = replace(
+        kept,
+        compact_at=agent.compact_at_tokens,
+        prefix_hash=prefix_hash,
+        bound_from=kept.bound_from if kept.prefix_hash == prefix_hash else turn.step,
+        offered=_offered(known, agent, tools, selected),
+    )
     return Prompt(
         system=system,
         tools=tools,
         messages=messages,
-        preparation=replace(preparation, prefix_hash=prefix_hash, offered=_offered(known, agent, tools, selected)),
+        preparation=preparation,
         render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
         sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
     )
+
+
+def _bound(turn: TurnMessages, prefix_hash: str) -> TurnMessages:
+    """The turn with what was thought under this prefix, and nothing else of its thoughts."""
+    preparation, messages = turn
+    if preparation is None or preparation.prefix_hash != prefix_hash:
+        return preparation, bound_from(messages, len(messages))
+    return preparation, bound_from(messages, max(preparation.bound_from, preparation.compacted_at))
 
 
 def is_unprepared(turn: Turn) -> bool:

@@ -34,6 +34,7 @@ class TurnPreparation:
     Args:
         context: Texts that stand before the user's words, in order.
         prefix_hash: SHA-256 of what stands before the history, as last sent: system text, tools, a summary.
+        bound_from: The first step that was asked for under that prefix; what was thought before it is not sent again.
         notes: Reflections, by the step that reads them; an empty one was made and says nothing.
         summary: What stands in the place of all that was said before the newest step; ``None``: nothing does.
         compacted_at: The step before which the summary was made.
@@ -46,6 +47,7 @@ class TurnPreparation:
 
     context: tuple[str, ...]
     prefix_hash: str
+    bound_from: int = 0
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     summary: str | None = None
     compacted_at: int = 0

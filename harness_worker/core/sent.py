@@ -49,8 +49,12 @@ def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Messag
     """
     if not any(notes.values()):
         return tuple(messages)
-    steps = accumulate((message.role == "assistant" for message in messages), initial=0)
-    return tuple(_with_note(message, notes.get(str(step))) for message, step in zip(messages, steps, strict=False))
+    return tuple(_with_note(message, notes.get(str(step))) for message, step in _with_steps(messages))
+
+
+def _with_steps(messages: Sequence[Message]) -> Iterator[tuple[Message, int]]:
+    """Each message, with how often the model had spoken before it."""
+    return zip(messages, accumulate((message.role == "assistant" for message in messages), initial=0), strict=False)
 
 
 def _with_note(message: Message, note: str | None) -> Message:
@@ -69,24 +73,27 @@ def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
     return _under_summary((*_kept(messages, preparation.compacted_at - 1), *later), preparation.summary)
 
 
+def bound_from(messages: Sequence[Message], first: int) -> tuple[Message, ...]:
+    """A turn's messages without what was thought before that step: no provider takes it under another prefix."""
+    return tuple(_without_thinking(each) if step < first else each for each, step in _with_steps(messages))
+
+
 def _is_compacted(turn: TurnMessages) -> bool:
     preparation, _ = turn
     return preparation is not None and preparation.summary is not None
 
 
 def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
-    """The user's words, and all from the step on that was the newest. Its thinking is bound to what stood before it."""
-    steps = accumulate((message.role == "assistant" for message in messages), initial=0)
-    for message, step in zip(messages, steps, strict=False):
-        if message.role == "assistant" and step >= newest:
-            yield _without_thinking(message) if step == newest else message
-        elif message.role == "user" and (step > newest or step == 0):
+    """The user's words, and all from the step on that was the newest."""
+    for message, step in _with_steps(messages):
+        if step >= newest if message.role == "assistant" else step > newest or step == 0:
             yield message
 
 
 def _without_thinking(message: Message) -> Message:
-    said = [block for block in blocks_of(message) if block.get("type") not in _THINKING]
-    return replace(message, content=said or [text_block(WORDLESS)])
+    blocks = blocks_of(message)
+    said = [block for block in blocks if block.get("type") not in _THINKING]
+    return message if said == blocks else replace(message, content=said or [text_block(WORDLESS)])
 
 
 def _under_summary(messages: Sequence[Message], summary: str) -> tuple[Message, ...]:

@@ -138,6 +138,14 @@ def test_senseless_number_of_tokens_is_asked_again(stub: MessagesStub, model: An
         model.complete(asking())
 
 
+def test_thought_that_was_cut_short_is_left_out(stub: MessagesStub, model: AnthropicModel) -> None:
+    """It has no signature, without which the provider takes no thought back."""
+    unsigned = {"type": "thinking", "thinking": "Which one? Th", "signature": ""}
+    stub.answer(Reply(content=[unsigned], stop_reason="max_tokens"))
+    reply = model.complete(asking())
+    assert (reply.content, reply.stop_reason) == ((), "max_tokens")
+
+
 def test_blank_text_is_left_out(stub: MessagesStub, model: AnthropicModel) -> None:
     """The provider refuses a history that holds it."""
     stub.answer(Reply(content=[{"type": "text", "text": "  \n"}, tool_use(1, "x")]))

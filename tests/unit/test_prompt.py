@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness_worker.core.context_pack import ContextPack, Passage
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
@@ -182,3 +186,54 @@ def test_prompt_tells_a_cache_break_within_its_session() -> None:
     assert not a_prompt(before, unanswered).is_cache_break
     assert a_prompt(before, unanswered, system_prompt_override="other").is_cache_break
     assert a_prompt(step=1, preparation=known, agent=an_agent("changed")).is_cache_break
+
+
+Result: TypeAlias = Literal["short", "long", "summary"]
+RESULTS = st.lists(st.sampled_from(["short", "long", "summary"]), max_size=4)
+
+
+class Provider:
+    """Thinks before each word, and takes a thought back only behind what it was thought behind, as Claude does."""
+
+    def __init__(self) -> None:
+        self._thought_behind: list[str] = []
+
+    def answer(self, prompt: Prompt) -> Message:
+        """A thought and a word."""
+        for at, message in enumerate(prompt.messages):
+            blocks: list[dict[str, Any]] = message.content if message.role == "assistant" else []
+            for block in blocks:
+                if block["type"] == "thinking":
+                    assert self._behind(prompt, prompt.messages[:at]) == self._thought_behind[int(block["signature"])]
+        self._thought_behind.append(self._behind(prompt, prompt.messages))
+        thought = {"type": "thinking", "thinking": "", "signature": str(len(self._thought_behind) - 1)}
+        return says("assistant", [thought, *texts("so")])
+
+    def _behind(self, prompt: Prompt, messages: Sequence[Message]) -> str:
+        tools = [tool.name for tool in prompt.tools]
+        return json.dumps([prompt.system, tools, [[each.role, each.content] for each in messages]])
+
+
+@given(turns=st.lists(st.tuples(st.sampled_from([None, "be rude"]), RESULTS), min_size=1, max_size=4))
+def test_thoughts_are_sent_back_only_behind_what_they_were_thought_behind(
+    turns: list[tuple[str | None, list[Result]]],
+) -> None:
+    """Whatever changes before them: the system text, the tools (an artifact's reader comes), a summary of it all."""
+    registry = Registry()
+    registry.add_tool(look, name="read_artifact", schema={"type": "object"}, description="Reads.")
+    provider, past = Provider(), list[PastTurn]()
+    for system, results in turns:
+        turn = a_turn(started_at=DAY_S, system_prompt_override=system)
+        own = [says("user", turn.input)]
+        for result in (*results, None):
+            prompt = prepare(turn, an_agent(), past=past, own=own, artifact_reader=registry.tools["read_artifact"])
+            own.append(provider.answer(prompt))
+            turn = replace(turn, step=turn.step + 1, preparation=prompt.preparation)
+            if result is not None:
+                content = "art_1a: long" if result == "long" else "short"
+                own.append(says("user", [{"type": "tool_result", "tool_use_id": "a", "content": content}]))
+            if result == "summary":
+                turn = replace(turn, preparation=replace(prompt.preparation, summary="all", compacted_at=turn.step))
+        past.append(
+            PastTurn(status=TurnStatus.COMPLETED, output_text="", preparation=turn.preparation, messages=tuple(own))
+        )

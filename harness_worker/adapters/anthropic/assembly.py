@@ -157,8 +157,14 @@ class Assembly:
 
 
 def _is_sendable(block: Event) -> bool:
-    """Whether the provider takes the block back: an empty or blank text, which it may say, it refuses to be told."""
-    return block.get("type") != "text" or bool(block["text"].strip())
+    """Whether the provider takes the block back: no blank text, which it may say, and no thought that was cut short."""
+    match block.get("type"):
+        case "text":
+            return bool(block["text"].strip())
+        case "thinking":
+            return bool(block.get("signature"))
+        case _:
+            return True
 
 
 def _finite(text: str) -> float:

@@ -10,10 +10,10 @@ from harness_worker.core.tools import ToolSpec
 from harness_worker.ports import ModelRequest
 
 MAX_OUTPUT_TOKENS: Final = 8_192
-"""What one reply may say at most; a reply that needs more ends the turn as ``incomplete``, ``max_tokens``."""
+"""What one reply may say; a reply that needs more ends the turn as ``incomplete``, ``max_tokens``."""
 
-MAX_THOUGHT_TOKENS: Final = 32_000
-"""The same for a model that thinks: what it thinks counts too."""
+MAX_THOUGHT_TOKENS: Final = 24_000
+"""What it may think before, which counts too. Newer models think by themselves; unused room costs nothing."""
 
 CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 """At the top level: the provider itself puts the breakpoint behind the last block that can be cached."""
@@ -21,10 +21,9 @@ CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body without ``stream``. The history goes out as it is stored, so that the cached prefix stays a prefix."""
-    thinks = request.think != "off"
     body: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": request.max_tokens or (MAX_THOUGHT_TOKENS if thinks else MAX_OUTPUT_TOKENS),
+        "max_tokens": (request.max_tokens or MAX_OUTPUT_TOKENS) + MAX_THOUGHT_TOKENS,
         "messages": [_message(message) for message in request.messages],
         "cache_control": dict(CACHE_CONTROL),
     }
@@ -32,7 +31,7 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
         body["system"] = request.system
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    if thinks:
+    if request.think != "off":
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": request.think}
     return body
