@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from celery.signals import worker_process_init, worker_ready
 
-from harness_worker.adapters.celery.children import ToolPool, allow_processes, make_group_leader
+from harness_worker.adapters.celery.children import ToolPool, allow_processes, begin, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, ticker
@@ -223,12 +223,14 @@ def _tools(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Fault
     worker_pid = os.getpid()
 
     def forked(**_: object) -> None:
-        die_with_parent(worker_pid)
-        make_group_leader()
-        allow_processes()
-        keep_knocks_for_bodies()
-        fleet.forked()
-        _keep_what_is_loaded()
+        begin(
+            partial(die_with_parent, worker_pid),
+            make_group_leader,
+            allow_processes,
+            keep_knocks_for_bodies,
+            fleet.forked,
+            _keep_what_is_loaded,
+        )
 
     worker_process_init.connect(forked, weak=False)
     serve_stop(stop_tools)

@@ -73,6 +73,35 @@ print("processes left:", len(pool._pool), flush=True)
 os._exit(0)
 """
 
+HALF = """
+import os
+from celery.signals import worker_process_init
+from harness_worker.adapters.celery.children import ToolPool, begin
+
+def fail():
+    raise MemoryError
+
+def forked(**_):
+    begin(fail)
+
+worker_process_init.connect(forked)
+pool = ToolPool.Pool(processes=1, initializer=lambda: worker_process_init.send(sender=None), threads=False)
+print(os.waitid(os.P_PID, pool._pool[0].pid, os.WEXITED | os.WNOWAIT).si_status == os.EX_SOFTWARE, flush=True)
+os._exit(0)
+"""
+
+NO_LEADER = """
+import os
+from harness_worker.adapters.celery.soft_deadline import end_descendants
+
+child = os.fork()
+if child == 0:
+    end_descendants()
+    os._exit(0)
+os.waitpid(child, 0)
+print("lives")
+"""
+
 
 def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
     """A knock outside any body never raises; one that came too early stops its body; another call's is ignored.
@@ -106,6 +135,22 @@ def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
         started = int(parent.stdout.readline())
         assert parent.stdout.readline() == "processes left: 0\n"
         wait_until(lambda: not _runs(started), "what it started to be gone")
+
+
+def test_process_that_failed_to_begin_does_not_serve() -> None:
+    """Celery only logs what a receiver of its signal raises; the process ends, and the pool starts another."""
+    assert _said(HALF) == ["True"]
+
+
+def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:
+    """Its worker would be in it."""
+    assert _said(NO_LEADER) == ["lives"]
+
+
+def _said(script: str) -> list[str]:
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, start_new_session=True)
+    return ran.stdout.splitlines()
 
 
 def _runs(pid: int) -> bool:

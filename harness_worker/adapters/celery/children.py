@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
@@ -13,6 +15,19 @@ from typing import Any
 from billiard import util
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool
+
+log = logging.getLogger(__name__)
+
+
+def begin(*steps: Callable[[], object]) -> None:
+    """Take the steps, or end this process, so that the pool starts another; Celery would let it serve half-begun."""
+    try:
+        for step in steps:
+            step()
+    except Exception:
+        with suppress(Exception):
+            log.exception("a process of the pool failed to begin; another one is started")
+        os._exit(os.EX_SOFTWARE)
 
 
 def make_group_leader() -> None:

@@ -86,10 +86,12 @@ class _Armed:
 
 
 def end_descendants() -> None:
-    """Kill what this process's tool started: everything else in its process group."""
-    mine, group = os.getpid(), os.getpgid(0)
+    """Kill what this process's tool started: everything else in its process group, if that is its own."""
+    mine = os.getpid()
+    if os.getpgid(0) != mine:
+        return
     for pid in psutil.pids():
-        if pid != mine and _group_of(pid) == group:
+        if pid != mine and _group_of(pid) == mine:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
