@@ -90,6 +90,40 @@ print(os.waitid(os.P_PID, pool._pool[0].pid, os.WEXITED | os.WNOWAIT).si_status 
 os._exit(0)
 """
 
+REFUSED = """
+import errno, os, signal
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+
+pool = ToolPool.Pool(processes=2, initializer=make_group_leader, threads=False)
+pool.register_with_event_loop(Hub())
+
+def refuse():
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+def kill():
+    pid = pool._pool[0].pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+def look():
+    pool.maintain_pool()
+    print("processes:", len(pool._pool), "open files:", len(os.listdir("/proc/self/fd")) - before, flush=True)
+
+before = len(os.listdir("/proc/self/fd"))
+fork, os.fork = os.fork, refuse
+kill()
+for _ in range(3):
+    look()
+os.fork = fork
+look()
+kill()
+look()
+for process in pool._pool:
+    os.kill(process.pid, signal.SIGKILL)
+os._exit(0)
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -140,6 +174,11 @@ def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
 def test_process_that_failed_to_begin_does_not_serve() -> None:
     """Celery only logs what a receiver of its signal raises; the process ends, and the pool starts another."""
     assert _said(HALF) == ["True"]
+
+
+def test_pool_does_without_a_process_that_is_refused_until_the_next_look() -> None:
+    """However often; nothing of what was refused is left, and the pool is whole again as soon as it may be."""
+    assert _said(REFUSED) == [*["processes: 1 open files: -2"] * 3, *["processes: 2 open files: 0"] * 2]
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:

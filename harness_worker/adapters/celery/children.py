@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+from traceback import walk_tb
 from typing import Any
 
 from billiard import util
@@ -46,9 +47,26 @@ def allow_processes() -> None:
 
 
 class _GroupPool(AsynPool):
-    """Ends what is left of the group of each process that is gone, when Celery strikes it off its list."""
+    """Ends what is left of the group of each process that is gone, when Celery strikes it off its list.
+
+    A process that the system refuses is done without until the next look; Celery would take the error for a broker that
+    is lost, and Billiard keep on its list what never started.
+    """
 
     _pool: list[Any]
+
+    def _create_worker_process(self, i: int) -> Any:  # noqa: ANN401 - billiard's own signature
+        try:
+            return super()._create_worker_process(i)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        except OSError as refused:
+            unborn = [process for process in self._pool if process.pid is None]
+            if not unborn:
+                raise
+            for process in unborn:
+                self._pool.remove(process)
+                self._process_cleanup_queues(process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            _close_pipe(refused)
+            log.warning("a process of the pool could not be started, trying again: %s", refused)
 
     def _join_exited_workers(self, shutdown: bool = False) -> Any:  # noqa: ANN401 - billiard's own signature
         before = self._pids()
@@ -61,6 +79,13 @@ class _GroupPool(AsynPool):
 
     def _pids(self) -> set[int]:
         return {process.pid for process in self._pool}
+
+
+def _close_pipe(refused: OSError) -> None:
+    """Close the pipe that Billiard made for a process before it was refused; nobody else knows of it."""
+    for frame, _ in walk_tb(refused.__traceback__):
+        for end in frame.f_locals.keys() & {"parent_r", "child_w"}:
+            os.close(frame.f_locals[end])
 
 
 class ToolPool(TaskPool):
