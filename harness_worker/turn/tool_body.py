@@ -16,6 +16,7 @@ from harness_worker.core.tool_results import outcome_of_exception, outcome_of_re
 from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import HarnessError, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
+from harness_worker.turn.forking import in_this_process
 from harness_worker.turn.tickets import Ticket
 from harness_worker.turn.waiting import within
 from harness_worker.wire import artifact_key
@@ -70,16 +71,21 @@ class ToolBody:
         if context.deadline.expired:
             return None
         elapsed_ms = self._since_ms(started)
-        outcome = outcome_of_return(
-            ticket.call_id, ticket.tool, value, elapsed_ms=elapsed_ms, was_coerced=ticket.was_coerced
+        outcome = in_this_process(
+            outcome_of_return,
+            ticket.call_id,
+            ticket.tool,
+            value,
+            elapsed_ms=elapsed_ms,
+            was_coerced=ticket.was_coerced,
         )
         return self._kept(outcome, ticket, context.deadline)
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         arguments = dict(ticket.arguments)
         if not spec.retry_safe:
-            return spec.invoke(arguments, context)
-        return self._retrying(context.deadline)(spec.invoke, arguments, context)
+            return in_this_process(spec.invoke, arguments, context)
+        return self._retrying(context.deadline)(in_this_process, spec.invoke, arguments, context)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
         """Tries again while the next try begins in time; a last failure that is known is not turned into a timeout."""

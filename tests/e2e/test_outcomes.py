@@ -40,6 +40,7 @@ CASES: dict[str, list[Step]] = {
     "spawn_die": [[call("spawn", then_die=True)]],
     "fork": [[call("fork", then_die=False)]],
     "fork_die": [[call("fork", then_die=True)]],
+    "split": [[*(call("split", how=how) for how in ("exit", "raise", "return")), PUT, LOOK], [PUT]],
     "crunch": [[call("crunch", method=method) for method in ("fork", "spawn", "forkserver")]],
     "unknown": [[call("nonsense", n=1), call("unlisted"), LOOK]],
     "invalid": [
@@ -246,6 +247,13 @@ def test_retry_safe_write_that_ends_its_process_once_is_run_again(turns: Posted)
 def test_tool_may_start_processes_of_python(turns: Posted) -> None:
     """With a pool or an executor, in each way that ``multiprocessing`` has of starting them."""
     assert contents(turns["crunch"]) == ["[1,2,3]"] * 3
+
+
+def test_child_that_a_tool_forks_never_acts_as_the_tool(turns: Posted) -> None:
+    """However it leaves the body, it just ends: the call's result is that of the process it runs in."""
+    parents = ["parent of 0", "parent of 1", "parent of 0"]
+    assert contents(turns["split"]) == [*parents, "put 1", '{"n":1}']
+    assert outcomes(turns["split"]) == ["ExecutionResult"] * 5
 
 
 @pytest.mark.parametrize("name", ["spawn", "spawn_die", "fork", "fork_die"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -139,6 +141,30 @@ def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
     for use in (lambda: harness.run_turn(None, "hello"), lambda: harness.scores(turn.id)):
         with pytest.raises(ConfigError, match="this AgentHarness was closed; make a new one"):
             use()
+
+
+def test_child_that_a_tool_forks_ends_with_the_body(tmp_path: Path) -> None:
+    """On a thread of the user's own process too: its outcome is not taken for the tool's."""
+    registry = Registry()
+
+    @registry.tool(effect=Effect.LOCAL_WRITE)
+    def split() -> int:
+        """Fork."""
+        child = os.fork()
+        if child == 0:
+            sys.exit(3)
+        time.sleep(0.5)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    script = tmp_path / "script.jsonl"
+    use: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "split", "input": {}}
+    contents = [[use], [{"type": "text", "text": "done"}]]
+    lines = [{"script": "s", "step": step, "content": content} for step, content in enumerate(contents)]
+    script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    registry.agent("clerk", model=f"scripted:{script}", tools=[split])
+    with closing(AgentHarness(registry, Settings(home=tmp_path))) as harness:
+        turn = harness.run_turn(None, "hello", metadata={"script": "s"})
+    assert (turn.output_text, [call.content for call in turn.calls]) == ("done", ["3"])
 
 
 ALONE = """

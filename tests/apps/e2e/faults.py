@@ -262,6 +262,24 @@ def fork(ctx: RunContext, *, then_die: bool) -> str:
     return "slept"
 
 
+_CHILD: dict[str, Callable[[], object]] = {
+    "exit": lambda: _raise(SystemExit(0)),
+    "raise": lambda: _raise(ValueError("child")),
+    "return": lambda: "child",
+}
+
+
+@registry.tool(effect=Effect.LOCAL_WRITE)
+def split(how: str, ctx: RunContext) -> object:
+    """Fork as a script does; the child leaves the body at once, this process a little later."""
+    journal.entered(ctx)
+    child = os.fork()
+    if child == 0:
+        return _CHILD[how]()
+    time.sleep(1)
+    return f"parent of {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+
+
 def _stumble(times: int, ctx: RunContext) -> str:
     journal.did_once(ctx)
     tries = journal.tries(ctx)

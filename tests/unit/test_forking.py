@@ -1,0 +1,90 @@
+"""Tools that fork: the child ends where the body does, whichever way, and the parent's result is the call's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from harness_worker.core.effects import Effect
+from harness_worker.errors import ToolTransientError
+from harness_worker.turn.call_runner import Handed
+from tests.unit.engine_kit import Engine
+
+CAME_BACK = 77
+"""What a child exits with that came back from the harness."""
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A turn with a write that may be repeated, one that may not, and a read."""
+    return Engine(write=Effect.LOCAL_WRITE, safe_write=Effect.LOCAL_WRITE, look=Effect.READ_ONLY)
+
+
+def _raises(error: BaseException) -> Callable[[], NoReturn]:
+    def way() -> NoReturn:
+        raise error
+
+    return way
+
+
+def _served(engine: Engine) -> int:
+    """Serve the call; with what its child exited."""
+    mine = os.getpid()
+    try:
+        assert engine.run() is Handed.ON
+    finally:
+        if os.getpid() != mine:
+            os._exit(CAME_BACK)
+    return os.waitstatus_to_exitcode(os.wait()[1])
+
+
+@pytest.mark.parametrize("tool", ["write", "safe_write", "look"])
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        (lambda: "child", 0),
+        (sys.exit, 0),
+        (_raises(SystemExit(0)), 0),
+        (_raises(SystemExit(3)), 3),
+        (_raises(SystemExit(1 << 40)), 0),
+        (_raises(SystemExit("words")), 1),
+        (_raises(ValueError("child")), 1),
+        (_raises(ToolTransientError("child")), 1),
+        (_raises(KeyboardInterrupt()), 1),
+    ],
+)
+def test_child_of_a_tool_ends_with_its_body(engine: Engine, tool: str, way: Callable[[], object], code: int) -> None:
+    """As a script would; it hands in nothing, tries nothing again, and the parent's result stands."""
+    engine.dispatched(tool)
+    engine.bodies[tool] = lambda: way() if os.fork() == 0 else "parent"
+    assert _served(engine) == code
+    engine.advance()
+    assert engine.contents == ["parent"]
+
+
+class Forking(list[int]):
+    """Forks when it is read."""
+
+    def __iter__(self) -> Iterator[int]:
+        """Read the parent's."""
+        return iter([0 if os.fork() == 0 else 1])
+
+
+def test_child_of_a_result_that_is_read_ends_with_the_reading(engine: Engine) -> None:
+    """What a tool returns may be the author's code too."""
+    engine.dispatched("write")
+    engine.bodies["write"] = lambda: Forking([0])
+    assert _served(engine) == 0
+    assert engine.contents == ["[1]"]
+
+
+def test_child_says_what_it_raised(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where Python would say it."""
+    engine.dispatched("write")
+    engine.bodies["write"] = lambda: _raises(ValueError("no such order"))() if os.fork() == 0 else "parent"
+    _served(engine)
+    assert capfd.readouterr().err.endswith("ValueError: no such order\n")
