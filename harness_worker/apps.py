@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from harness_worker.core.registry import Registry
-from harness_worker.core.tool_options import TIMEOUT_CEILING_S
+from harness_worker.core.tool_options import MAX_TIMEOUT_S, TIMEOUT_CEILING_S
 from harness_worker.core.tool_results import words_of
 from harness_worker.errors import ConfigError
 
@@ -28,12 +28,12 @@ def check_app(app: str) -> None:
         raise ConfigError(f"application {app!r}: {ModuleNotFoundError.__name__}: No module named {package!r}")
 
 
-def load_registry(app: str | None, *, max_tool_timeout_s: float | None = None) -> Registry:
+def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> Registry:
     """Import ``module:registry``; the working directory is importable.
 
     Args:
         app: The import string.
-        max_tool_timeout_s: The longest ``timeout_s`` its tools may have, in seconds; 45 if left out.
+        max_tool_timeout_s: The longest ``timeout_s`` its tools may have, in seconds, whatever its module says.
 
     Raises:
         ConfigError: There is no such module or registry, or the module raised; the message says which and why.
@@ -53,9 +53,9 @@ def _parts(app: str | None) -> tuple[str, list[str]]:
     return module_name, parts
 
 
-def _imported(app: str, module_name: str, max_tool_timeout_s: float | None) -> ModuleType:
+def _imported(app: str, module_name: str, max_tool_timeout_s: float) -> ModuleType:
     _make_importable(str(Path.cwd()))
-    ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s or TIMEOUT_CEILING_S.get())
+    ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s)
     try:
         return import_module(module_name)
     except ConfigError as error:

@@ -21,10 +21,12 @@ from harness_worker.core.signature import HintedFunction, inspect_function
 from harness_worker.core.text import clean_json, clean_text
 from harness_worker.core.thinking import COMPACT_AT_TOKENS, ThinkLevel
 from harness_worker.core.tool_options import (
+    MAX_TIMEOUT_S,
     TIMEOUT_CEILING_S,
     TOOL_NAME,
     ToolKeywords,
     ToolOptions,
+    is_number,
     tool_options,
 )
 from harness_worker.core.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
@@ -37,14 +39,21 @@ _EXAMPLES = {"tools": "find_notes", "hooks": "Audit()", "judges": "'polite'"}
 
 
 class Registry:
-    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once."""
+    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once.
 
-    def __init__(self) -> None:
+    Args:
+        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test; a worker that
+            loads it goes by ``HARNESS_MAX_TOOL_TIMEOUT_S``.
+    """
+
+    def __init__(self, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> None:
+        if not (is_number(max_tool_timeout_s) and max_tool_timeout_s > 0):
+            raise ConfigError(f"max_tool_timeout_s must be seconds above 0, not {max_tool_timeout_s!r}")
         self._tools: dict[str, ToolSpec] = {}
         self._functions: list[tuple[object, str]] = []
         self._agents: dict[str, AgentSpec] = {}
         self._judges: dict[str, JudgeSpec] = {}
-        self._ceiling_s = TIMEOUT_CEILING_S.get()
+        self._ceiling_s = TIMEOUT_CEILING_S.get(max_tool_timeout_s)
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:

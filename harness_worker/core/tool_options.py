@@ -7,18 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, TypedDict, TypeGuard, cast
 
 from harness_worker.core.effects import Effect
 from harness_worker.core.tools import ApprovalPolicy, LockPolicy, ToolKind
 from harness_worker.errors import ConfigError
 from harness_worker.wire import DEFAULT_TOOL_QUEUE
 
-TIMEOUT_CEILING_S: Final[ContextVar[float]] = ContextVar("timeout_ceiling_s", default=45.0)
-"""The longest ``timeout_s`` a registry made in this context allows, in seconds."""
+MAX_TIMEOUT_S: Final = 45.0
+"""The longest ``timeout_s`` of a tool unless somebody says so, in seconds."""
+
+TIMEOUT_CEILING_S: Final[ContextVar[float]] = ContextVar("timeout_ceiling_s")
+"""The longest ``timeout_s`` that the settings of a worker allow, in seconds; set while it loads its application."""
 
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+_CEILING_SET_BY: Final = (
+    "the most is HARNESS_MAX_TOOL_TIMEOUT_S in a worker, elsewhere what Registry(max_tool_timeout_s=…) says"
+)
 _QUEUE = re.compile(r"(?!turns\.)[A-Za-z0-9_.-]{1,64}")
 
 
@@ -103,8 +109,8 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
             "resource_keys must be a function of the arguments, such as lambda a: [f'order:{a.order_id}']",
         ),
         (
-            _is_number(o.timeout_s) and 0 < o.timeout_s <= ceiling_s,
-            f"timeout_s must be seconds above 0 and at most {ceiling_s:g}, not {o.timeout_s!r}",
+            is_number(o.timeout_s) and 0 < o.timeout_s <= ceiling_s,
+            f"timeout_s must be seconds above 0 and at most {ceiling_s:g}, not {o.timeout_s!r}; {_CEILING_SET_BY}",
         ),
         (
             isinstance(o.queue, str) and _QUEUE.fullmatch(o.queue) is not None,
@@ -122,5 +128,6 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
     ]
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite number, and not a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

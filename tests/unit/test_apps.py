@@ -86,3 +86,5 @@ def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Wr
     source = GOOD + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
     assert "at most 45" in refusal(f"{write(source)}:registry")
     assert load_registry(f"{write(source)}:registry", max_tool_timeout_s=60).tools["f"].timeout_s == 60
+    own = source.replace("Registry()", "Registry(max_tool_timeout_s=90)")
+    assert "at most 45" in refusal(f"{write(own)}:registry")

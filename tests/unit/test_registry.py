@@ -137,6 +137,23 @@ def test_timeout_ceiling_can_be_raised_by_settings() -> None:
     assert registered(registry, timeout_s=90).timeout_s == 90
 
 
+def test_timeout_ceiling_can_be_raised_where_no_worker_loads_the_registry() -> None:
+    """An application whose workers allow 90 s can be imported in a notebook or a test; the error says how."""
+    assert registered(Registry(max_tool_timeout_s=90), timeout_s=80).timeout_s == 80
+    how = (
+        r"at most 45, not 80; the most is HARNESS_MAX_TOOL_TIMEOUT_S in a worker, .* what Registry\(max_tool_timeout_s"
+    )
+    with pytest.raises(ConfigError, match=how):
+        registered(Registry(), timeout_s=80)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), True, "90", None])
+def test_timeout_ceiling_that_is_no_number_of_seconds_is_refused(seconds: Any) -> None:  # noqa: ANN401 - whatever is given
+    """Before a tool is held to it."""
+    with pytest.raises(ConfigError, match=r"^max_tool_timeout_s must be seconds above 0, not "):
+        Registry(max_tool_timeout_s=seconds)
+
+
 def test_a_name_given_twice_is_refused(registry: Registry) -> None:
     """By hints or by schema, a name is one tool's."""
     registry.tool()(get_order)
