@@ -51,7 +51,7 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
     harness worker --role tools --app package.module:registry
 
 Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer, 130
-Ctrl-C.
+Ctrl-C (0 of what serves: up, gateway, worker, flower).
 """
 
 _PACKAGE: Final = "harness_worker.entrypoints.cli"
