@@ -43,6 +43,14 @@ def s3() -> Generator[S3]:
 
 
 @pytest.fixture
+def no_threads() -> Generator[None]:
+    """The system gives this process no thread."""
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    yield
+    threading.stack_size(before)
+
+
+@pytest.fixture
 def reach_s3(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[S3], None]]:
     """Has this process find an S3, by its environment; fsspec keeps what it has connected, wherever that was."""
     untyped: Any = core

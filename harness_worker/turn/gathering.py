@@ -134,7 +134,10 @@ class _Part(Generic[T]):
         if load is None:
             self.future.set_result(otherwise)
         else:
-            threading.Thread(target=self._run, args=(load,), name=name, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, args=(load,), name=name, daemon=True).start()
+            except RuntimeError as error:  # the system gives no thread
+                self.future.set_exception(error)
 
     def outcome(self) -> tuple[T, str]:
         """What was loaded by now, and why it was not, if so."""

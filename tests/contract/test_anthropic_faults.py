@@ -111,6 +111,14 @@ def test_provider_that_is_away_is_transient() -> None:
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
 
 
+@pytest.mark.usefixtures("no_threads")
+def test_system_that_gives_no_thread_is_transient() -> None:
+    """Other threads end; the turn's own backoff tries again."""
+    model = AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(TransientError, match="the model cannot be asked now: can't start new thread"):
+        model.complete(asking())
+
+
 @pytest.mark.parametrize("key", ["sk-ant-SECRET\n", "sk-ant-\nSECRET", "sk-ant-SECRET\t"])
 def test_key_that_no_header_may_hold_is_refused_and_not_shown(stub: MessagesStub, key: str) -> None:
     """The library's own words are the header, key and all; to ask again is of no use."""

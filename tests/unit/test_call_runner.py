@@ -358,6 +358,14 @@ def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: p
     assert writing.store.artifacts == {}
 
 
+@pytest.mark.usefixtures("no_threads")
+def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine) -> None:
+    """The write is done; it must not end in doubt because the system gives no more threads."""
+    writing.bodies["write"] = lambda: "x" * 300
+    assert writing.run() is Handed.ON
+    assert "artifact store did not take them" in outcome(writing)
+
+
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> None:
     """Once it was let in, before its body; a message that comes twice tells nothing."""

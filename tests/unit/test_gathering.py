@@ -149,6 +149,14 @@ def test_part_that_fails_is_left_out_and_named(caplog: pytest.LogCaptureFixture)
     assert "turn turn goes on without its memory: TransientError: the database is away" in caplog.text
 
 
+@pytest.mark.usefixtures("no_threads")
+def test_parts_are_left_out_when_there_are_no_threads_to_load_them() -> None:
+    """The turn goes on without them."""
+    reason = "RuntimeError: can't start new thread"
+    found = gather(gathering(lambda: (ANN,), lambda: PACK))
+    assert found.left_out == (f"memory: {reason}", f"context pack: {reason}")
+
+
 def test_part_that_takes_too_long_is_left_out() -> None:
     """Nobody waits for it; what it brings later is nobody's business."""
     over = threading.Event()

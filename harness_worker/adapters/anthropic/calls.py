@@ -54,12 +54,13 @@ class Call:
 
         Raises:
             CallStopped: The signal came.
-            TransientError: The time is over, or the provider or the connection failed in a way that may pass.
+            TransientError: The time is over, the system gives no thread, or the provider or the connection failed in a
+                way that may pass.
             ModelError: The provider refused the request.
         """
         loan = Loan(self._lines, self._lines.take())
         deadline_s = self._clock() + self._timeout_s
-        threading.Thread(target=self._run, args=(loan,), name="model-call", daemon=True).start()
+        self._begin(loan)
         try:
             while (event := self._next(deadline_s)) is not None:
                 yield event
@@ -68,6 +69,13 @@ class Call:
         except BaseException:
             loan.cut()
             raise
+
+    def _begin(self, loan: Loan) -> None:
+        try:
+            threading.Thread(target=self._run, args=(loan,), name="model-call", daemon=True).start()
+        except RuntimeError as error:
+            loan.end(whole=True)
+            raise TransientError(f"the model cannot be asked now: {error}") from error
 
     def _next(self, deadline_s: float) -> Event | None:
         while True:
