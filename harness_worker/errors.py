@@ -11,6 +11,7 @@ HarnessError
 │   └── ScriptExhausted  a scripted model has no line for this step
 ├── InvariantError       the harness broke one of its own rules: a bug
 ├── ArgumentsInvalid     a tool call's arguments do not fit the tool's schema
+│   └── ArgumentsOutdated they fitted when it was planned: the tool was deployed anew since
 ├── UnserialisableResult a tool returned what JSON cannot hold
 ├── ToolError            raised by a tool: the model reads its message
 └── ToolTransientError   raised by a tool: tried again unseen where the tool is retry_safe
@@ -86,6 +87,10 @@ class ArgumentsInvalid(HarnessError):  # noqa: N818 - reads as what it says
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+class ArgumentsOutdated(ArgumentsInvalid):
+    """A tool call's arguments fitted the tool that they were bound for, and do not fit the one that is asked to run."""
 
 
 class UnserialisableResult(HarnessError):  # noqa: N818 - reads as what it says

@@ -14,7 +14,7 @@ from harness_worker.core.callables import CTX, signature_of
 from harness_worker.core.problems import MISSING, UNKNOWN, bounded, json_text, place, short
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import Arguments, BoundArguments
-from harness_worker.errors import ArgumentsInvalid, ConfigError
+from harness_worker.errors import ArgumentsInvalid, ArgumentsOutdated, ConfigError
 from harness_worker.wire import closed_schema
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -51,7 +51,13 @@ class RawFunction:
         return copy.deepcopy(values)
 
     def invoke(self, values: Arguments, ctx: RunContext) -> object:
-        """Call the function and return what it returns; raises what it raises."""
+        """Call the function and return what it returns; raises what it raises.
+
+        Raises:
+            ArgumentsOutdated: The arguments were bound for another schema and do not fit; nothing was called.
+        """
+        if lines := self._problems(values):
+            raise ArgumentsOutdated(bounded(lines))
         if self.ctx_as is None:
             return self.fn(self.typed(values))
         if self.ctx_as.kind is inspect.Parameter.KEYWORD_ONLY or self.ctx_as.name == CTX:

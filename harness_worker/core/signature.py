@@ -17,7 +17,7 @@ from harness_worker.core.docstrings import parse_docstring
 from harness_worker.core.problems import json_text, problems_of, short
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import Arguments, BoundArguments
-from harness_worker.errors import ArgumentsInvalid
+from harness_worker.errors import ArgumentsInvalid, ArgumentsOutdated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +58,19 @@ class HintedFunction:
         """Bound arguments as the function gets them: models, dates, enums.
 
         Raises:
-            ArgumentsInvalid: They were bound by another version of the function and do not fit this one.
+            ArgumentsOutdated: They were bound by another version of the function and do not fit this one.
         """
-        return self.arguments.values(self._parse(json_text(values)))
+        try:
+            return self.arguments.values(self._parse(json_text(values)))
+        except ArgumentsInvalid as invalid:
+            raise ArgumentsOutdated(invalid.problems) from None
 
     def invoke(self, values: Arguments, ctx: RunContext) -> object:
-        """Call the function and return what it returns; raises what it raises."""
+        """Call the function and return what it returns; raises what it raises.
+
+        Raises:
+            ArgumentsOutdated: The arguments do not fit; nothing was called.
+        """
         context = {CTX: ctx} if self.takes_ctx else {}
         return self.fn(**self.typed(values), **context)
 

@@ -9,9 +9,9 @@ import os
 import re
 
 from harness_worker.core.content import compact_or_text, to_json
-from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.text import clean_text
-from harness_worker.errors import ToolError, UnserialisableResult
+from harness_worker.errors import ArgumentsOutdated, ToolError, UnserialisableResult
 
 MAX_ERROR_CHARS = 2_000
 PATH = "<path>"
@@ -47,12 +47,15 @@ def outcome_of_return(
     )
 
 
-def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float) -> ToolFailure:
-    """The outcome of a tool that raised, whatever it raised.
+def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float) -> ToolOutcome:
+    """The outcome of a tool that raised, whatever it raised; a call that it could not be given is denied.
 
     A :class:`ToolError` speaks for itself, verbatim unless it is blank; anything else becomes ``TypeName: message``, at
     most 2,000 characters, without file paths and stack frames.
     """
+    if isinstance(error, ArgumentsOutdated):
+        reason = DenialReason.VALIDATION
+        return ToolDenied(call_id=call_id, tool_name=tool_name, reason=reason, details=str(error))
     if isinstance(error, ToolError):
         said, retryable = _said(clean_text(words_of(error))), error.retryable
     else:

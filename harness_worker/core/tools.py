@@ -48,7 +48,8 @@ class ToolSpec:
         lock: The name that one call at a time holds over all turns of a tenant, by bound arguments.
         bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
         keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
-        invoke: Runs the tool on bound arguments and returns what its function returned.
+        invoke: Runs the tool on bound arguments and returns what its function returned. Raises ``ArgumentsOutdated`` if
+            they do not fit any more.
         kind: Where its answers come from; ``None``: elsewhere.
     """
 

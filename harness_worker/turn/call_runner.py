@@ -14,7 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.doubt import lock_missed, too_late, unknown
-from harness_worker.core.outcomes import ToolDenied, ToolFailure, ToolOutcome, to_record
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolFailure, ToolOutcome, to_record
 from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
@@ -309,7 +309,8 @@ def _certain(call: Call, outcome: ToolOutcome | None) -> ToolOutcome:
     if outcome is None:
         return unknown(call, "did not end in time")
     if isinstance(outcome, ToolDenied) and call.attempt > 1:
-        return unknown(call, "could not run again in time")
+        in_time = " in time" if outcome.reason is DenialReason.DEADLINE else f": {outcome.details}"
+        return unknown(call, f"could not run again{in_time}")
     return outcome
 
 

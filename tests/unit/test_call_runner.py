@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
-from harness_worker.errors import ToolError, ToolTransientError, TransientError
+from harness_worker.core.registry import Registry
+from harness_worker.errors import ArgumentsInvalid, ToolError, ToolTransientError, TransientError
 from harness_worker.turn import tool_body
 from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
 from harness_worker.wire import TurnStatus
@@ -240,6 +242,66 @@ def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> Non
     assert writing.run() is Handed.ON
     assert writing.ran == []
     assert outcome(writing) == "denied: deadline: the time of write ended before it could start"
+
+
+def deploy_anew(engine: Engine, tool: str, *, raw: bool = False) -> None:
+    """Have the tool processes know another version of the tool, which wants an argument more."""
+    registry = Registry()
+    if raw:
+        schema = {"properties": {"count": {"type": "integer"}}, "required": ["count"]}
+        registry.add_tool(given, name=tool, schema=schema, description="Raw.")
+    else:
+        registry.tool(name=tool)(counted)
+    engine.runner = replace(engine.runner, tools={**engine.runner.tools, **registry.tools})
+
+
+def counted(count: int) -> int:
+    """A tool's function."""
+    return count
+
+
+def given(arguments: dict[str, object]) -> object:
+    """A function of a tool that brings its own schema."""
+    return arguments["count"]
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engine, tool: str, raw: bool) -> None:
+    """They were bound before the tool was deployed anew: nothing has run, the rest of the plan does."""
+    engine.dispatched(tool, "write")
+    deploy_anew(engine, tool, raw=raw)
+    assert engine.run() is Handed.ON
+    engine.says(answers("ok"))
+    if tool == "look":
+        engine.advance()
+    engine.runner = replace(engine.runner, tools=Engine().runner.tools)
+    assert engine.run("0.1") is Handed.ON
+    engine.advance()
+    assert engine.contents == ["denied: validation: count: required, but missing", "write done"]
+    assert engine.turn.used.tool_calls == 1
+
+
+def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -> None:
+    """An earlier attempt of the write, in a process that died, may have had its effect."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    engine.dispatched("safe_write")
+    engine.seen_store.before["transact"] += [lambda: None, raising(SystemExit("dead"))]
+    with pytest.raises(SystemExit):
+        engine.run()
+    engine.store.lose_call(engine.alive())
+    engine.advance()
+    deploy_anew(engine, "safe_write")
+    engine.run()
+    said = "outcome_unknown: safe_write started and could not run again: count: required, but missing; its effect"
+    assert outcome(engine).startswith(said)
+
+
+def test_arguments_that_a_body_finds_invalid_are_its_failure(writing: Engine) -> None:
+    """It has run: what it raises is no denial."""
+    writing.bodies["write"] = raising(ArgumentsInvalid(("count: of another tool",)))
+    writing.run()
+    assert outcome(writing) == "ArgumentsInvalid: count: of another tool"
 
 
 def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:

@@ -22,7 +22,9 @@ def returned(value: object) -> ToolOutcome:
 
 def raised(error: BaseException) -> ToolFailure:
     """The outcome of a tool that raised ``error``."""
-    return outcome_of_exception("0.1", "t", error, elapsed_ms=5.0)
+    outcome = outcome_of_exception("0.1", "t", error, elapsed_ms=5.0)
+    assert isinstance(outcome, ToolFailure)
+    return outcome
 
 
 def test_return_becomes_a_result_with_compact_json() -> None:
