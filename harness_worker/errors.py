@@ -2,6 +2,7 @@
 
 HarnessError
 ├── Stopped              what was under way was told to stop
+├── OutOfTime            a turn's time ended before its model answered
 ├── ConfigError          a setting, a registration or an option is wrong; the message says which and how to mend it
 ├── WireError            a message or a body does not have the agreed shape
 │   └── NewerWire        it is of a version to come: for a newer worker, not wrong
@@ -34,6 +35,10 @@ class Stopped(HarnessError):  # noqa: N818 - reads as what it says
     def __init__(self, said: str = "") -> None:
         super().__init__("stopped")
         self.said = said
+
+
+class OutOfTime(HarnessError):  # noqa: N818 - reads as what it says
+    """A turn's time ended before its model answered."""
 
 
 class ConfigError(HarnessError):

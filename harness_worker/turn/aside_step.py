@@ -21,7 +21,7 @@ from harness_worker.core.prompt import Prompt, RequestKind
 from harness_worker.core.records import Turn
 from harness_worker.core.text import text_of
 from harness_worker.core.tools import AgentSpec
-from harness_worker.errors import ModelError, ScriptExhausted, TransientError
+from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, TransientError
 from harness_worker.ports import StopSignal
 from harness_worker.turn.model_step import ModelStep
 
@@ -65,7 +65,7 @@ class AsideStep:
         most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
         try:
             reply = self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)
-        except TimeoutError:
+        except OutOfTime:
             return overdue(kind)
         except (ModelError, ScriptExhausted, TransientError) as error:
             return failed(str(error), kind)

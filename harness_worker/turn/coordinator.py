@@ -29,7 +29,7 @@ from harness_worker.core.tool_selection import callable_tools
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Held, StopCause, Visit, fenced, release
 from harness_worker.core.warnings import with_warnings
-from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
@@ -160,7 +160,7 @@ class Coordinator:
             return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
         except Stopped as stopped:
             return self._give_up(visit, StopReason.CANCELLED, stopped.said, cause=StopCause.CANCELLED)
-        except TimeoutError:
+        except OutOfTime:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))

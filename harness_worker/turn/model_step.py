@@ -17,7 +17,7 @@ from harness_worker.core.records import Turn
 from harness_worker.core.tool_selection import kept, selects
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.visits import MODEL_SLACK_S, prolong
-from harness_worker.errors import ModelError, Stopped, TransientError
+from harness_worker.errors import ModelError, OutOfTime, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
 from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
 from harness_worker.turn.gathering import Gathering
@@ -86,7 +86,7 @@ class ModelStep:
         """One reply; only those who watch a step are shown its text meanwhile.
 
         Raises:
-            TimeoutError: The turn's time ended first.
+            OutOfTime: The turn's time ended first.
             TransientError: The provider kept failing.
             ModelError: It refused, or failed for good.
             ScriptExhausted: A script has no such step.
@@ -140,7 +140,7 @@ class ModelStep:
     def _left_s(self, deadline: float) -> float:
         left_s = deadline - self.clock.monotonic()
         if left_s <= 0:
-            raise TimeoutError
+            raise OutOfTime
         return left_s
 
     def _retrying(self, turn: Turn, deadline: float, stop: StopSignal) -> Retrying:

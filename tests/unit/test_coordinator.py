@@ -371,9 +371,13 @@ def test_backoff_ends_when_told_to_stop(engine: Engine) -> None:
 # --- bugs
 
 
-def test_bug_ends_the_turn_as_failed(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """It does not repeat for ever; the client reads no traceback, the log has it."""
-    engine.says(RuntimeError("secret path /etc/x"))
+@pytest.mark.parametrize("bug", [RuntimeError, TimeoutError])
+def test_bug_ends_the_turn_as_failed(engine: Engine, caplog: pytest.LogCaptureFixture, bug: type[Exception]) -> None:
+    """It does not repeat for ever; the client reads no traceback, the log has it.
+
+    A timeout that a model's client lets out is one too: it does not say that the turn's time is over.
+    """
+    engine.says(bug("secret path /etc/x"))
     engine.advance()
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.FAILED, StopReason.INTERNAL)
     assert engine.turn.error is not None
