@@ -214,4 +214,5 @@ async def _on_database(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
     detail = "an unexpected error in the gateway; its log tells more"
-    return Problem(500, "internal", detail).response(request.url.path)
+    headers = {"Connection": "close"}  # the server closes it, for the error goes on to it; the client must know
+    return Problem(500, "internal", detail, headers=headers).response(request.url.path)

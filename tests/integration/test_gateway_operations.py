@@ -33,6 +33,17 @@ def test_ready_gateway_says_so(gateway: Gateway) -> None:
     assert gateway.http.get("/readyz").json() == {"status": "ok"}
 
 
+def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
+    """Else the next request goes out on a connection that is being closed, and may be reset."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.change(turn_id, used="nonsense")
+    for _ in range(20):
+        failed = gateway.http.get(f"/v1/turns/{turn_id}")
+        problem_of(failed, 500, "internal")
+        assert failed.headers["connection"] == "close"
+        assert gateway.http.get("/healthz").status_code == 200
+
+
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
     tables = ("idempotency_keys", "scores", "memories", "tool_calls", "turn_events", "messages", "turns")
