@@ -33,6 +33,11 @@ log = logging.getLogger(__name__)
 STALE_START_S = 2.0
 """More than this between asking and starting means this process was stopped in between: do not start."""
 
+MISS_TOLD_S = 0.5
+MISS_TOLD_SHARE = 0.1
+"""So long, and at most this share of its time, before its end a read stops waiting for its lock: the gate takes nothing
+after that end, and must have heard by then that it was missed."""
+
 HAND_IN_TRIES = 8
 
 TOOL_STARTED: Final[HintType] = "tool.started"
@@ -234,7 +239,8 @@ class CallRunner:
         if name is None:
             return self._body(spec, ticket, run, enter(), None)
         lock, left_s = LockName(tenant=ticket.tenant, name=name), until - self.clock.monotonic()
-        with self.keeper.holding(lock, run, remaining_s=left_s, is_revoked=self._revoked(run)) as fence:
+        wait_s = left_s - min(MISS_TOLD_S, left_s * MISS_TOLD_SHARE) if spec.is_read else left_s
+        with self.keeper.holding(lock, run, remaining_s=wait_s, is_revoked=self._revoked(run)) as fence:
             if fence is not None:
                 return self._body(spec, ticket, run, enter(), fence)
         return lock_missed(ticket.call_id, ticket.tool, is_read=spec.is_read, lock=f"the lock {name}")

@@ -45,7 +45,7 @@ class LockKeeper:
         Args:
             lock: Which one.
             run: The call that wants it.
-            remaining_s: How long the call may last, the wait included.
+            remaining_s: How long it may wait.
             is_revoked: Whether it need not start any more.
 
         Raises:

@@ -99,6 +99,20 @@ def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str
     assert told(engine) == [f"{content}; it did not start", "write done"]
 
 
+@pytest.mark.parametrize(("timeout_s", "slow_s"), [(10.0, 0.4), (1.0, 0.08)])
+def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: float, slow_s: float) -> None:
+    """It does not wait until the gate, which is a way off, takes nothing of it any more."""
+    tools = {name: replace(spec, timeout_s=timeout_s) for name, spec in engine.runner.tools.items()}
+    engine.runner = replace(engine.runner, tools=tools)
+    engine.dispatched("lock_look")
+    waiting(engine, lambda: engine.locks.beat([OTHER]))
+    engine.seen_gate.before["complete"].append(lambda: engine.clock.wait(slow_s))
+    assert engine.run() is Handed.ON
+    assert timeout_s * 0.9 <= engine.clock.now_s - NOW <= timeout_s
+    assert engine.late == []
+    assert told(engine)[0].startswith("lock_missed: ")
+
+
 def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine) -> None:
     """The journal let it in, and its time ended before its body was called: no doubt, and the rest of the plan runs."""
     engine.dispatched("lock_write", "write")
