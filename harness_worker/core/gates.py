@@ -14,6 +14,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of, key_for
+from harness_worker.wire import READ_ARTIFACT
 
 TOOL_FLOOR_S = 5.0
 """A tool is not started with less than this left, unless its own time is shorter (docs/reference/budgets.md)."""
@@ -35,7 +36,7 @@ class Gates:
         max_tool_calls: How many it allowed.
         remaining_s: What is left of the turn's time.
         floor_s: What must be left for a tool to be started.
-        tools: What calls may be of, by name; ``None`` if that is not known here.
+        tools: The names of the agent's tools; ``None`` if they are not known here.
     """
 
     recall: Recall
@@ -67,7 +68,10 @@ class Gates:
             return _denied(call, DenialReason.BLOCKED, said)
         if call.outcome is not None:
             return call.outcome
-        if self.tools is not None and call.tool not in self.tools:  # deployed away since it was planned
+        if self.tools is not None and call.tool not in (
+            *self.tools,
+            READ_ARTIFACT,
+        ):  # deployed away since it was planned
             return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, self.tools))
         return self._without_room(call)
 

@@ -47,7 +47,7 @@ def open_visit(
         snapshot: The turn and its calls, under the lock.
         owner: A name that no other visit has.
         timing: The protocol's times.
-        tools_of: The names of what calls of an agent may be of; ``None`` if it is not served here.
+        tools_of: The names of an agent's tools; ``None`` if it is not served here.
     """
     resting = rest(snapshot)
     if resting is not None:

@@ -49,7 +49,7 @@ def next_segment(
         calls: Its calls.
         now: Seconds since the epoch.
         apart: The ids of reads that may not run beside those before them in their wave; they begin its next part.
-        tools: What the calls may be of, by name; ``None`` if that is not known here.
+        tools: The names of the agent's tools; ``None`` if they are not known here.
     """
     gates = Gates.of(turn, calls, now=now, tools=tools)
     held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}

@@ -50,7 +50,7 @@ class Visit:
         now: The database's clock when claimed.
         timing: The protocol's times.
         apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
-        tools: What its calls may be of, by name; ``None`` if its worker does not serve the agent.
+        tools: The names of its agent's tools; ``None`` if its worker does not serve the agent.
     """
 
     turn: Turn

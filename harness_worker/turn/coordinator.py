@@ -192,9 +192,9 @@ class Coordinator:
         return replace(visit, apart=reads_apart(calls, None if agent is None else self.model_step.whole(agent)))
 
     def _tools_of(self, name: str) -> tuple[str, ...] | None:
-        """What calls of the agent may be of; ``None`` if it is not served here."""
+        """The names of the agent's tools; ``None`` if it is not served here."""
         agent = self.agents.get(name)
-        return None if agent is None else self.model_step.whole(agent).tool_names
+        return None if agent is None else agent.tool_names
 
     def _not_served(self, visit: Visit) -> None:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)

@@ -12,6 +12,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import fingerprint
+from harness_worker.wire import READ_ARTIFACT
 from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, ended
 
 DONE = Recall(done={fingerprint("tool0", {}): "0.0"})
@@ -56,6 +57,15 @@ def test_first_gate_that_refuses_gives_the_reason() -> None:
     assert (refused(a_turn(recall=BLOCKED), replace(CALL, outcome=INVALID)) or "").startswith("denied: blocked")
     assert (refused(a_turn(tool_calls=2), replace(CALL, outcome=INVALID)) or "").startswith("denied: validation")
     assert (refused(a_turn(tool_calls=2), now=DEADLINE - 1) or "").startswith("denied: budget")
+
+
+def test_tool_deployed_away_is_told_with_those_there_are() -> None:
+    """The harness's own reader of artifacts is never away, nor told of where it was not offered."""
+    gates = Gates.of(a_turn(), (), now=NOW, tools=["look", "write"])
+    refusal = gates.refusal(CALL)
+    assert refusal is not None
+    assert content_of(refusal) == "denied: validation: unknown tool tool0; available: look, write"
+    assert gates.refusal(replace(CALL, tool=READ_ARTIFACT)) is None
 
 
 @pytest.mark.parametrize(
