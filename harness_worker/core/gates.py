@@ -68,11 +68,8 @@ class Gates:
             return _denied(call, DenialReason.BLOCKED, said)
         if call.outcome is not None:
             return call.outcome
-        if self.tools is not None and call.tool not in (
-            *self.tools,
-            READ_ARTIFACT,
-        ):  # deployed away since it was planned
-            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, self.tools))
+        if self._is_gone(call):
+            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, self.tools or ()))
         return self._without_room(call)
 
     def passed(self, call: Call) -> Gates:
@@ -82,6 +79,10 @@ class Gates:
     def key_for(self, call: Call) -> str:
         """The idempotency key to run the call with."""
         return key_for(self.recall, call)
+
+    def _is_gone(self, call: Call) -> bool:
+        """Whether its tool was deployed away since it was planned; the reader of artifacts never is."""
+        return self.tools is not None and call.tool not in (*self.tools, READ_ARTIFACT)
 
     def _without_room(self, call: Call) -> ToolDenied | None:
         if self.calls_left <= 0:
