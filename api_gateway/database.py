@@ -35,6 +35,8 @@ def async_url(database_url: str) -> URL:
         url = make_url(database_url)
     except ArgumentError:
         raise ConfigError("HARNESS_DATABASE_URL is not a URL: give sqlite:///FILE or postgresql://…") from None
+    if "@" in (url.host or ""):  # the host would be told, and is a part of the password
+        raise ConfigError("HARNESS_DATABASE_URL has two @: write that of its password as %40")
     kind = url.drivername.partition("+")[0]
     if kind == "sqlite":
         return url.set(drivername="sqlite+aiosqlite")

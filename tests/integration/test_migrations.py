@@ -109,6 +109,13 @@ def test_upgrade_of_an_unreachable_database_is_transient_and_hides_the_password(
     assert "\n" not in str(raised.value)
 
 
+def test_upgrade_of_a_url_whose_password_has_an_at_says_how_to_write_it():
+    """What stands behind it would be told as the host that does not answer."""
+    with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*%40") as raised:
+        upgrade("postgresql://u:pass@s3cret@127.0.0.1:1/d")
+    assert "s3cret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("url", ["mysql://u:s3cret@h/d", "nonsense", "sqlite://", "sqlite:///:memory:"])
 def test_upgrade_of_another_kind_of_database_is_a_config_error(url: str):
     """The message names the variable and what is allowed, and no password."""

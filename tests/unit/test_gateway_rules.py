@@ -157,6 +157,13 @@ def test_async_url_has_the_async_driver(given_url: str, driver: str) -> None:
     assert async_url(given_url).drivername == driver
 
 
+def test_async_url_whose_password_has_an_at_says_how_to_write_it() -> None:
+    """What stands behind it would be told as the host that does not answer."""
+    with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*%40") as raised:
+        async_url("postgresql://u:pass@s3cret@127.0.0.1:1/d")
+    assert "s3cret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", ""])
 def test_async_url_of_another_database_is_refused(url: str) -> None:
     """The message names the variable."""

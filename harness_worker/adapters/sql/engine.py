@@ -75,6 +75,8 @@ def parse_url(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
+    if "@" in (parsed.host or ""):  # the host would be told, and is a part of the password
+        raise ConfigError("HARNESS_DATABASE_URL has two @; write that of its password as %40")
     if parsed.drivername in _POSTGRES_NAMES:
         return parsed.set(drivername=POSTGRES_DRIVER)
     if parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:"):
