@@ -2,7 +2,7 @@
 
 Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
 words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,
-until a summary takes the history's place.
+until a summary takes the history's place; only what was thought under other tools or another system text is left out.
 """
 
 from __future__ import annotations
