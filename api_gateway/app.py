@@ -7,13 +7,14 @@ import logging
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from fastapi import Depends, FastAPI
 from uuid_utils import compat as uuids
 
 from api_gateway.access_log import AccessLog, HeadAsGet
-from api_gateway.artifacts import Artifacts
+from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.config import Settings, load_settings
 from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
@@ -29,10 +30,9 @@ from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
 from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns
-from api_gateway.services import Services
+from api_gateway.services import Services, Shared
 from api_gateway.store import Store
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TENANT
 
 TITLE: Final = "Agent harness"
 VERSION: Final = "1"
@@ -65,33 +65,46 @@ def create_app(settings: Settings) -> FastAPI:
     """The application. It connects to nothing before it is asked something."""
     once = [Depends(no_repeats)]
     app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
-    services = app.state.services = _wire(settings)
+    shared = app.state.shared = _wire(settings)
+    app.state.services_for = partial(_services_for, shared)
     for routes in (turns, events, sessions, artifacts, agents, openai, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
     install_openapi(app)
     app.add_middleware(KeylessGuard, keyless=settings.dev_keyless)
-    app.add_middleware(Meter, traffic=services.traffic)
+    app.add_middleware(Meter, traffic=shared.traffic)
     app.add_middleware(HeadAsGet)
     app.add_middleware(AccessLog)
     return app
 
 
-def _wire(settings: Settings) -> Services:
+def _wire(settings: Settings) -> Shared:
     engine = create_engine(settings.database_url)
-    publisher = Publisher(settings.broker, TENANT, settings.publish_timeout_s)
-    return Services(
+    publisher = Publisher(settings.broker, settings.publish_timeout_s)
+    return Shared(
         settings=settings,
         engine=engine,
-        store=Store(engine, TENANT),
-        artifacts=Artifacts(engine, TENANT, settings.artifact_url),
-        conversations=Conversations(engine, TENANT),
-        creator=TurnCreator(engine, TENANT, new_id, settings.tenant_budget),
-        inputs=Inputs(engine, TENANT),
+        files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
         publisher=publisher,
         live=LiveEvents(settings.redis_url),
         traffic=Traffic(),
         figures=FleetFigures(engine, publisher, settings.redis_url),
+    )
+
+
+def _services_for(shared: Shared, tenant: str) -> Services:
+    engine = shared.engine
+    return Services(
+        tenant=tenant,
+        settings=shared.settings,
+        store=Store(engine, tenant),
+        artifacts=Artifacts(engine, tenant, shared.files),
+        conversations=Conversations(engine, tenant),
+        creator=TurnCreator(engine, tenant, new_id, shared.settings.tenant_budget),
+        inputs=Inputs(engine, tenant),
+        publisher=shared.publisher,
+        live=shared.live,
+        traffic=shared.traffic,
     )
 
 
@@ -102,13 +115,13 @@ def new_id() -> str:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    services: Services = app.state.services
+    shared: Shared = app.state.shared
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(services.engine.dispose)
-        stack.callback(services.publisher.close)
-        stack.push_async_callback(_cancel, asyncio.create_task(services.live.run(), name="live-events"))
-        stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(services.live.stop)))
+        stack.push_async_callback(shared.engine.dispose)
+        stack.callback(shared.publisher.close)
+        stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))
+        stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(shared.live.stop)))
         yield
 
 

@@ -34,22 +34,47 @@ class StoredArtifact:
     size_bytes: int
 
 
+class ArtifactFiles:
+    """A directory of any file system.
+
+    Args:
+        url: The store's root.
+
+    Raises:
+        ConfigError: fsspec does not know the URL's protocol, or its package is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        untyped: Any = core
+        try:
+            self._fs, root = untyped.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"HARNESS_ARTIFACT_URL={masked(url)!r}: {error}") from None
+        self._root = str(root).rstrip("/")
+
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        """Part of a file; raises ``OSError`` if it cannot be read."""
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
+        except OSError:
+            raise
+        except Exception as error:  # of the library that reaches a file system over a network
+            raise OSError(str(error)) from error
+
+
 class Artifacts:
     """Reads one tenant's artifacts.
 
     Args:
         engine: The database.
         tenant: Whose.
-        url: The store's root; ``None`` if this gateway was not told.
-
-    Raises:
-        ConfigError: fsspec does not know the URL's protocol, or its package is not installed.
+        files: Their bytes; ``None`` if this gateway was not told where they are.
     """
 
-    def __init__(self, engine: AsyncEngine, tenant: str, url: str | None) -> None:
+    def __init__(self, engine: AsyncEngine, tenant: str, files: ArtifactFiles | None) -> None:
         self._engine = engine
         self._tenant = tenant
-        self._files = None if url is None else _Files(url)
+        self._files = files
 
     @property
     def is_readable(self) -> bool:
@@ -81,23 +106,3 @@ class Artifacts:
         if self._files is None:
             raise FileNotFoundError(key)
         return self._files.read(key, start, stop)
-
-
-class _Files:
-    """A directory of any file system."""
-
-    def __init__(self, url: str) -> None:
-        untyped: Any = core
-        try:
-            self._fs, root = untyped.url_to_fs(url)
-        except (ValueError, ImportError) as error:
-            raise ConfigError(f"HARNESS_ARTIFACT_URL={masked(url)!r}: {error}") from None
-        self._root = str(root).rstrip("/")
-
-    def read(self, key: str, start: int, stop: int) -> bytes:
-        try:
-            return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
-        except OSError:
-            raise
-        except Exception as error:  # of the library that reaches a file system over a network
-            raise OSError(str(error)) from error

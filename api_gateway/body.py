@@ -45,7 +45,7 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
     """
 
     async def read(request: Request) -> Body[M]:
-        settings: Settings = request.app.state.services.settings
+        settings: Settings = request.app.state.shared.settings
         _refuse_encoded(request)
         parsed = parse_object(await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes))
         try:

@@ -6,12 +6,13 @@ import json
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.errors import ConfigError
+from harness_worker.schema import metadata
 
 WRITES: Final = "harness_writes"
 """Execution option of connections whose transactions write."""
@@ -63,6 +64,13 @@ def create_engine(database_url: str) -> AsyncEngine:
             "options": _options(url),
         },
     )
+
+
+async def check_tables(engine: AsyncEngine) -> None:
+    """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""
+    async with engine.connect() as connection:
+        for table in metadata.sorted_tables:
+            await connection.execute(select(table).limit(0))
 
 
 def _options(url: URL) -> str:

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api_gateway.problems import Problem
+from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
 
@@ -30,8 +31,11 @@ class KeylessGuard:
         self._keyless = keyless
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer with the problem."""
-        problem = self._refusal(scope) if _is_guarded(scope) else None
+        """Pass the request on, with its tenant in its state, or answer with the problem."""
+        problem = None
+        if _is_guarded(scope):
+            problem = self._refusal(scope)
+            scope["state"] = {**scope.get("state", {}), "tenant": TENANT}
         await (problem.response(scope["path"]) if problem else self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Problem | None:

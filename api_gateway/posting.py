@@ -64,9 +64,9 @@ async def wake(created: Created, request: TurnRequest, services: Services) -> No
     if created.replayed is not None:
         return
     if not created.ahead:
-        await services.publisher.advance(created.turn_id, request.queue_priority)
+        await services.publisher.advance(created.turn_id, request.queue_priority, services.tenant)
     elif request.multitask == "interrupt":
-        await asyncio.gather(*(services.publisher.interrupt(*each) for each in created.ahead))
+        await asyncio.gather(*(services.publisher.interrupt(*each, services.tenant) for each in created.ahead))
 
 
 def idempotency_key_of(given: list[str]) -> str | None:

@@ -25,20 +25,18 @@ class Publisher:
 
     Args:
         broker_url: The Celery broker.
-        tenant: On whose behalf the turns run; shown beside the task.
         timeout_s: How long a request may wait for the broker.
     """
 
-    def __init__(self, broker_url: str, tenant: str, timeout_s: float) -> None:
+    def __init__(self, broker_url: str, timeout_s: float) -> None:
         self._celery: Any = _client(broker_url)
-        self._tenant = tenant
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="publish")
 
-    async def advance(self, turn_id: str, priority: str) -> None:
-        """Ask some coordinator to look at the turn; a broker that does not answer is logged, no more."""
+    async def advance(self, turn_id: str, priority: str, tenant: str) -> None:
+        """Ask some coordinator to look at a tenant's turn; a broker that does not answer is logged, no more."""
         try:
-            await self._in_thread(lambda: self._send(turn_id, priority))
+            await self._in_thread(lambda: self._send(turn_id, priority, tenant))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
 
@@ -49,9 +47,9 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
             _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, _said(error))
 
-    async def interrupt(self, turn_id: str, priority: str) -> None:
+    async def interrupt(self, turn_id: str, priority: str, tenant: str) -> None:
         """What follows a cancel that is stored: somebody looks at the turn, and its workers stop."""
-        await asyncio.gather(self.advance(turn_id, priority), self.stop(turn_id))
+        await asyncio.gather(self.advance(turn_id, priority, tenant), self.stop(turn_id))
 
     async def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """How many messages wait in each queue; raises if the broker does not answer."""
@@ -70,14 +68,14 @@ class Publisher:
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         return await asyncio.wait_for(running, self._timeout_s)
 
-    def _send(self, turn_id: str, priority: str) -> None:
+    def _send(self, turn_id: str, priority: str, tenant: str) -> None:
         self._celery.send_task(
             ADVANCE_TASK,
             args=[turn_id],
             queue=turn_queue(priority),
             ignore_result=True,
             argsrepr=f"(turn={turn_id})",
-            kwargsrepr=f"(tenant={self._tenant})",
+            kwargsrepr=f"(tenant={tenant})",
         )
 
     def _broadcast(self, turn_id: str) -> None:

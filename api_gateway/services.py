@@ -1,7 +1,8 @@
-"""What a request's handler works with."""
+"""What a request's handler works with: what the process has once, and what is the tenant's who asks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -9,7 +10,7 @@ from fastapi import Depends, Request
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.artifacts import Artifacts
+from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.config import Settings
 from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
@@ -24,11 +25,24 @@ from api_gateway.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """One process's collaborators; wired in ``app``."""
+class Shared:
+    """One process's collaborators, whoever asks; wired in ``app``."""
 
     settings: Settings
     engine: AsyncEngine
+    files: ArtifactFiles | None
+    publisher: Publisher
+    live: LiveEvents
+    traffic: Traffic
+    figures: FleetFigures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What serves one tenant, and reaches nothing of another; wired in ``app`` for each request."""
+
+    tenant: str
+    settings: Settings
     store: Store
     artifacts: Artifacts
     conversations: Conversations
@@ -37,12 +51,17 @@ class Services:
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic
-    figures: FleetFigures
+
+
+def shared_of(request: Request) -> Shared:
+    """What the process has once."""
+    return cast("Shared", request.app.state.shared)
 
 
 def services_of(request: Request) -> Services:
-    """The app's services."""
-    return cast("Services", request.app.state.services)
+    """The services of the tenant for whom the guard let the request in; nobody is served whom it has not seen."""
+    services_for: Callable[[str], Services] = request.app.state.services_for
+    return services_for(request.state.tenant)
 
 
 def turn_id_of(turn_id: str) -> str:
@@ -83,9 +102,10 @@ async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
     if asked is None:
         return None
     turn, priority = asked
-    await services.publisher.interrupt(turn_id, priority)
+    await services.publisher.interrupt(turn_id, priority, services.tenant)
     return turn
 
 
+SharedDep = Annotated[Shared, Depends(shared_of)]
 ServicesDep = Annotated[Services, Depends(services_of)]
 TurnId = Annotated[str, Depends(turn_id_of)]

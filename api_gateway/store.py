@@ -26,7 +26,7 @@ from api_gateway.models import (
 )
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import agent_of, event_of, message_of, score_of, summary_of, turn_of
-from harness_worker.schema import agents, db_now, messages, metadata, scores, tool_calls, turn_events, turns
+from harness_worker.schema import agents, db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
@@ -91,7 +91,7 @@ class Store:
         """One page of a turn's events, in order; empty for a turn that does not exist."""
         page = (
             select(turn_events)
-            .where(turn_events.c.turn_id == turn_id, turn_events.c.seq > query.after)
+            .where(turn_events.c.turn_id == turn_id, turn_events.c.seq > query.after, exists().where(self._is(turn_id)))
             .order_by(turn_events.c.seq)
             .limit(query.limit + 1)
         )
@@ -123,12 +123,6 @@ class Store:
         async with self._writer.begin() as connection:
             row = (await connection.execute(change)).one_or_none()
             return None if row is None else (await with_calls(connection, row), row.priority)
-
-    async def check(self) -> None:
-        """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""
-        async with self._engine.connect() as connection:
-            for table in metadata.sorted_tables:
-                await connection.execute(select(table).limit(0))
 
     def _is(self, turn_id: str) -> ColumnElement[bool]:
         return and_(turns.c.id == turn_id, turns.c.tenant == self._tenant)

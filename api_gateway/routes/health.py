@@ -8,10 +8,11 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from api_gateway.database import check_tables
 from api_gateway.models import Health
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.services import ServicesDep
+from api_gateway.services import SharedDep
 
 CHECK_TIMEOUT_S: Final = 5.0
 
@@ -30,9 +31,9 @@ async def alive() -> Health:
 
 
 @router.get("/readyz", responses={503: problems()[503]})
-async def ready(services: ServicesDep) -> Health:
+async def ready(shared: SharedDep) -> Health:
     """The database is migrated and answers, and so does the broker."""
-    wanted = {"database": services.store.check(), "broker": services.publisher.check()}
+    wanted = {"database": check_tables(shared.engine), "broker": shared.publisher.check()}
     answers = await asyncio.gather(*(_answers(check) for check in wanted.values()))
     missing = [name for name, answered in zip(wanted, answers, strict=True) if not answered]
     if not missing:

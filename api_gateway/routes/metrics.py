@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api_gateway.exposition import exposed
-from api_gateway.services import ServicesDep
+from api_gateway.services import SharedDep
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(request: Request, services: ServicesDep) -> Response:
+async def metrics(request: Request, shared: SharedDep) -> Response:
     """The fleet's and this process's figures, as Prometheus reads them; the same fleet from every gateway."""
-    figures = await services.figures.read()
-    content, content_type = exposed(figures, services.traffic, request.headers.get("accept", ""))
+    figures = await shared.figures.read()
+    content, content_type = exposed(figures, shared.traffic, request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": content_type})

@@ -104,5 +104,5 @@ async def add_input(
     if added is None:
         raise no_such_turn(turn_id)
     turn, priority = added
-    await services.publisher.advance(turn_id, priority)
+    await services.publisher.advance(turn_id, priority, services.tenant)
     return turn

@@ -30,7 +30,7 @@ def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
 def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx.Response:
     """A request to a gateway whose database answers nothing from its first commit on."""
     app = create_app(gateway.settings)
-    engine = app.state.services.engine.sync_engine
+    engine = app.state.shared.engine.sync_engine
 
     def refuse(*_: Any) -> None:
         raise OperationalError("SELECT", {}, Exception("server closed the connection unexpectedly"))

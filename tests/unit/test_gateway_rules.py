@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_gateway.arguments import argument_problems
-from api_gateway.artifacts import Artifacts
+from api_gateway.artifacts import ArtifactFiles
 from api_gateway.body import digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.creation import clamped
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
-from api_gateway.database import async_url, create_engine
+from api_gateway.database import async_url
 from api_gateway.guard import is_loopback
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
 from api_gateway.problems import Problem
@@ -212,7 +212,7 @@ def test_white_space_around_a_setting_is_dropped() -> None:
 def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
     """A gateway that cannot reach the store says which it was told."""
     with pytest.raises(ConfigError, match=r"HARNESS_ARTIFACT_URL='nosuch://bob:\*\*\*@host/dir'") as error:
-        Artifacts(create_engine("sqlite:///x"), "default", "nosuch://bob:secret@host/dir")
+        ArtifactFiles("nosuch://bob:secret@host/dir")
     assert "secret" not in str(error.value)
 
 
