@@ -24,14 +24,24 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
         code: The problem's stable code, such as ``unknown_agent``.
         detail: What was wrong, for a person.
         problem: The whole problem document.
+        retry_after_s: How long the gateway asks to be left alone, in seconds, if it says so.
     """
 
-    def __init__(self, status: int, code: str, detail: str, problem: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        problem: Mapping[str, Any] | None = None,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(f"{detail} ({status} {code})")
         self.status = status
         self.code = code
         self.detail = detail
         self.problem = dict(problem or {})
+        self.retry_after_s = retry_after_s
 
 
 def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
@@ -68,7 +78,7 @@ def body_of(response: httpx.Response) -> JsonObject:
 def _unexpected(response: httpx.Response) -> RequestRefused:
     url = masked(str(response.url))
     detail = f"{url} answered {response.status_code} with something unexpected: is it the gateway?"
-    return RequestRefused(response.status_code, "unexpected_answer", detail)
+    return RequestRefused(response.status_code, "unexpected_answer", detail, retry_after_s=_retry_after_s(response))
 
 
 def refusal_of(response: httpx.Response) -> RequestRefused:
@@ -76,9 +86,17 @@ def refusal_of(response: httpx.Response) -> RequestRefused:
     try:
         problem: JsonObject = response.json()
         detail = problem.get("detail") or problem["title"]
-        return RequestRefused(response.status_code, problem["code"], f"{detail}{_places(problem)}", problem)
+        told = f"{detail}{_places(problem)}"
+        after_s = _retry_after_s(response)
+        return RequestRefused(response.status_code, problem["code"], told, problem, retry_after_s=after_s)
     except (ValueError, KeyError, TypeError, AttributeError):
         return _unexpected(response)
+
+
+def _retry_after_s(response: httpx.Response) -> float | None:
+    """What ``Retry-After`` says, in seconds; a date, as only others than the gateway give it, says nothing."""
+    given = response.headers.get("Retry-After", "")
+    return float(given) if given.isascii() and given.isdigit() else None
 
 
 def _places(problem: JsonObject) -> str:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.patience import Patience, PatientGateway, has_ended
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
-from harness_worker.wire import TurnStatus
 from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
-
-PATIENCE_S: Final = 30.0
-"""How long a gateway may be away, seconds: it is restarted when it dies."""
 
 STUCK_S: Final = 360.0
 """When a turn is called stuck, seconds: a minute after its own time is over."""
 
 WAIT_S: Final = 20.0
-POLL_S: Final = 0.25
-PASSING: Final = frozenset({"not_ready", "idempotency_in_flight"})
 
 
 class HttpRunner:
@@ -35,8 +30,7 @@ class HttpRunner:
     """
 
     def __init__(self, client: GatewayClient, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
+        self._gateway = PatientGateway(client, clock, Patience(clock))
         self._sweep = secrets.token_hex(8)
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
@@ -53,28 +47,17 @@ class HttpRunner:
             "session_id": session_of(task.id, self._sweep),
             "metadata": {"script": task.id, "sweep": self._sweep},
         }
-        key = f"{self._sweep}:{task.id}"
-        turn = self._patiently(lambda: self._client.create_turn(body, wait_s=WAIT_S, idempotency_key=key))
-        if not _has_ended(turn):
-            self._await_end(turn["id"])
-        return finished(self._patiently(lambda: self._client.turn(turn["id"], include=["messages"])))
+        turn_id = self._created(body, f"{self._sweep}:{task.id}")["id"]
+        self._gateway.awaited(lambda: self._gateway.turn(turn_id), has_ended, STUCK_S)
+        return finished(self._gateway.turn(turn_id, ["messages"]))
 
-    def _await_end(self, turn_id: str) -> None:
-        over_at = self._clock.monotonic() + STUCK_S
-        while not _has_ended(self._patiently(lambda: self._client.turn(turn_id))):
-            if self._clock.monotonic() > over_at:
-                return
-            self._clock.wait(POLL_S)
-
-    def _patiently(self, ask: Callable[[], JsonObject]) -> JsonObject:
-        over_at = self._clock.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return ask()
-            except (StackUnreachable, RequestRefused) as refused:
-                if not _is_passing(refused) or self._clock.monotonic() > over_at:
-                    raise _explained(refused) from refused
-            self._clock.wait(POLL_S)
+    def _created(self, body: JsonObject, key: str) -> JsonObject:
+        try:
+            return self._gateway.created(body, key, WAIT_S)
+        except RequestRefused as refused:
+            if refused.code != "unknown_agent":
+                raise
+            raise ConfigError(f"{refused.detail}: was the stack started with the workload's --app?") from refused
 
 
 class InProcessRunner:
@@ -106,17 +89,3 @@ def finished(turn: Mapping[str, Any]) -> FinishedTurn:
         calls=tuple(turn["calls"]),
         messages=tuple(turn["messages"]),
     )
-
-
-def _has_ended(turn: Mapping[str, Any]) -> bool:
-    return TurnStatus(turn["status"]).is_final
-
-
-def _is_passing(refused: StackUnreachable | RequestRefused) -> bool:
-    return isinstance(refused, StackUnreachable) or refused.code in PASSING
-
-
-def _explained(refused: StackUnreachable | RequestRefused) -> Exception:
-    if isinstance(refused, RequestRefused) and refused.code == "unknown_agent":
-        return ConfigError(f"{refused.detail}: was the stack started with the workload's --app?")
-    return refused

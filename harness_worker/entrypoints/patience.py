@@ -1,0 +1,111 @@
+"""Asking a gateway again while what keeps it from answering may pass: a restart, a database away, too much to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.ports import Clock
+from harness_worker.wire import FINAL_STATUSES
+
+AWAY_S: Final = 30.0
+"""How long a gateway may be away, seconds: it is restarted when it dies."""
+
+SOON_S: Final = 0.25
+LATER_S: Final = 5.0
+LOOKS_A_WAIT: Final = 10
+"""How often a turn is looked at in the time that it has taken by then, so that a look comes a tenth too late."""
+
+SELDOM_S: Final = 2.0
+PASSING: Final = frozenset({429, 503})
+BEHIND: Final = frozenset({502, 504})
+"""What a proxy answers while the gateway behind it is away."""
+
+Refusal = StackUnreachable | RequestRefused
+T = TypeVar("T")
+
+
+class Patience:
+    """Calls a gateway, again and again where that helps.
+
+    A refusal that names a time (``Retry-After``) is asked again after it, any other ever more rarely.
+
+    Args:
+        clock: For waiting.
+        away_s: How long nothing may answer, in seconds.
+        busy_s: How long the gateway may say that it cannot just now, in seconds.
+    """
+
+    def __init__(self, clock: Clock, *, away_s: float = AWAY_S, busy_s: float = AWAY_S) -> None:
+        self._clock = clock
+        self._away_s = away_s
+        self._busy_s = busy_s
+
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """What ``ask`` returns in the end.
+
+        Raises:
+            StackUnreachable: Nothing has answered for too long.
+            RequestRefused: The gateway refuses for good, or has refused for too long.
+        """
+        began, pause_s = self._clock.monotonic(), SOON_S
+        while True:
+            try:
+                return ask()
+            except (StackUnreachable, RequestRefused) as refused:
+                left_s = began + self._bound_s(refused) - self._clock.monotonic()
+                if left_s <= 0:
+                    raise
+                self._clock.wait(min(left_s, max(SOON_S, refused.retry_after_s or pause_s)))
+            pause_s = min(LATER_S, pause_s * 2)
+
+    def _bound_s(self, refused: Refusal) -> float:
+        """How long, in all, this refusal is taken for passing; 0: it is for good."""
+        if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
+            return self._away_s
+        return self._busy_s if refused.status in PASSING or refused.code == "idempotency_in_flight" else 0.0
+
+
+class PatientGateway:
+    """A gateway's turns, made and waited for through its restarts.
+
+    Args:
+        client: The gateway.
+        clock: For waiting.
+        patience: How long to believe that it comes back.
+    """
+
+    def __init__(self, client: GatewayClient, clock: Clock, patience: Patience) -> None:
+        self._client = client
+        self._clock = clock
+        self._patiently = patience
+
+    def created(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float | None = None) -> JsonObject:
+        """The turn of a key, made now or before; with ``wait_s`` perhaps as it ended."""
+        return self._patiently(lambda: self._client.create_turn(body, wait_s, idempotency_key))
+
+    def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
+        """A turn as it is now."""
+        return self._patiently(lambda: self._client.turn(turn_id, include))
+
+    def turns(self, **filters: str | int) -> list[JsonObject]:
+        """The first page of turns, newest first."""
+        return self._patiently(lambda: self._client.turns(**filters))["data"]
+
+    def awaited(
+        self, look: Callable[[], JsonObject], is_over: Callable[[JsonObject], bool], most_s: float
+    ) -> JsonObject:
+        """What ``look`` gives once that is over, or as it is when ``most_s`` seconds have passed."""
+        began = self._clock.monotonic()
+        while not is_over(found := look()):
+            waited_s = self._clock.monotonic() - began
+            if waited_s >= most_s:
+                break
+            self._clock.wait(min(SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
+        return found
+
+
+def has_ended(turn: Mapping[str, Any]) -> bool:
+    """Whether nothing about a turn changes any more."""
+    return turn["status"] in FINAL_STATUSES

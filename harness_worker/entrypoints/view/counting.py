@@ -1,0 +1,79 @@
+"""How the progress of many tasks looks: a bar in a terminal, a plain line every few seconds in a pipe."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from harness_worker.entrypoints.view.lines import duration
+from harness_worker.entrypoints.view.plain import one_line
+from harness_worker.ports import Clock
+
+QUIET_S: Final = 5.0
+"""Seconds between two lines in a pipe."""
+
+
+class CountingProgress:
+    """Counts tasks that are done, and tells of each that failed. A context manager.
+
+    Args:
+        console: Where to draw.
+        clock: For the plain lines, and for what is left.
+        name: What is under way.
+        total: How many tasks there are.
+        noun: What one of them is called.
+    """
+
+    def __init__(self, console: Console, clock: Clock, name: str, total: int, noun: str = "task") -> None:
+        self._console = console
+        self._clock = clock
+        self._total = total
+        self._done = 0
+        self._failed = 0
+        self._began = self._told_at = clock.monotonic()
+        self._bar = Progress(*_columns(), console=console, transient=True) if console.is_terminal else None
+        self._name = name
+        self._noun = noun
+        self._task = self._bar.add_task(name, total=total) if self._bar else None
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def count(self, task: str, why: str | None) -> None:
+        """One task more is done; ``why`` says how it failed, if it did."""
+        self._done += 1
+        if why is not None:
+            self._failed += 1
+            self._console.print(f"{self._noun} {one_line(task)}: {one_line(why)}", style="red", markup=False)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now = self._clock.monotonic()
+        if self._bar is None and (now - self._told_at >= QUIET_S or self._done == self._total):
+            self._told_at = now
+            done = f"{self._done} of {self._total} {self._noun}s done, {self._failed} failed"
+            self._console.print(f"{self._name}: {done}{self._left(now)}", markup=False)
+
+    def _left(self, now: float) -> str:
+        """How long the rest takes if it goes on as it did."""
+        if not 0 < self._done < self._total:
+            return ""
+        return f", about {duration((now - self._began) * (self._total - self._done) / self._done)} left"
+
+
+def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn | TimeElapsedColumn | TimeRemainingColumn, ...]:
+    elapsed, remaining = TimeElapsedColumn(), TimeRemainingColumn()
+    return TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), elapsed, remaining

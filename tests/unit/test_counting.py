@@ -1,0 +1,29 @@
+"""How a sweep's progress looks where nobody draws: in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from harness_worker.entrypoints.view.counting import CountingProgress
+from tests.unit.test_following import StoppedClock
+
+
+def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
+    """Each failure at once, on one line and harmless; the count every few seconds with what is left, and at the end."""
+    out, clock = io.StringIO(), StoppedClock()
+    with CountingProgress(Console(file=out, width=100), clock, "shop", 4, "cell") as progress:
+        progress.count("a", None)
+        progress.tick()
+        clock.wait(6)
+        progress.count("b\x1b[2J", "no\nsuch\tword [bold]")
+        progress.tick()
+        for task in "cd":
+            progress.count(task, None)
+            progress.tick()
+    assert out.getvalue().splitlines() == [
+        "cell b·[2J: no such word [bold]",
+        "shop: 2 of 4 cells done, 1 failed, about 6.00 s left",
+        "shop: 4 of 4 cells done, 1 failed",
+    ]

@@ -1,0 +1,116 @@
+"""Asking a gateway again while that helps: how long, how often, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.patience import AWAY_S, SELDOM_S, Patience, PatientGateway, has_ended
+from tests.unit.test_following import StoppedClock
+
+
+class Waits(StoppedClock):
+    """Time that passes only by waiting; remembers each wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        """Let it pass."""
+        self.waits.append(seconds)
+        super().wait(seconds)
+
+
+def refusal(status: int, code: str, retry_after: str | None = None) -> httpx.Response:
+    """What a gateway, or a proxy before it, refuses with."""
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return httpx.Response(status, json={"status": status, "code": code, "title": "no"}, headers=headers)
+
+
+def gateway(*answers: httpx.Response | Exception) -> GatewayClient:
+    """A gateway that gives one answer after the other, the last one for ever."""
+    left = list(answers)
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer))
+
+
+TURN = httpx.Response(200, json={"id": "t1", "status": "completed"})
+DOWN = httpx.ConnectError("refused")
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        DOWN,
+        refusal(503, "not_ready"),
+        refusal(429, "queue_full"),
+        refusal(409, "idempotency_in_flight"),
+        httpx.Response(502, text="<html>"),
+    ],
+)
+def test_what_may_pass_is_asked_again(passing: httpx.Response | Exception) -> None:
+    """A gateway that restarts, waits for its database or is busy answers in the end."""
+    clock = Waits()
+    client = gateway(passing, passing, TURN)
+    assert Patience(clock)(lambda: client.turn("t1"))["id"] == "t1"
+    assert clock.waits == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(("asked", "waited"), [("7", 7.0), ("0", 0.25), ("soon", 0.25), ("٣", 0.25)])
+def test_retry_after_is_kept(asked: str, waited: float) -> None:
+    """Whole seconds as the gateway names them, but never a hot loop; what is no number says nothing."""
+    clock = Waits()
+    headers = [(b"Retry-After", asked.encode())]
+    client = gateway(httpx.Response(429, json={"code": "rate_limited", "title": "no"}, headers=headers), TURN)
+    Patience(clock)(lambda: client.turn("t1"))
+    assert clock.waits == [waited]
+
+
+@pytest.mark.parametrize(
+    ("answer", "bound_s", "error"),
+    [(DOWN, AWAY_S, StackUnreachable), (refusal(429, "queue_full", "3600"), 600.0, RequestRefused)],
+)
+def test_patience_ends(answer: httpx.Response | Exception, bound_s: float, error: type[Exception]) -> None:
+    """Each kind has its bound, whatever a Retry-After asks for; then it is what was refused last."""
+    clock, client = Waits(), gateway(answer)
+    with pytest.raises(error):
+        Patience(clock, busy_s=600.0)(lambda: client.turn("t1"))
+    assert clock.now == pytest.approx(bound_s)
+
+
+def test_a_refusal_for_good_is_told_at_once() -> None:
+    """Nothing is gained by asking again."""
+    clock, client = Waits(), gateway(refusal(404, "unknown_agent"))
+    with pytest.raises(RequestRefused, match="unknown_agent"):
+        Patience(clock)(lambda: client.turn("t1"))
+    assert clock.waits == []
+
+
+def looks(*statuses: str) -> Iterator[dict[str, Any]]:
+    """A turn, look by look; the last status for ever."""
+    yield from ({"status": status} for status in statuses[:-1])
+    while True:
+        yield {"status": statuses[-1]}
+
+
+def test_awaited_looks_ever_more_rarely() -> None:
+    """A short turn is seen to end at once, a long one costs few requests; then its time is over."""
+    clock = Waits()
+    asking = PatientGateway(gateway(TURN), clock, Patience(clock))
+    turn = looks("queued", "running", "completed")
+    assert has_ended(asking.awaited(lambda: next(turn), has_ended, 60))
+    assert clock.waits == [0.25, 0.25]
+    stuck = looks("running")
+    assert not has_ended(asking.awaited(lambda: next(stuck), has_ended, 60))
+    assert clock.waits[-1] == SELDOM_S
