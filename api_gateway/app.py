@@ -14,6 +14,7 @@ from fastapi import Depends, FastAPI
 from uuid_utils import compat as uuids
 
 from api_gateway.access_log import AccessLog, HeadAsGet
+from api_gateway.admission import TenantLimits
 from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.config import Settings, load_settings
 from api_gateway.conversations import Conversations
@@ -100,12 +101,16 @@ def _services_for(shared: Shared, tenant: str) -> Services:
         store=Store(engine, tenant),
         artifacts=Artifacts(engine, tenant, shared.files),
         conversations=Conversations(engine, tenant),
-        creator=TurnCreator(engine, tenant, new_id, shared.settings.tenant_budget),
+        creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings)),
         inputs=Inputs(engine, tenant),
         publisher=shared.publisher,
         live=shared.live,
         traffic=shared.traffic,
     )
+
+
+def _limits(settings: Settings) -> TenantLimits:
+    return TenantLimits(budget=settings.tenant_budget, queue=settings.tenant_queue)
 
 
 def new_id() -> str:

@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(parsed)] = Field(
         default=None, description="the most a turn of a tenant may have, whatever its agent's budget, as JSON"
     )
+    tenant_queue: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="with so many turns of one tenant queued or running, no other is taken"
+    )
     sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
     @property

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from api_gateway.admission import TenantLimits, check_queue
 from api_gateway.database import WRITES
 from api_gateway.models import Budget, Turn, Usage
 from api_gateway.places import Place, taken_place
@@ -83,17 +84,15 @@ class TurnCreator:
         engine: The database.
         tenant: Whose turns.
         new_id: Makes a turn's id.
-        most: What none of its turns may exceed, whatever an agent's budget; ``None``: agents' budgets are the caps.
+        limits: What it may have.
     """
 
-    def __init__(
-        self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str], most: BudgetRequest | None = None
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str], limits: TenantLimits) -> None:
         self._writer = engine.execution_options(**{WRITES: True})
         self._insert_key = postgres_insert if engine.dialect.name == "postgresql" else sqlite_insert
         self._tenant = tenant
         self._new_id = new_id
-        self._most = most
+        self._limits = limits
 
     async def create(self, request: TurnRequest, claim: IdempotencyClaim | None, follows: str | None = None) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
@@ -105,8 +104,8 @@ class TurnCreator:
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
-                ``session_busy``, 422 ``invalid_request`` (another turn is the last); nothing is written then, and the
-                key is not used up.
+                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``; nothing is
+                written then, and the key is not used up.
         """
         turn_id = self._new_id()
         async with self._writer.begin() as connection:
@@ -155,7 +154,9 @@ class TurnCreator:
     async def _insert(
         self, connection: AsyncConnection, turn_id: str, request: TurnRequest, follows: str | None
     ) -> tuple[Turn, Place]:
-        budget = clamped(await self._caps(connection, request.agent), self._most, request.budget)
+        budget = clamped(await self._caps(connection, request.agent), self._limits.budget, request.budget)
+        if self._limits.queue is not None:
+            await check_queue(connection, self._tenant, self._limits.queue)
         session_id = request.session_id or self._new_id()
         place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
         if follows is not None:

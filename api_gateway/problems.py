@@ -33,6 +33,7 @@ CODES: Final[Mapping[str, int]] = {
     "range_not_satisfiable": 416,
     "invalid_request": 422,
     "idempotency_mismatch": 422,
+    "queue_full": 429,
     "internal": 500,
     "turn_failed": 502,
     "not_ready": 503,
@@ -41,6 +42,9 @@ CODES: Final[Mapping[str, int]] = {
 """Every code with its status (docs/reference/events.md)."""
 
 OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
+OPENAI_TYPES: Final[Mapping[int, str]] = {429: "rate_limit_exceeded"}
+"""What OpenAI calls errors that ask for patience."""
+
 UNDEFINED_TABLE: Final = "42P01"
 """Postgres' SQLSTATE of a database that is not migrated."""
 _log = logging.getLogger(__name__)
@@ -119,7 +123,8 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
 
     def openai_document(self) -> dict[str, Any]:
         """The JSON body for OpenAI's clients; ``param`` is the place of the first thing that is wrong."""
-        kind = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        usual = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        kind = OPENAI_TYPES.get(self.status, usual)
         param = ".".join(map(str, self.errors[0].loc[1:])) if self.errors else ""
         error = OpenAIError(message=self.detail, type=kind, code=self.code, param=param or None)
         return OpenAIErrorDocument(error=error).model_dump()

@@ -22,7 +22,10 @@ router = APIRouter(tags=["turns"])
     "/v1/turns",
     status_code=202,
     response_model=Turn,
-    responses={200: {"model": Turn, "description": "finished within Prefer: wait"}, **problems(404, 408, 409, 413)},
+    responses={
+        200: {"model": Turn, "description": "finished within Prefer: wait"},
+        **problems(404, 408, 409, 413, 429),
+    },
     openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER),
 )
 async def create_turn(

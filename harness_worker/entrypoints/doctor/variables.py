@@ -17,6 +17,7 @@ GATEWAY_ONLY: Final = frozenset(
         "HARNESS_PUBLISH_TIMEOUT_S",
         "HARNESS_SSE_HEARTBEAT_S",
         "HARNESS_TENANT_BUDGET",
+        "HARNESS_TENANT_QUEUE",
     }
 )
 """Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""

@@ -1,0 +1,50 @@
+"""What a tenant may ask for, checked within the transaction that makes a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api_gateway.problems import Problem
+from api_gateway.requests import BudgetRequest
+from harness_worker.schema import turns
+from harness_worker.wire import TurnStatus
+
+QUEUE_RETRY_S: Final = 5
+"""When to ask again where too many turns wait: nobody knows when one of them ends."""
+
+# Not those that wait for a person: they hold no worker, and nobody shall be refused because people are slow.
+_IN_THE_WAY: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLimits:
+    """What each tenant may have; ``None``: as much as it asks for.
+
+    Args:
+        budget: What none of its turns may exceed, whatever an agent's budget.
+        queue: With so many turns queued or running, it gets no other.
+    """
+
+    budget: BudgetRequest | None = None
+    queue: int | None = None
+
+
+async def check_queue(connection: AsyncConnection, tenant: str, most: int) -> None:
+    """Refuse a tenant that has ``most`` turns queued or running.
+
+    On Postgres those who post at the same moment do not see each other's turns: each may be let through.
+
+    Raises:
+        Problem: 429 ``queue_full``.
+    """
+    unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_IN_THE_WAY))
+    last = select(turns.c.id).where(*unfinished).limit(1).offset(most - 1)
+    if (await connection.execute(last)).first() is not None:
+        detail = (
+            f"{most} turns of this tenant are queued or running, as many as it may have: wait until some have ended"
+        )
+        raise Problem(429, "queue_full", detail, headers={"Retry-After": str(QUEUE_RETRY_S)})
