@@ -30,6 +30,7 @@ from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
+from api_gateway.rates import TurnRates
 from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns
 from api_gateway.services import Services, Shared
 from api_gateway.store import Store
@@ -86,6 +87,7 @@ def _wire(settings: Settings) -> Shared:
         settings=settings,
         engine=engine,
         files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
+        rates=TurnRates(settings.redis_url, settings.tenant_rate),
         publisher=publisher,
         live=LiveEvents(settings.redis_url),
         traffic=Traffic(),
@@ -103,6 +105,7 @@ def _services_for(shared: Shared, tenant: str) -> Services:
         conversations=Conversations(engine, tenant),
         creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings)),
         inputs=Inputs(engine, tenant),
+        rates=shared.rates,
         publisher=shared.publisher,
         live=shared.live,
         traffic=shared.traffic,
@@ -125,6 +128,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(shared.engine.dispose)
         stack.callback(shared.publisher.close)
+        stack.push_async_callback(shared.rates.close)
         stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))
         stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(shared.live.stop)))
         yield

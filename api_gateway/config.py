@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from api_gateway.rates import rates_in
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
 from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
@@ -25,6 +26,12 @@ def parsed(value: object) -> object:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         raise ValueError('give a JSON object of limits, such as {"max_dollars": 0.5}') from None
+
+
+def checked_rates(text: str) -> str:
+    """A text that tells rates, as it is."""
+    rates_in(text)
+    return text
 
 
 class Settings(BaseSettings):
@@ -53,6 +60,9 @@ class Settings(BaseSettings):
     )
     tenant_queue: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="with so many turns of one tenant queued or running, no other is taken"
+    )
+    tenant_rate: Annotated[str, AfterValidator(checked_rates)] | None = Field(
+        default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
     )
     sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 

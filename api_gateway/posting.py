@@ -29,7 +29,7 @@ async def post_turn(
     Returns:
         The turn and the status code of the answer.
     """
-    created = await services.creator.create(request, claim)
+    created = await make_turn(request, claim, services)
     turn = created.turn
     if turn is None:
         return await existing_turn(created.turn_id, services), created.replayed or ACCEPTED
@@ -42,6 +42,18 @@ async def post_turn(
             with suppress(SQLAlchemyError):
                 await services.creator.answered(claim, status_code)
     return turn, status_code
+
+
+async def make_turn(
+    request: TurnRequest, claim: IdempotencyClaim | None, services: Services, follows: str | None = None
+) -> Created:
+    """Make the turn of a post, which counts against its tenant's rate, whatever becomes of it.
+
+    Raises:
+        Problem: 429 ``rate_limited``; what ``TurnCreator.create`` raises.
+    """
+    await services.rates.admit(services.tenant)
+    return await services.creator.create(request, claim, follows)
 
 
 async def _wake_and_wait(

@@ -33,6 +33,7 @@ CODES: Final[Mapping[str, int]] = {
     "range_not_satisfiable": 416,
     "invalid_request": 422,
     "idempotency_mismatch": 422,
+    "rate_limited": 429,
     "queue_full": 429,
     "internal": 500,
     "turn_failed": 502,

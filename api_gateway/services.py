@@ -21,6 +21,7 @@ from api_gateway.metering import Traffic
 from api_gateway.models import Turn
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
+from api_gateway.rates import TurnRates
 from api_gateway.store import Store
 
 
@@ -31,6 +32,7 @@ class Shared:
     settings: Settings
     engine: AsyncEngine
     files: ArtifactFiles | None
+    rates: TurnRates
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic
@@ -48,6 +50,7 @@ class Services:
     conversations: Conversations
     creator: TurnCreator
     inputs: Inputs
+    rates: TurnRates
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic

@@ -16,7 +16,7 @@ from api_gateway.openai_facade.running import awaited, claim_of, followed, made
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.telling import completion_of, response_of
 from api_gateway.openapi import IDEMPOTENCY_KEY, body_schema, openai_errors
-from api_gateway.posting import wake
+from api_gateway.posting import make_turn, wake
 from api_gateway.problems import Problem
 from api_gateway.requests import NoQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
@@ -70,7 +70,7 @@ async def create_response(
     before = asked.previous_response_id
     session_id = (await existing_turn(turn_id_of(before), services)).session_id if before is not None else None
     request = turn_of_response(asked, session_id)
-    created = await services.creator.create(request, claim_of(http, body.digest), before)
+    created = await make_turn(request, claim_of(http, body.digest), services, before)
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.turn_id, services)
@@ -114,7 +114,7 @@ async def create_completion(
     """Have an agent answer the last message; it reads those before it as a transcript."""
     asked = body.value
     request = turn_of_chat(asked)
-    created = await services.creator.create(request, claim_of(http, body.digest))
+    created = await make_turn(request, claim_of(http, body.digest), services)
     with made(created):
         if not asked.stream:
             return completion_of(await awaited(created, request, http, services))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+import httpx
 import httpx2
 import openai
 import pytest
+import redis
 from openai import OpenAI
 
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
+from api_gateway.rates import LEFT_ALONE_S, PREFIX
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.adapters.embedded.valkey import server_url
+from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 
 Serving: TypeAlias = Callable[..., Any]
 """Serves a gateway with the given settings; a context manager."""
@@ -110,3 +118,113 @@ def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
             ask(client)
         assert (refused.value.code, refused.value.type) == ("queue_full", "rate_limit_exceeded")
         assert int(refused.value.response.headers["retry-after"]) >= 1
+
+
+@pytest.fixture
+def rated(sqlite_url: str, valkey_url: str) -> Serving:
+    """Gateways whose Redis has counted nothing yet."""
+    url = own_db(valkey_url)
+    with closing(redis_at(url)) as client:
+        for key in client.scan_iter(f"{PREFIX}:*"):
+            client.delete(key)
+    return partial(gateway_on, sqlite_url, url, url)
+
+
+def redis_at(url: str) -> Any:  # noqa: ANN401 - redis-py types little
+    """A client of that Redis."""
+    return cast("Any", redis.Redis).from_url(url, decode_responses=True)
+
+
+def counted(gateway: Gateway) -> dict[str, int]:
+    """The counts that Redis keeps: what each is of, and how many posts it has."""
+    client = gateway.worker.redis
+    return {key: client.llen(key) for key in client.scan_iter(f"{PREFIX}:*")}
+
+
+def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -> None:
+    """The refused post says when to come again, which is when it is taken; refused ones do not count."""
+    with rated(tenant_rate="3/2 seconds") as gateway:
+        assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
+        refused = gateway.post()
+        problem = problem_of(refused, 429, "rate_limited")
+        assert problem["detail"].startswith("this tenant has posted 3 turns in a 2 seconds, as many as it may")
+        assert refused.headers["retry-after"] in {"1", "2"}
+        wait_until(lambda: gateway.post().status_code == 202, "a place to be free", 3)
+
+
+def test_gateways_count_together(rated: Serving) -> None:
+    """A tenant gets no more from two than from one."""
+    with rated(tenant_rate="2/hour") as one, serving(one.settings) as url:
+        posts = [httpx.post(f"{each}/v1/turns", json=one.defaults) for each in (one.url, url, one.url, url)]
+    assert [post.status_code for post in posts] == [202, 202, 429, 429]
+
+
+def test_longer_window_does_not_count_what_a_shorter_one_refuses(rated: Serving) -> None:
+    """Who asks too fast for a while has not used the day up."""
+    with rated(tenant_rate="100/day; 1/2 seconds") as gateway:
+        assert gateway.post().status_code == 202
+        assert {gateway.post().status_code for _ in range(20)} == {429}
+        assert [posts for key, posts in counted(gateway).items() if key.endswith("day")] == [1]
+
+
+def test_counts_are_under_one_prefix_and_go_by_themselves(rated: Serving) -> None:
+    """What belongs to the harness is seen, and nothing stays for ever."""
+    with rated(tenant_rate="2/hour; 9/day") as gateway:
+        gateway.posted()
+        assert len(counted(gateway)) == 2
+        assert all(0 < gateway.worker.redis.ttl(key) <= 86_400 for key in counted(gateway))
+
+
+def test_request_that_is_wrong_does_not_count(rated: Serving) -> None:
+    """It asks for no turn; a repeat of one that does counts each time."""
+    with rated(tenant_rate="3/hour") as gateway:
+        assert [gateway.post(budget={"no": 1}).status_code for _ in range(4)] == [422] * 4
+        codes = [gateway.post(key="once").status_code for _ in range(4)]
+    assert codes == [202, 202, 202, 429]
+
+
+def test_openai_client_waits_as_long_as_it_is_told(rated: Serving) -> None:
+    """Its own retries are enough, and without them it raises its error for this."""
+    with rated(tenant_rate="1/second") as gateway:
+        with openai_client(gateway) as hasty, pytest.raises(openai.RateLimitError) as refused:
+            [ask(hasty) for _ in range(2)]
+        assert (refused.value.code, refused.value.type) == ("rate_limited", "rate_limit_exceeded")
+        with openai_client(gateway, max_retries=2) as patient:
+            assert [ask(patient).status for _ in range(2)] == ["queued", "queued"]
+
+
+@pytest.fixture
+def apart(sqlite_url: str, valkey_url: str) -> Serving:
+    """Gateways that count in a Redis of their own, which is not the broker."""
+    broker = own_db(valkey_url)
+
+    def serve(redis_url: str) -> Any:  # noqa: ANN401 - a context manager
+        return gateway_on(sqlite_url, redis_url, broker, broker_url=broker, tenant_rate="1/hour")
+
+    return serve
+
+
+def test_posts_are_let_through_while_redis_is_away(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """A limit that cannot be counted stops nobody; the log says so once, and counting goes on with Redis."""
+    port = free_port()
+    with apart(server_url(port)) as gateway:
+        assert {gateway.post().status_code for _ in range(5)} == {202}
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + LEFT_ALONE_S, "it to be asked again")
+        assert gateway.post().status_code == 202
+        with valkey_service(port):
+            wait_until(lambda: gateway.post().status_code == 429, "posts to be counted")
+    assert [record.levelname for record in caplog.records if "HARNESS_TENANT_RATE" in record.message] == ["WARNING"]
+
+
+def test_redis_that_hangs_holds_nobody_up_for_long(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """A few posts wait for it a moment, the others do not ask."""
+    with valkey_service() as url, apart(url) as gateway, closing(redis_at(url)) as client:
+        assert [gateway.post().status_code for _ in range(2)] == [202, 429]
+        client.execute_command("CLIENT", "PAUSE", 60_000, "ALL")
+        began = time.monotonic()
+        with ThreadPoolExecutor(8) as threads:
+            codes = {each.result().status_code for each in [threads.submit(gateway.post) for _ in range(40)]}
+        assert codes == {202}
+        assert time.monotonic() - began < 20
+    assert len([record for record in caplog.records if "HARNESS_TENANT_RATE" in record.message]) == 1

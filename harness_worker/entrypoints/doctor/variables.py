@@ -18,6 +18,7 @@ GATEWAY_ONLY: Final = frozenset(
         "HARNESS_SSE_HEARTBEAT_S",
         "HARNESS_TENANT_BUDGET",
         "HARNESS_TENANT_QUEUE",
+        "HARNESS_TENANT_RATE",
     }
 )
 """Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""

@@ -1,0 +1,53 @@
+"""What is taken for a rate, and what is refused with words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from api_gateway.config import load_settings
+from api_gateway.rates import TurnRates, rates_in
+from harness_worker.errors import ConfigError
+
+URLS = {"database_url": "sqlite:///x", "redis_url": "redis://h"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("120/minute", [(120, 60)]),
+        ("120 per minute", [(120, 60)]),
+        ("1000/day; 10/second", [(10, 1), (1000, 86_400)]),
+        ("5/10 minutes", [(5, 600)]),
+    ],
+)
+def test_rates_are_read_the_shortest_window_first(text: str, told: list[tuple[int, int]]) -> None:
+    """A post that a short window refuses must not count in a long one."""
+    assert [(rate.amount, rate.get_expiry()) for rate in rates_in(text)] == told
+    assert load_settings(**URLS, tenant_rate=text).tenant_rate == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("120", "value error, give turns in a time, such as 120/minute or 10/second; 1000/day"),
+        ("many/minute", "value error, give turns in a time"),
+        ("120/fortnight", "value error, give turns in a time"),
+        ("10/second;", "value error, give turns in a time"),
+        ("0/minute", "value error, give 1 to 100000 turns in a second to a day"),
+        ("1000000/day", "value error, give 1 to 100000 turns in a second to a day"),
+        ("10/month", "value error, give 1 to 100000 turns in a second to a day"),
+        ("10/2 days", "value error, give 1 to 100000 turns in a second to a day"),
+    ],
+)
+def test_what_is_no_rate_is_refused(text: str, said: str) -> None:
+    """The gateway does not start, and says what is right."""
+    with pytest.raises(ConfigError, match=re.escape(f"HARNESS_TENANT_RATE='{text}': {said}")):
+        load_settings(**URLS, tenant_rate=text)
+
+
+def test_rate_without_redis_is_refused() -> None:
+    """With RabbitMQ as broker there may be none, and nothing would be counted."""
+    with pytest.raises(ConfigError, match="HARNESS_TENANT_RATE is counted in Redis: set HARNESS_REDIS_URL too"):
+        TurnRates(None, "1/minute")
