@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from harness_worker.core.budget import Usage
+from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.context_pack import ContextPack
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, Remembered
@@ -175,6 +175,10 @@ class TurnStore(Protocol):
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Replace what ``app`` published before."""
+        ...
+
+    def caps_of(self, agent: str) -> BudgetLimits | None:
+        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
         ...
 
 

@@ -19,6 +19,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 ADVANCE_TASK: Final = "turn.advance"
 JUDGE_TASK: Final = "turn.judge"
+SUBMIT_TASK: Final = "turn.submit"
 MEMORY: Final = ":memory"
 """In the place of a judge: what a model finds worth remembering of a turn. No judge's name has a colon."""
 TOOL_TASK_PREFIX: Final = "tool."
@@ -35,6 +36,9 @@ READ_ARTIFACT: Final = "read_artifact"
 GET_CONTEXT_PACK: Final = "get_context_pack"
 OWN_TOOLS: Final = frozenset({READ_ARTIFACT, GET_CONTEXT_PACK})
 """The harness's own tools, which agents are offered though no catalogue lists them."""
+
+TURN_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What a turn's id consists of, if somebody else than the harness chose it."""
 
 TENANT: Final = "default"
 """On whose behalf every turn runs, until a gateway tells tenants apart."""

@@ -27,14 +27,13 @@ from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, 
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.config import Settings, load_settings
-from harness_worker.core.agent_options import budget_problems
+from harness_worker.core.asking import Asked, queued_turn
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.turn_options import option_problems
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.sessions import LEFT_BEHIND
@@ -42,7 +41,7 @@ from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
-from harness_worker.wire import MEMORY, TENANT, Priority, TurnStatus
+from harness_worker.wire import MEMORY, TENANT, Priority
 
 NO_LEASE_S = 86_400.0
 """A thread does not die without a word: nothing is taken for lost here, however long the interpreter is held."""
@@ -110,30 +109,23 @@ class AgentHarness:
         """
         self._check_open()
         spec = self._agent(agent)
-        wrong = option_problems(
-            user_message=user_message,
+        asked = Asked(
+            input=user_message,
             session_id=session_id,
+            budget=budget,
             metadata=metadata,
             parallel=parallel,
             system_prompt_override=system_prompt_override,
             skill_context=skill_context,
         )
-        problems = "; ".join((*wrong, *budget_problems(budget or {})))
-        if problems:
-            raise ConfigError(problems)
-        turn = Turn(
-            id=new_id(),
+        turn = queued_turn(
+            asked,
+            turn_id=new_id(),
             tenant=TENANT,
-            session_id=session_id or new_id(),
             agent=spec.name,
-            status=TurnStatus.QUEUED,
-            input=user_message,
+            caps=agent_limits(spec.budget),
             priority=Priority.INTERACTIVE,
-            budget=agent_limits(spec.budget).clamped(budget),
-            metadata=dict(metadata or {}),
-            parallel=parallel,
-            system_prompt_override=system_prompt_override,
-            skill_context=skill_context,
+            called="user_message",
         )
         return self._work(turn, approve)
 

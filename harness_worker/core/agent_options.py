@@ -105,4 +105,4 @@ def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an aut
 def _is_limit(key: str, limit: object) -> bool:
     if isinstance(limit, bool) or not isinstance(limit, int | float if key in _AMOUNTS else int):
         return False
-    return limit >= 0 and math.isfinite(limit)
+    return limit >= 0 and (isinstance(limit, int) or math.isfinite(limit))

@@ -20,7 +20,7 @@ from harness_worker.adapters.celery.requests import active_calls, active_calls_o
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, ticker
 from harness_worker.adapters.celery.stopping import serve_drain, serve_stop, stop_tools
-from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, ToolTask
+from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, SubmitTask, ToolTask
 from harness_worker.adapters.embedded.parent_death import die_with_parent
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.sql.memories import SqlMemories
@@ -40,6 +40,7 @@ from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.rounds import Rounds
+from harness_worker.turn.submitting import Submitting
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
 
 log = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     )
     fleet.app.register_task(AdvanceTask(coordinator))
     fleet.app.register_task(JudgeTask(judging))
+    fleet.app.register_task(SubmitTask(Submitting(store=fleet.store, dispatcher=fleet.dispatcher)))
     aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
 
     def stop(_state: object, turn_id: str) -> None:

@@ -56,6 +56,15 @@ def test_insert_turn_repeated_changes_nothing(world: World):
     assert len(world.sink.sent) == 1
 
 
+def test_insert_turn_by_several_at_once_makes_one(world: World):
+    """A message that is delivered twice at once is one turn, told once, in one place of its session."""
+    turn = new_turn(session_id="delivered twice")
+    in_threads(8, lambda _: world.store.insert_turn(turn))
+    assert world.seqs(turn.id) == [1]
+    assert len(world.sink.sent) == 1
+    assert world.turn(world.queued(session_id="delivered twice")).number == 2
+
+
 def test_load_of_no_turn_is_none(world: World):
     """An id that nobody gave has no turn, no history, and nothing to transact on."""
     assert world.store.load("nobody") is None

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from harness_worker.adapters.sql.engine import reading
+from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.effects import Effect
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
@@ -77,3 +78,11 @@ def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
 
     in_threads(16, publish)
     assert sorted(published(world)) == names
+
+
+def test_caps_of_an_agent_are_those_published(world: World):
+    """Complete, whatever the agent left to defaults; nobody's agent has none."""
+    world.store.publish_catalogue("one", [agent("a", budget={"max_steps": 3, "max_tokens": 500}), agent("b")])
+    assert world.store.caps_of("a") == BudgetLimits(max_steps=3, max_tokens=500)
+    assert world.store.caps_of("b") == BudgetLimits()
+    assert world.store.caps_of("c") is None

@@ -25,6 +25,7 @@ from tests.stacks import ROOT
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = (ROOT / "README.md").read_text()
 OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").read_text()
+CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
 pytestmark = pytest.mark.xdist_group("readme")
@@ -144,3 +145,15 @@ def test_openai_page_prints_what_it_says(tmp_path: Path) -> None:
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
     with terminal_in(tmp_path) as terminal:
         assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+
+
+def test_celery_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's producer, with the README's agent in a stack of its own."""
+    blocks = dict(BLOCK.findall(CELERY_PAGE))
+    with terminal_in(tmp_path) as terminal:
+        stack = running_stack(tmp_path / ".harness")
+        assert stack is not None
+        monkeypatch.setenv("HARNESS_REDIS_URL", stack.redis_url)
+        assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+        monkeypatch.delenv("HARNESS_REDIS_URL")
+        assert "Noted: you like Assam." in terminal.run(".venv/bin/harness turns show note-assam-1")

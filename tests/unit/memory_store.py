@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from harness_worker.core.afterwards import after, needs_beats
+from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, scope_of
 from harness_worker.core.prompt import PastTurn
@@ -45,6 +46,7 @@ class MemoryTurnStore:
         self.artifacts: dict[str, Artifact] = {}
         self.judges: list[tuple[str, str]] = []
         self.memories: list[tuple[Turn, Memory]] = []
+        self.caps: dict[str, BudgetLimits] = {}
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
         """See ``ports.TurnStore.transact``; what follows is decided on what the last commit left, without its beats."""
@@ -193,8 +195,13 @@ class MemoryTurnStore:
         found = [memory for turn, memory in self.memories if (turn.tenant, scope_of(turn)) == (tenant, scope)]
         return tuple(dict.fromkeys(reversed(found)))[:limit]
 
-    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """See ``ports.TurnStore.publish_catalogue``; nobody reads it here."""
+    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.TurnStore.publish_catalogue``; one application publishes here."""
+        self.caps = {agent.name: agent_limits(agent.budget) for agent in agents}
+
+    def caps_of(self, agent: str) -> BudgetLimits | None:
+        """See ``ports.TurnStore.caps_of``."""
+        return self.caps.get(agent)
 
     def cancel(self, turn_id: str) -> bool:
         """What the gateway writes when a client cancels; whether the turn was still going."""

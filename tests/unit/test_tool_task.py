@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from celery.exceptions import Ignore
+from celery import Celery
+from celery.exceptions import Ignore, Reject
 
-from harness_worker.adapters.celery.tasks import JudgeTask, ToolTask
+from harness_worker.adapters.celery import tasks
+from harness_worker.adapters.celery.tasks import JudgeTask, SubmitTask, ToolTask
 from harness_worker.errors import TransientError
 
 NEWER = {"v": 2, "turn_id": "t", "call_id": "0.0", "attempt": 1, "read": False, "tenant": "default", "more": 1}
@@ -55,3 +57,20 @@ def test_judge_whose_journal_is_away_is_left_to_the_reconciler(caplog: pytest.Lo
     JudgeTask(cast("Any", judging)).run("t", "brief")
     assert judging.asked == [("t", "brief")]
     assert "the reconciler will see to it: away" in caplog.text
+
+
+class _Submitting:
+    """A journal that does not answer."""
+
+    def submit(self, *_: object) -> None:
+        """See ``Submitting.submit``."""
+        raise TransientError("away")
+
+
+def test_turn_that_cannot_be_stored_goes_back_to_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else knows of it yet."""
+    monkeypatch.setattr(tasks, "AWAY_S", 0.0)
+    task: Any = Celery(set_as_current=False).register_task(SubmitTask(cast("Any", _Submitting())))
+    with pytest.raises(Reject) as rejected:
+        task.run(agent="a", input="i")
+    assert cast("Any", rejected.value).requeue is True

@@ -52,6 +52,19 @@ class ToolRequest(Request):
             log.exception("nobody told that the process of call %s of turn %s is dead", run.call_id, run.turn_id)
 
 
+class SubmitRequest(Request):
+    """A turn that is asked for. It is shown by its id alone: the producer's message may tell what the user said."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        super().__init__(*args, **options)
+        self._argsrepr = "()"
+        self._kwargsrepr = repr({"turn": self.id})
+
+    def info(self, safe: bool = False) -> Any:  # noqa: ANN401, ARG002 - Celery's own signature
+        """What `inspect` and Flower are told of it."""
+        return super().info(safe=True)
+
+
 def running_call(request: Request) -> RunningCall | None:
     """The (call, attempt) a request runs and where; ``None`` if it is no tool's, or not started yet."""
     if not str(request.name).startswith(TOOL_TASK_PREFIX) or request.worker_pid is None:

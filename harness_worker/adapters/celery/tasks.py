@@ -1,24 +1,38 @@
-"""The tasks of the fleet: ``turn.advance``, ``turn.judge``, and one ``tool.<name>`` a tool."""
+"""The tasks of the fleet: ``turn.advance``, ``turn.judge``, ``turn.submit``, and one ``tool.<name>`` a tool."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Any, Final
 
 from celery import Task
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
-from harness_worker.errors import NewerWire, TransientError, WireError
+from harness_worker.errors import ConfigError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.judging import Judging
-from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
+from harness_worker.turn.submitting import NAMES, Submitting
+from harness_worker.wire import (
+    ADVANCE_TASK,
+    JUDGE_TASK,
+    SUBMIT_TASK,
+    TOOL_TASK_PREFIX,
+    Priority,
+    ToolMessage,
+    tool_task,
+    turn_queue,
+)
 
 log = logging.getLogger(__name__)
+
+AWAY_S: Final = 1.0
+"""How long a message is kept, in seconds, before it goes back to its queue because the database is away."""
 
 
 class AdvanceTask(Task[..., Any]):
@@ -68,6 +82,49 @@ class JudgeTask(Task[..., Any]):
             self._judging.judge(turn_id, judge)
         except TransientError as error:
             log.warning("turn %s not judged by %s, the reconciler will see to it: %s", turn_id, judge, error)
+
+
+class SubmitTask(Task[..., Any]):
+    """``turn.submit(agent=…, input=…, …)``: a turn that a Celery producer asks for. The task's id is the turn's.
+
+    What is wrong with it is the task's failure. It is idempotent, and ends as soon as the turn is stored.
+
+    Args:
+        submitting: Stores turns.
+    """
+
+    name = SUBMIT_TASK
+    Request = "harness_worker.adapters.celery.requests:SubmitRequest"
+    typing = False
+    ignore_result = False
+    """Kept for the producer, unless its message says that it does not care."""
+
+    throws = (ConfigError,)
+    """Told without a traceback."""
+
+    def __init__(self, submitting: Submitting) -> None:
+        self._submitting = submitting
+
+    def run(self, *named: object, **asked: Any) -> str:  # noqa: ANN401 - whatever a producer wrote
+        """Store the turn; returns its id. While the database is away, the message goes back to its queue."""
+        if named:
+            raise ConfigError(f"{self.name} has no positional arguments: give {', '.join(NAMES)}, by name")
+        turn_id = str(self.request.id)
+        try:
+            self._submitting.submit(turn_id, asked, self._priority())
+        except TransientError as error:
+            log.warning("turn %s not stored, its message goes back: %s", turn_id, error)
+            Event().wait(AWAY_S)
+            raise Reject(error, requeue=True) from None
+        except ConfigError as error:
+            log.warning("turn %s refused: %s", turn_id, error)
+            raise
+        return turn_id
+
+    def _priority(self) -> Priority:
+        delivery: Mapping[str, object] = self.request.delivery_info or {}
+        is_batch = delivery.get("routing_key") == turn_queue(Priority.BATCH)
+        return Priority.BATCH if is_batch else Priority.INTERACTIVE
 
 
 class ToolTask(Task[..., Any]):

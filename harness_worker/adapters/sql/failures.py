@@ -13,8 +13,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from harness_worker.errors import ConfigError, InvariantError, TransientError
 from harness_worker.wire import masked
 
-_AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03"})
-"""Postgres: serialization failure, deadlock, lock not available."""
+_AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
+"""Postgres: serialization failure, deadlock, lock not available; a row that somebody else made at the same time, which
+the repeat finds."""
 
 _GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
 """Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""

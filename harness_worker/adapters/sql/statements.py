@@ -41,6 +41,7 @@ _CALLS_IN_ORDER: Final = (
 _LOST: Final = 0.0
 """The lease of a call whose process is known to be dead: a late beat does not bring it back."""
 
+CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = _CALLS_IN_ORDER

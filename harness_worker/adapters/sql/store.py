@@ -21,6 +21,7 @@ from harness_worker.adapters.sql.statements import (
     ADD_TURN,
     ALL_CALLS,
     ARTIFACT_URL,
+    CAPS,
     EXPIRED_ARTIFACTS,
     FORGET_AGENTS,
     FORGET_ARTIFACTS,
@@ -32,6 +33,7 @@ from harness_worker.adapters.sql.statements import (
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.afterwards import after
+from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, Message, Turn
@@ -241,6 +243,11 @@ class SqlTurnStore:
         # One upsert after the other, in one order: workers that publish at once wait for each other.
         writes: list[Write] = [*((self._statements.put_agent, [row]) for row in rows), (FORGET_AGENTS, [forget])]
         write(self._engine, lambda _: Outcome(value=None, writes=writes))
+
+    def caps_of(self, agent: str) -> BudgetLimits | None:
+        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
+        budget = read(self._reader, lambda connection: connection.execute(CAPS, {"agent": agent}).scalar_one_or_none())
+        return None if budget is None else agent_limits(budget)
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
         locks = (self._statements.lock_turn, self._statements.lock_calls)

@@ -1,0 +1,126 @@
+"""Making a turn of what somebody asks for, where no gateway has checked it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from harness_worker.core.agent_options import budget_problems
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.records import Turn
+from harness_worker.errors import ConfigError
+from harness_worker.wire import (
+    MAX_METADATA_CHARS,
+    MAX_METADATA_PAIRS,
+    MAX_SESSION_ID_CHARS,
+    Priority,
+    TurnStatus,
+    storable,
+)
+
+INPUT: Final = "input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a turn is asked with, unchecked: whatever a caller wrote. ``None`` counts as absent, but for the input.
+
+    Args:
+        input: What the user said.
+        session_id: The conversation; without it the turn is one of its own.
+        budget: Limits below the agent's, by name.
+        metadata: What is to be kept with the turn.
+        parallel: Whether calls may run side by side.
+        system_prompt_override: Instead of the agent's system text.
+        skill_context: Extra text for this turn.
+    """
+
+    input: Any
+    session_id: Any = None
+    budget: Any = None
+    metadata: Any = None
+    parallel: Any = None
+    system_prompt_override: Any = None
+    skill_context: Any = None
+
+
+def queued_turn(  # noqa: PLR0913 - what a turn is made of, by name
+    asked: Asked, *, turn_id: str, tenant: str, agent: str, caps: BudgetLimits, priority: Priority, called: str = INPUT
+) -> Turn:
+    """The turn that is asked for, to be stored.
+
+    Args:
+        asked: With what.
+        turn_id: Its id, and its session's if none is named.
+        tenant: On whose behalf.
+        agent: Whom to ask.
+        caps: The most it may have.
+        priority: Who waits for it.
+        called: What the caller calls the input.
+
+    Raises:
+        ConfigError: Everything that is wrong with it.
+    """
+    problems = "; ".join(_problems(asked, called))
+    if problems:
+        raise ConfigError(problems)
+    return Turn(
+        id=turn_id,
+        tenant=tenant,
+        session_id=turn_id if asked.session_id is None else asked.session_id,
+        agent=agent,
+        status=TurnStatus.QUEUED,
+        input=asked.input,
+        priority=priority,
+        budget=caps.clamped(asked.budget),
+        metadata=dict(asked.metadata or {}),
+        parallel=asked.parallel,
+        system_prompt_override=asked.system_prompt_override,
+        skill_context=asked.skill_context,
+    )
+
+
+def _problems(asked: Asked, called: str) -> Iterator[str]:
+    yield from _text_problems(called, asked.input)
+    if asked.session_id is not None:
+        yield from _text_problems("session_id", asked.session_id, longest=MAX_SESSION_ID_CHARS)
+        if asked.session_id == "":
+            yield "session_id must not be empty; None begins a new session"
+    if asked.metadata is not None:
+        yield from _metadata_problems(asked.metadata)
+    if asked.parallel is not None and not isinstance(asked.parallel, bool):
+        yield f"parallel must be True or False, not {asked.parallel!r}"
+    for name in ("system_prompt_override", "skill_context"):
+        if getattr(asked, name) is not None:
+            yield from _text_problems(name, getattr(asked, name))
+    if asked.budget is not None:
+        yield from budget_problems(asked.budget)
+
+
+def _metadata_problems(metadata: object) -> Iterator[str]:
+    if not isinstance(metadata, Mapping):
+        yield f"metadata must be a dict of strings, not {type(metadata).__name__}"
+        return
+    pairs = cast("Mapping[object, object]", metadata)
+    if len(pairs) > MAX_METADATA_PAIRS:
+        yield f"metadata must have at most {MAX_METADATA_PAIRS} pairs, not {len(pairs)}"
+    for key, value in pairs.items():
+        yield from _text_problems(f"metadata's key {_shown(key)}", key, longest=MAX_METADATA_CHARS)
+        yield from _text_problems(f"metadata[{_shown(key)}]", value, longest=MAX_METADATA_CHARS)
+
+
+def _text_problems(name: str, text: object, *, longest: int | None = None) -> Iterator[str]:
+    if not isinstance(text, str):
+        yield f"{name} must be a string, not {type(text).__name__}"
+        return
+    try:
+        storable(text)
+    except ValueError as error:
+        yield f"{name} {error}"
+    if longest is not None and len(text) > longest:
+        yield f"{name} must have at most {longest} characters, not {len(text)}"
+
+
+def _shown(key: object) -> str:
+    return ascii(key)[:60]

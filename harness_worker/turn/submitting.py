@@ -1,0 +1,86 @@
+"""Taking a turn that was asked for by a message of the broker, beside those that the gateway makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from harness_worker.core.asking import Asked, queued_turn
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.records import Turn
+from harness_worker.errors import ConfigError
+from harness_worker.ports import Dispatcher, TurnStore
+from harness_worker.wire import TENANT, TURN_ID, Priority, storable
+
+OPTIONS: Final = tuple(field.name for field in fields(Asked))
+NAMES: Final = ("agent", *OPTIONS, "tenant")
+"""What a message may hold; all but the agent and the input may be left out."""
+
+LONGEST_NAME: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitting:
+    """Stores turns that messages ask for; holds nothing of any turn.
+
+    Args:
+        store: The journal.
+        dispatcher: Has them looked at.
+    """
+
+    store: TurnStore
+    dispatcher: Dispatcher
+
+    def submit(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> None:
+        """Store the turn and have somebody look at it. Submitted again, it is the same turn.
+
+        Args:
+            turn_id: The turn's id: that of its message.
+            asked: :data:`NAMES` with whatever the sender wrote.
+            priority: Who waits for it.
+
+        Raises:
+            ConfigError: Something is wrong with it, or the id is another turn's; nothing is stored.
+            TransientError: The journal did not answer; the turn may have been stored.
+        """
+        turn = self._turn(turn_id, asked, priority)
+        self.store.insert_turn(turn)
+        self._check_same(turn)
+        self.dispatcher.advance(turn_id, priority)
+
+    def _turn(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> Turn:
+        if not TURN_ID.fullmatch(turn_id):
+            raise ConfigError(f"the task's id becomes the turn's: 64 of A-Z a-z 0-9 _ . - at most, not {turn_id!r:.80}")
+        unknown = sorted(set(asked) - set(NAMES))
+        if unknown:
+            raise ConfigError(f"there is no {', '.join(unknown)[:200]}: give {', '.join(NAMES)}, by name")
+        options = {name: asked.get(name) for name in OPTIONS}
+        agent, tenant = _name("agent", asked.get("agent")), _name("tenant", asked.get("tenant") or TENANT)
+        caps = self._caps(agent)
+        asked_for = Asked(**options)
+        return queued_turn(asked_for, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
+
+    def _caps(self, agent: str) -> BudgetLimits:
+        caps = self.store.caps_of(agent)
+        if caps is None:
+            raise ConfigError(f"there is no agent {agent!r}: no worker has published it")
+        return caps
+
+    def _check_same(self, turn: Turn) -> None:
+        stored = self.store.load(turn.id)
+        if stored is not None and _what(stored[0]) != _what(turn):
+            raise ConfigError(f"{turn.id} is the id of another turn already: choose another for the task")
+
+
+def _what(turn: Turn) -> tuple[str, str, str]:
+    return turn.tenant, turn.agent, turn.input
+
+
+def _name(what: str, given: object) -> str:
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_NAME:
+        raise ConfigError(f"{what} must be a string of 1 to {LONGEST_NAME} characters, not {given!r:.100}")
+    try:
+        return storable(given)
+    except ValueError as error:
+        raise ConfigError(f"{what} {error}") from None

@@ -1,0 +1,176 @@
+"""Turns posted by a plain Celery producer, which knows the broker, a task's name and nothing else of the harness."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from harness_worker.entrypoints.stack import open_stack
+from harness_worker.testing.waiting import wait_until
+from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
+from tests.e2e.conftest import APP
+from tests.e2e.outsider import Json, Outsider, Step, add_script, call
+from tests.e2e.workers import kill
+from tests.stacks import ROOT
+
+STEPS: tuple[Step, ...] = ([call("look", n=1), call("put", n=2)], "done")
+REPLY_S = 20
+PATIENCE_S = 15.0
+
+
+@pytest.fixture
+def producer(outsider: Outsider) -> Generator[Celery]:
+    """An application of somebody else's, that keeps results in the harness's Redis."""
+    with Celery("shop", broker=outsider.broker_url, backend=outsider.stack.redis_url, set_as_current=False) as app:
+        yield app
+        backend: Any = app.backend
+        backend.result_consumer.stop()  # Celery leaves what it listens with to the garbage collector
+        backend.client.close()
+
+
+def submit(producer: Celery, asked: Json, *, queue: str = "turns.interactive", task_id: str | None = None) -> Any:  # noqa: ANN401 - Celery's result
+    """Send what asks for a turn."""
+    return producer.send_task("turn.submit", kwargs=asked, queue=queue, task_id=task_id)
+
+
+def listed(outsider: Outsider, session_id: str) -> list[Json]:
+    """The turns of a session."""
+    return outsider.http.get("/v1/turns", params={"session_id": session_id}).json()["data"]
+
+
+@pytest.mark.parametrize("queue", ["turns.interactive", "turns.batch"])
+def test_submitted_turn_has_its_tasks_id(outsider: Outsider, producer: Celery, queue: str) -> None:
+    """The producer hears that the turn is stored; from then on it is a turn as any other."""
+    script = add_script(outsider.directory, STEPS)
+    asked: Json = {"agent": "worker", "input": "go", "metadata": {"script": script}, "budget": {"max_steps": 999}}
+    sent = submit(producer, asked, queue=queue)
+    assert sent.get(timeout=REPLY_S) == sent.id
+    turn = outsider.end(sent.id)
+    assert (turn["status"], turn["output_text"], turn["session_id"]) == ("completed", "done", sent.id)
+    assert [each["outcome"] for each in turn["calls"]] == ["ToolExecutionResult"] * 2
+    assert turn["budget"]["max_steps"] == 20, "the agent's cap"
+
+
+def test_task_sent_again_is_the_same_turn(outsider: Outsider, producer: Celery) -> None:
+    """Whoever does not know whether a message arrived sends it again, under the same id."""
+    script = add_script(outsider.directory, STEPS)
+    session, name = uuid.uuid4().hex, f"job-{uuid.uuid4().hex}"
+    asked = {"agent": "worker", "input": "go", "metadata": {"script": script}, "session_id": session}
+    for sent in [submit(producer, asked, task_id=name) for _ in range(10)]:
+        assert sent.get(timeout=REPLY_S) == name
+    outsider.end(name)
+    assert [turn["id"] for turn in listed(outsider, session)] == [name]
+    assert len(outsider.entries(name)) == 2
+
+
+def test_submitted_turns_of_a_session_run_in_order(outsider: Outsider, producer: Celery) -> None:
+    """As those that were posted."""
+    script = add_script(outsider.directory, STEPS)
+    session = uuid.uuid4().hex
+    asked = {"agent": "worker", "metadata": {"script": script}, "session_id": session}
+    ids = [submit(producer, {**asked, "input": str(n)}).get(timeout=REPLY_S) for n in range(3)]
+    turns = [outsider.end(turn_id) for turn_id in ids]
+    ended = [turn["finished_at"] for turn in turns]
+    assert ended == sorted(ended)
+    assert [turn["id"] for turn in reversed(listed(outsider, session))] == ids
+
+
+REFUSED: list[tuple[Json, str]] = [
+    ({}, "agent must be a string"),
+    ({"agent": "nobody", "input": "go"}, "there is no agent 'nobody'"),
+    ({"agent": "worker"}, "input must be a string, not NoneType"),
+    ({"agent": "worker", "input": "go", "inputs": 1}, "there is no inputs: give agent, input"),
+    ({"agent": "worker", "input": "a\0b"}, "input must not contain the character U+0000"),
+    ({"agent": "worker", "input": "go", "budget": [1]}, "budget must be a dict of limits, not list"),
+    ({"agent": "worker", "input": "go", "budget": {"max_dollars": 10**400}}, ""),
+    ({"agent": "worker", "input": "go", "metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
+    ({"agent": "worker", "input": "go", "tenant": "\0"}, "tenant must not contain the character U+0000"),
+]
+
+
+@pytest.mark.parametrize(("asked", "why"), REFUSED, ids=[why or "huge" for _, why in REFUSED])
+def test_what_is_wrong_with_a_turn_is_its_tasks_failure(
+    outsider: Outsider, producer: Celery, asked: Json, why: str
+) -> None:
+    """The producer reads what to mend, and nothing is stored."""
+    sent = submit(producer, asked)
+    if not why:  # no cap is that high, so that this is the cap
+        assert sent.get(timeout=REPLY_S) == sent.id
+        assert outsider.turn(sent.id)["budget"]["max_dollars"] == 1.0
+        return
+    with pytest.raises(Exception, match=re.escape(why)) as refused:
+        sent.get(timeout=REPLY_S)
+    assert type(refused.value).__name__ == "ConfigError"
+    assert outsider.http.get(f"/v1/turns/{sent.id}").status_code == 404
+
+
+def test_ids_and_arguments_that_cannot_be_are_refused(outsider: Outsider, producer: Celery) -> None:
+    """An id that could not stand in a path, another turn's id, and arguments without names."""
+    turn_id = outsider.run(*STEPS)["id"]
+    script = add_script(outsider.directory, STEPS)
+    asked = {"agent": "worker", "input": "other", "metadata": {"script": script}}
+    for sent, why in [
+        (submit(producer, asked, task_id="../x"), "the task's id becomes the turn's"),
+        (submit(producer, asked, task_id="x" * 65), "the task's id becomes the turn's"),
+        (submit(producer, asked, task_id=turn_id), f"{turn_id} is the id of another turn already"),
+        (producer.send_task("turn.submit", args=["worker", "go"], queue="turns.batch"), "no positional arguments"),
+    ]:
+        with pytest.raises(Exception, match=why):
+            sent.get(timeout=REPLY_S)
+
+
+def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> None:
+    """Flower shows a submitted turn by its id, whatever the producer's message tells of its arguments."""
+    secret = uuid.uuid4().hex
+    seen: list[Json] = []
+    mine: list[Json] = []
+    with producer.connection_for_read() as connection:
+        receiver = producer.events.Receiver(connection, handlers={"*": seen.append})
+        with receiver.consumer_context():
+            sent = submit(producer, {"agent": "worker", "input": secret, "metadata": {"a": 7}})
+            for _ in receiver.consume(limit=None, timeout=REPLY_S, wakeup=False):
+                mine = [event for event in seen if event.get("uuid") == sent.id]
+                if {"task-received", "task-failed"} <= {event["type"] for event in mine}:
+                    break
+    assert secret not in repr(mine)
+    assert repr({"turn": sent.id}) in repr(mine)
+
+
+def test_producer_that_sends_again_loses_none_when_a_coordinator_is_killed(tmp_path: Path) -> None:
+    """What was taken is given to the next one, or sent again by who hears nothing: each message becomes one turn."""
+    scripts_file(tmp_path).touch()
+    env = {DIRECTORY_VARIABLE: str(tmp_path), "HARNESS_VISIBILITY_TIMEOUT_S": "4"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+        with open_stack(home=tmp_path / "home", app=APP, coordinators=4, tools=2, env=env) as stack:
+            outsider = Outsider(stack, tmp_path)
+            script = add_script(tmp_path, STEPS)
+            asked = {"agent": "worker", "input": "go", "metadata": {"script": script}}
+            with Celery("shop", broker=stack.redis_url, set_as_current=False) as producer:
+                ids = [submit(producer, asked).id for _ in range(40)]
+                kill(outsider, "coordinator")
+                for turn_id in ids:
+                    _send_until_stored(outsider, producer, asked, turn_id)
+            assert {outsider.end(turn_id)["output_text"] for turn_id in ids} == {"done"}
+            assert {len(outsider.entries(turn_id)) for turn_id in ids} == {2}
+            outsider.http.close()
+
+
+def _send_until_stored(outsider: Outsider, producer: Celery, asked: Json, turn_id: str) -> None:
+    def is_stored() -> bool:
+        return outsider.http.get(f"/v1/turns/{turn_id}").status_code == 200
+
+    for _ in range(3):
+        with suppress(TimeoutError):
+            wait_until(is_stored, f"{turn_id} to be stored", PATIENCE_S)
+            return
+        submit(producer, asked, task_id=turn_id)
+    wait_until(is_stored, f"{turn_id} to be stored", PATIENCE_S)

@@ -1,0 +1,59 @@
+"""Taking a turn that a message asks for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ConfigError
+from harness_worker.turn.submitting import Submitting
+from harness_worker.wire import Priority
+from tests.unit.engine_kit import Engine
+
+ASKED: dict[str, Any] = {"agent": "a", "input": "hello"}
+
+
+def submitting_to(engine: Engine) -> Submitting:
+    """Who stores turns in the engine's journal."""
+    return Submitting(store=engine.store, dispatcher=cast("Any", engine.seen_sent))
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """An engine whose catalogue has one agent."""
+    engine = Engine()
+    engine.store.publish_catalogue(
+        "app", [AgentSpec(name="a", model="m", system="s", tools=(), budget={"max_steps": 3})]
+    )
+    return engine
+
+
+def test_turn_is_stored_before_anybody_is_told(engine: Engine) -> None:
+    """With the agent's caps, for its tenant, in its own session unless it names one."""
+    submitting = submitting_to(engine)
+    submitting.submit("job-1", {**ASKED, "budget": {"max_steps": 9}, "tenant": "acme"}, Priority.BATCH)
+    turn = engine.store.turns["job-1"]
+    assert (turn.tenant, turn.session_id, turn.priority, turn.budget.max_steps) == ("acme", "job-1", "batch", 3)
+    submitting.submit("job-2", {**ASKED, "session_id": "s", "metadata": None}, Priority.INTERACTIVE)
+    assert engine.store.turns["job-2"].session_id == "s"
+
+
+@pytest.mark.parametrize("turn_id", ["", "a/b", "a b", "{a}", "ü", "a" * 65, "a\n"])
+def test_id_that_cannot_stand_in_a_path_or_key_is_refused(engine: Engine, turn_id: str) -> None:
+    """Nothing is stored."""
+    with pytest.raises(ConfigError, match="the task's id becomes the turn's"):
+        submitting_to(engine).submit(turn_id, ASKED, Priority.BATCH)
+    assert turn_id not in engine.store.turns
+
+
+@pytest.mark.parametrize("other", [{"input": "bye"}, {"tenant": "acme"}])
+def test_id_of_another_turn_is_refused(engine: Engine, other: dict[str, Any]) -> None:
+    """A producer that gives two jobs one id hears of it; one that sends a job again does not."""
+    submitting = submitting_to(engine)
+    for _ in range(2):
+        submitting.submit("job", ASKED, Priority.BATCH)
+    with pytest.raises(ConfigError, match="job is the id of another turn already"):
+        submitting.submit("job", {**ASKED, **other}, Priority.BATCH)
+    assert engine.store.turns["job"].input == "hello"
