@@ -5,7 +5,9 @@ Shared by the worker and the gateway; knows neither.
 
 from __future__ import annotations
 
+import hmac
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -112,6 +114,30 @@ def _masked(url: str) -> str:
         return shown
     is_clear = scheme.endswith("//") and not re.search("[/?#]", user)
     return f"{scheme}{f'{name}:' if is_clear else ''}***{shown[found.end(2) :]}"
+
+
+LEAST_SECRET_CHARS: Final = 24
+
+
+def webhook_secrets(text: str) -> tuple[str, ...]:
+    """The secrets in ``HARNESS_WEBHOOK_SECRET``: one, or the new one and the old one.
+
+    Raises:
+        ValueError: It does not hold that; the message says what to give, and repeats nothing.
+    """
+    secrets = tuple(text.split())
+    if len(secrets) not in (1, 2) or any(len(each) < LEAST_SECRET_CHARS or not each.isascii() for each in secrets):
+        raise ValueError(
+            f"give one secret of at least {LEAST_SECRET_CHARS} characters of ASCII (`openssl rand -hex 32` makes one), "
+            "or the new one, a space and the old one"
+        )
+    return secrets
+
+
+def tenant_webhook_secret(secret: str, tenant: str) -> str:
+    """What a tenant's webhooks are signed with, as Standard Webhooks writes it; it does not tell other tenants'."""
+    derived = hmac.digest(secret.encode(), f"webhooks:{tenant}".encode(), "sha256")
+    return f"whsec_{b64encode(derived).decode()}"
 
 
 class Priority(StrEnum):

@@ -1,0 +1,36 @@
+"""What a webhook says: an event's type and time, and the turn as it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api_gateway.models import TurnSummary
+
+MOST_CHARS: Final = 10_000
+"""Of the turn's input and of its output: a receiver wants to know what to read, not to be sent megabytes."""
+
+_LONG: Final = ("input", "output_text")
+
+
+class TurnTold(BaseModel):
+    """What a receiver is sent. ``timestamp`` is when it happened, RFC 3339 UTC."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = Field(description="the event, such as `turn.completed`")
+    timestamp: str
+    truncated: bool = Field(description=f"whether input or output_text is longer than {MOST_CHARS} characters and cut")
+    data: TurnSummary
+
+
+def told(kind: str, timestamp: str, turn: TurnSummary) -> bytes:
+    """The body of a webhook, as compact JSON."""
+    cut = {name: text[:MOST_CHARS] for name, text in _texts(turn).items() if len(text) > MOST_CHARS}
+    data = turn.model_copy(update=cut)
+    return TurnTold(type=kind, timestamp=timestamp, truncated=bool(cut), data=data).model_dump_json().encode()
+
+
+def _texts(turn: TurnSummary) -> dict[str, Any]:
+    return {name: getattr(turn, name) for name in _LONG}

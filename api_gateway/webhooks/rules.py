@@ -1,0 +1,110 @@
+"""What follows an attempt to tell of an event, and who is told next: pure rules."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from zlib import crc32
+
+PAUSES_S: Final = (5.0, 30.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
+"""Between one attempt and the next; after the last of them the event is given up."""
+
+JITTER: Final = 0.1
+"""By how much of itself a pause may be longer, so that those who failed together do not come back together."""
+
+MOST_WAIT_S: Final = 3_600.0
+"""How long a receiver may put off the next attempt, beyond what it is put off anyway."""
+
+IN_FLIGHT: Final = 64
+"""How many requests one process has under way."""
+
+IN_FLIGHT_A_HOST: Final = 8
+"""How many of them to one host: one that hangs holds up no others."""
+
+GONE: Final = 410
+BUSY: Final = frozenset({429, 503})
+_SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a receiver answered.
+
+    Args:
+        status_code: Its status; ``None`` if there was no answer.
+        error: Why that is no success, in words; ``None`` if it is one.
+        wait_s: How long it asks to be left alone, in seconds.
+    """
+
+    status_code: int | None = None
+    error: str | None = None
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What an answer means.
+
+    Args:
+        outcome: How the attempt ended.
+        pause_s: How long to wait before the next attempt; 0 where none follows.
+        is_gone: Whether the receiver wants nothing more of this turn.
+    """
+
+    outcome: Outcome
+    pause_s: float = 0.0
+    is_gone: bool = False
+
+
+def answer_of(status_code: int, retry_after: str) -> Answer:
+    """An answer by its status and its header ``Retry-After``, of which only seconds are minded."""
+    if 200 <= status_code <= 299:
+        return Answer(status_code=status_code)
+    minded = status_code in BUSY and _SECONDS.fullmatch(retry_after.strip())
+    wait_s = float(retry_after) if minded else 0.0
+    return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=min(wait_s, MOST_WAIT_S))
+
+
+def verdict_of(answer: Answer, attempt: int, turn_id: str) -> Verdict:
+    """What follows the answer to the ``attempt``-th try, counted from 1."""
+    if answer.error is None:
+        return Verdict(outcome=Outcome.DELIVERED)
+    if answer.status_code == GONE:
+        return Verdict(outcome=Outcome.GIVEN_UP, is_gone=True)
+    if attempt > len(PAUSES_S):
+        return Verdict(outcome=Outcome.GIVEN_UP)
+    pause_s = max(PAUSES_S[attempt - 1], answer.wait_s)
+    return Verdict(outcome=Outcome.FAILED, pause_s=pause_s * (1 + JITTER * _share(turn_id)))
+
+
+def _share(turn_id: str) -> float:
+    """From 0 to 1, another for each turn."""
+    return crc32(turn_id.encode()) / 2**32
+
+
+def admitted(hosts: Sequence[str], busy: Mapping[str, int]) -> list[bool]:
+    """Which of those who wait, by their hosts, in order, may be told beside what is under way."""
+    now = Counter(busy)
+    found: list[bool] = []
+    for host in hosts:
+        has_room = now.total() < IN_FLIGHT and now[host] < IN_FLIGHT_A_HOST
+        now[host] += has_room
+        found.append(has_room)
+    return found
+
+
+def full_hosts(busy: Mapping[str, int]) -> list[str]:
+    """The hosts that are told as much at a time as one may be."""
+    return [host for host, number in busy.items() if number >= IN_FLIGHT_A_HOST]

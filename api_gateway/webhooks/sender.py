@@ -1,0 +1,94 @@
+"""One request to a receiver, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+from httpcore2 import (
+    AsyncConnectionPool,
+    NetworkError,
+    Response,
+    TimeoutException,
+    default_ssl_context,
+)
+
+from api_gateway.webhook_urls import parsed
+from api_gateway.webhooks.addresses import CheckedBackend, NoAddress
+from api_gateway.webhooks.rules import Answer, answer_of
+
+TIMEOUT_S: Final = 15.0
+
+READ_BYTES: Final = 4_096
+READ_TIMEOUT_S: Final = 1.0
+"""So much of an answer's body is taken, so that its sender may end well; nobody reads it."""
+
+MOST_ERROR_CHARS: Final = 200
+SENDER: Final = {"content-type": "application/json", "user-agent": "agent-harness", "connection": "close"}
+
+
+class Sender:
+    """Posts to whatever URL clients have given; follows no redirect, and uses no proxy that the environment names.
+
+    Each request has a connection of its own, so that each is checked.
+
+    Args:
+        allow_private: Whether hosts may be called whose addresses are not public.
+        timeout_s: How long an attempt may take: finding the host, connecting, sending, and the head of the answer.
+    """
+
+    def __init__(self, *, allow_private: bool, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._backend = CheckedBackend(allow_private=allow_private)
+        self._pool = AsyncConnectionPool(
+            ssl_context=default_ssl_context(),
+            max_connections=None,
+            max_keepalive_connections=0,
+            network_backend=self._backend,
+        )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """What the receiver answered; one that gave no answer is told by an error."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._post(url, {**SENDER, **headers}, body)
+        except (TimeoutError, TimeoutException):
+            return Answer(error=f"no answer within {self._timeout_s:g} s")
+        except NoAddress as none:
+            return Answer(error=str(none))
+        except NetworkError as broken:
+            return Answer(error=_in_words("cannot connect, or the connection broke", broken))
+        except Exception as odd:  # noqa: BLE001 - never raises: whatever a receiver does is its answer
+            return Answer(error=_in_words("the answer is none of HTTP", odd))
+
+    async def close(self) -> None:
+        """End what is open."""
+        await self._pool.aclose()
+        self._backend.close()
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        target = str(parsed(url))
+        named = [("host", urlsplit(target).netloc), *headers.items()]
+        async with self._pool.stream("POST", target, headers=named, content=body) as response:
+            given = {name.lower(): value for name, value in response.headers}
+            retry_after = given.get(b"retry-after", b"").decode("latin-1")
+            await _take_some(response)
+        return answer_of(response.status, retry_after)
+
+
+async def _take_some(response: Response) -> None:
+    taken = 0
+    with suppress(Exception):  # its status is the answer already
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            async for piece in response.aiter_stream():
+                taken += len(piece)
+                if taken >= READ_BYTES:
+                    return
+
+
+def _in_words(what: str, error: Exception) -> str:
+    said = "".join(char if char.isprintable() else "·" for char in str(error))
+    return f"{what}: {said or type(error).__name__}"[:MOST_ERROR_CHARS]

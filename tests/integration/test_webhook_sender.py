@@ -1,0 +1,180 @@
+"""One request to a receiver: whatever it does, there is an answer in time, and nobody is called who must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from api_gateway.webhooks.rules import Answer
+from api_gateway.webhooks.sender import Sender
+from harness_worker.adapters.embedded.ports import free_port
+from tests.integration.certificates import write_certificate
+from tests.integration.receiver import Receiver, answer, receiver
+
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture
+def other() -> Generator[Receiver]:
+    """Somebody who is called."""
+    with receiver() as found:
+        yield found
+
+
+def send(url: str, *, allow_private: bool = True) -> Answer:
+    """The answer to one request."""
+
+    async def sent() -> Answer:
+        sender = Sender(allow_private=allow_private, timeout_s=TIMEOUT_S)
+        try:
+            return await sender.post(url, {"webhook-id": "1"}, b'{"a":1}')
+        finally:
+            await sender.close()
+
+    return asyncio.run(sent())
+
+
+def error_of(answered: Answer) -> str:
+    """Why there is no status."""
+    assert answered.status_code is None
+    assert answered.error is not None
+    assert len(answered.error) <= 200
+    return answered.error
+
+
+def test_request_is_one_of_http(other: Receiver) -> None:
+    """With the host as the URL names it, and what says who calls."""
+    assert send(other.named_url) == Answer(status_code=204)
+    (told,) = other.received
+    assert told.body == b'{"a":1}'
+    expected = {"content-type": "application/json", "user-agent": "agent-harness", "webhook-id": "1"}
+    assert expected.items() <= told.headers.items()
+    assert told.headers["host"] == other.named_url.split("/")[2]
+
+
+def test_proxies_of_the_environment_are_not_used(other: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One could be called that nobody checked."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert send(other.url) == Answer(status_code=204)
+
+
+def test_redirect_is_not_followed(other: Receiver) -> None:
+    """It is a failure."""
+    other.answers.append(answer(302, Location=other.url))
+    assert send(other.url) == Answer(status_code=302, error="answered 302")
+    assert len(other.received) == 1
+
+
+def test_busy_receiver_says_when_to_come_back(other: Receiver) -> None:
+    """In its header."""
+    other.answers.append(answer(503, Retry_After="77"))
+    assert send(other.url) == Answer(status_code=503, error="answered 503", wait_s=77.0)
+
+
+def test_receiver_that_hangs_is_no_answer(other: Receiver) -> None:
+    """The whole attempt has one time."""
+    other.answers.append(other.hang)
+    assert error_of(send(other.url)) == f"no answer within {TIMEOUT_S:g} s"
+
+
+def test_head_that_drips_is_no_answer(other: Receiver) -> None:
+    """However often something comes."""
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        while not other.released.wait(0.05):
+            handler.wfile.write(b"x: y\r\n")
+
+    other.answers.append(drip)
+    assert error_of(send(other.url)) == f"no answer within {TIMEOUT_S:g} s"
+
+
+def test_body_is_not_waited_for(other: Receiver) -> None:
+    """The status is the answer."""
+
+    def stall(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nx")
+        other.released.wait(60)
+
+    other.answers.append(stall)
+    assert send(other.url) == Answer(status_code=200)
+
+
+def test_body_without_end_is_not_read(other: Receiver) -> None:
+    """The connection is closed soon."""
+    was_cut = threading.Event()
+
+    def pour(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        try:
+            while True:
+                handler.wfile.write(b"x" * 65_536)
+        except OSError:
+            was_cut.set()
+
+    other.answers.append(pour)
+    assert send(other.url) == Answer(status_code=200)
+    assert was_cut.wait(10)
+
+
+@pytest.mark.parametrize("head", [b"\x00\xff\x1b[31mrubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", b""])
+def test_what_is_no_answer_of_http_is_told_in_words(other: Receiver, head: bytes) -> None:
+    """Which can be shown."""
+    other.answers.append(lambda handler: handler.connection.sendall(head))
+    assert error_of(send(other.url)).isprintable()
+
+
+def test_nobody_there_is_told_in_words() -> None:
+    """As much as is known."""
+    assert "cannot connect" in error_of(send(f"http://127.0.0.1:{free_port()}/"))
+    assert error_of(send("http://nobody.invalid/")) == "the host's name is not known"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:{port}/", "http://127.0.0.1:{port}/", "http://[::ffff:127.0.0.1]:{port}/"]
+)
+def test_closed_address_is_not_even_connected_to(url: str) -> None:
+    """Whatever name or number leads to it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        listening.settimeout(0.2)
+        answered = send(url.format(port=listening.getsockname()[1]), allow_private=False)
+        with pytest.raises(TimeoutError):
+            listening.accept()
+    assert error_of(answered) == "the host's address is not a public one"
+
+
+def test_name_is_looked_at_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was public when somebody looked may stand for another address by now: the one connected to counts."""
+    asked: list[str] = []
+
+    def moved(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", moved)
+    answered = send(f"http://moving.example:{free_port()}/", allow_private=False)
+    assert error_of(answered) == "the host's address is not a public one"
+    assert asked == ["moving.example"]
+
+
+def test_tls_verifies_the_hosts_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the connection goes to an address: a certificate of ``localhost`` is none of 127.0.0.1."""
+    certificate = write_certificate(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with receiver(context) as other:
+        assert send(other.named_url.replace("http:", "https:")) == Answer(status_code=204)
+        assert "certificate verify failed" in error_of(send(other.url.replace("http:", "https:")))
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with receiver(context) as other:
+        assert "certificate verify failed" in error_of(send(other.named_url.replace("http:", "https:")))

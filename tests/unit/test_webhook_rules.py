@@ -1,0 +1,217 @@
+"""Webhooks: which URLs and addresses are taken, what is signed, and what follows an answer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from api_gateway.models import Budget, TurnSummary, Usage
+from api_gateway.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
+from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, told
+from api_gateway.webhooks.rules import (
+    IN_FLIGHT,
+    IN_FLIGHT_A_HOST,
+    JITTER,
+    MOST_WAIT_S,
+    PAUSES_S,
+    Answer,
+    Outcome,
+    admitted,
+    answer_of,
+    full_hosts,
+    verdict_of,
+)
+from api_gateway.webhooks.signing import Signer, message_id
+from harness_worker.wire import TurnStatus, tenant_webhook_secret, webhook_secrets
+
+NEW = "n" * 24
+OLD = "o" * 24
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://example.com/told?token=1", "example.com"),
+        ("http://EXAMPLE.com:8080", "example.com"),
+        ("https://exämple.com/ü", "xn--exmple-cua.com"),
+        ("http://[2606:4700::1111]:80/", "[2606:4700::1111]"),
+        ("http://0x7f.1/", "127.0.0.1"),
+    ],
+)
+def test_url_of_a_host_is_taken(url: str, host: str) -> None:
+    """As it was given; its host is whom it will be sent to, however that is written."""
+    assert webhook_url(url) == url
+    assert host_of(url) == host
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "must be an http://"),
+        ("example.com/told", "must be an http://"),
+        ("ftp://example.com/", "must be an http://"),
+        ("file:///etc/passwd", "must be an http://"),
+        ("https://", "must be an http://"),
+        ("https://example.com:99999/", "must be an http://"),
+        ("https://example.com/a b", "must be an http://"),
+        ("https://exam\nple.com/", "must be an http://"),
+        (f"https://{'a.' * 130}com/", "must be an http://"),
+        ("https://user@example.com/", "must not hold a user"),
+        ("https://user:hidden@example.com/", "must not hold a user"),
+        ("https://example.com/#part", "must not hold a fragment"),
+    ],
+)
+def test_url_that_cannot_be_called_is_refused(url: str, said: str) -> None:
+    """The message says what is wrong, and repeats nothing."""
+    with pytest.raises(ValueError, match=said) as refused:
+        webhook_url(url)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_public_address_is_open(address: str) -> None:
+    """Also where one of IPv6 stands for one of IPv4."""
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1", "240.0.0.1"),
+        *("0.0.0.0", "255.255.255.255", "224.0.0.1", "169.254.169.254", "192.0.0.192", "168.63.129.16"),  # noqa: S104 - nobody listens there
+        *("::", "::1", "fe80::1%eth0", "fd00:ec2::254", "ff0e::1", "2001:db8::1", "::10.0.0.1"),
+        *("::ffff:10.0.0.1", "::ffff:127.0.0.1", "64:ff9b::a00:1", "64:ff9b:1::1", "2002:a00:1::1", "2001:0:1::"),
+    ],
+)
+def test_other_address_is_closed(address: str) -> None:
+    """Loopback, private, link-local, shared, reserved, multicast, clouds' metadata, and what leads there."""
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "closed"),
+    [
+        ("http://127.0.0.1/", True),
+        ("http://2130706433/", True),
+        ("http://[::1]/", True),
+        ("http://localhost/", True),
+        ("http://a.localhost/", True),
+        ("http://8.8.8.8/", False),
+        ("http://intern/", False),
+    ],
+)
+def test_closed_literal_is_known_before_it_is_called(url: str, *, closed: bool) -> None:
+    """Names are not: what they stand for may change until then."""
+    assert is_closed_literal(url) is closed
+
+
+def test_signature_is_taken_by_the_library_for_receivers() -> None:
+    """Of each secret while two are set, and of no other tenant's."""
+    at = datetime.now(UTC).timestamp()
+    headers = Signer([NEW, OLD]).headers("acme", message_id("turn", 7), at, '{"ö":1}'.encode())
+    assert headers["webhook-id"] == "turn_7"
+    for secret in (NEW, OLD):
+        assert Webhook(tenant_webhook_secret(secret, "acme")).verify('{"ö":1}', headers) == {"ö": 1}
+        for wrong in (tenant_webhook_secret(secret, "acme2"), tenant_webhook_secret("x" * 24, "acme")):
+            with pytest.raises(WebhookVerificationError):
+                Webhook(wrong).verify('{"ö":1}', headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(tenant_webhook_secret(NEW, "acme")).verify('{"ö":2}', headers)
+
+
+@pytest.mark.parametrize("text", ["", "short", f"{NEW} short", f"{NEW} {OLD} {NEW}", "ö" * 24])
+def test_weak_secrets_are_refused(text: str) -> None:
+    """With words that repeat nothing."""
+    with pytest.raises(ValueError, match="give one secret of at least 24 characters") as refused:
+        webhook_secrets(text)
+    assert "short" not in str(refused.value)
+
+
+def test_secrets_are_one_or_two() -> None:
+    """The newest first."""
+    assert webhook_secrets(f" {NEW}\n") == (NEW,)
+    assert webhook_secrets(f"{NEW} {OLD}") == (NEW, OLD)
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 299])
+def test_answer_of_the_two_hundreds_is_success(status: int) -> None:
+    """And ends the matter."""
+    verdict = verdict_of(answer_of(status, "60"), 1, "t")
+    assert (verdict.outcome, verdict.pause_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
+
+
+@pytest.mark.parametrize("status", [101, 199, 300, 302, 308, 400, 404, 429, 500, 503])
+def test_other_answers_are_tried_again(status: int) -> None:
+    """Redirects too: they are not followed."""
+    verdict = verdict_of(answer_of(status, ""), 1, "t")
+    assert verdict.outcome is Outcome.FAILED
+    assert PAUSES_S[0] <= verdict.pause_s <= PAUSES_S[0] * (1 + JITTER)
+
+
+def test_pauses_grow_and_end() -> None:
+    """Eight attempts within about eighteen hours."""
+    none = Answer(error="no answer")
+    verdicts = [verdict_of(none, attempt, "t") for attempt in range(1, 9)]
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.FAILED] * 7 + [Outcome.GIVEN_UP]
+    assert sum(PAUSES_S) == pytest.approx(17.6 * 3_600, rel=0.01)
+    assert verdict_of(none, 9, "t").outcome is Outcome.GIVEN_UP  # its gateway died during the eighth
+
+
+def test_receiver_that_is_gone_is_given_up_at_once() -> None:
+    """410 says so."""
+    verdict = verdict_of(answer_of(410, ""), 1, "t")
+    assert (verdict.outcome, verdict.is_gone) == (Outcome.GIVEN_UP, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "least_s"),
+    [
+        (503, "120", 120.0),
+        (429, " 120 ", 120.0),
+        (503, "1", PAUSES_S[0]),
+        (503, "99999999", MOST_WAIT_S),
+        (503, "9" * 30, PAUSES_S[0]),
+        (503, "-1", PAUSES_S[0]),
+        (503, "Wed, 21 Oct 2026 07:28:00 GMT", PAUSES_S[0]),
+        (500, "120", PAUSES_S[0]),
+    ],
+)
+def test_receiver_may_put_off_the_next_attempt(status: int, retry_after: str, least_s: float) -> None:
+    """In seconds, within bounds, where the status means that it is busy."""
+    pause_s = verdict_of(answer_of(status, retry_after), 1, "t").pause_s
+    assert least_s <= pause_s <= least_s * (1 + JITTER)
+
+
+@given(
+    st.lists(st.sampled_from("abcdefghij"), max_size=200), st.dictionaries(st.sampled_from("abc"), st.integers(0, 8))
+)
+def test_no_host_and_no_process_is_overrun(hosts: list[str], busy: dict[str, int]) -> None:
+    """Whoever waits longest goes first, where there is room."""
+    chosen = [host for host, has_room in zip(hosts, admitted(hosts, busy), strict=True) if has_room]
+    assert len(chosen) + sum(busy.values()) <= max(IN_FLIGHT, sum(busy.values()))
+    assert all(chosen.count(host) + busy.get(host, 0) <= IN_FLIGHT_A_HOST for host in set(hosts))
+    if len(chosen) + sum(busy.values()) < IN_FLIGHT:
+        left = {host for host in hosts if chosen.count(host) < hosts.count(host)}
+        assert all(chosen.count(host) + busy.get(host, 0) == IN_FLIGHT_A_HOST for host in left)
+
+
+def test_full_hosts_are_those_without_room() -> None:
+    """The look for what is due leaves them out."""
+    assert full_hosts({"a": IN_FLIGHT_A_HOST, "b": IN_FLIGHT_A_HOST - 1}) == ["a"]
+
+
+def test_long_texts_are_cut_and_said_to_be() -> None:
+    """Each to so many characters; the rest of the turn is whole."""
+    budget = Budget(max_steps=1, max_tool_calls=1, max_reflections=1, max_tokens=None, max_dollars=1.0, timeout_s=1.0)
+    turn = TurnSummary(
+        id="t", status=TurnStatus.COMPLETED, stop_reason=None, agent="a", session_id="s", input="i" * MOST_CHARS,
+        output_text="ö" * (MOST_CHARS + 1), citations=[], usage=Usage(), budget=budget, required_actions=[], error=None,
+        decision=None, metadata={}, created_at="", started_at=None, finished_at=None,
+    )  # fmt: skip
+    document = TurnTold.model_validate_json(told("turn.completed", "at", turn))
+    assert (document.type, document.timestamp, document.truncated) == ("turn.completed", "at", True)
+    assert document.data == turn.model_copy(update={"output_text": "ö" * MOST_CHARS})
