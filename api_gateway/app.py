@@ -31,9 +31,11 @@ from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
 from api_gateway.rates import TurnRates
-from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns
+from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, webhooks
 from api_gateway.services import Services, Shared
 from api_gateway.store import Store
+from api_gateway.webhooks.deliverer import make_deliverer
+from api_gateway.webhooks.reading import Webhooks
 from harness_worker.errors import ConfigError
 
 TITLE: Final = "Agent harness"
@@ -69,9 +71,10 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
     shared = app.state.shared = _wire(settings)
     app.state.services_for = partial(_services_for, shared)
-    for routes in (turns, events, sessions, artifacts, agents, openai, health, metrics):
+    for routes in (turns, events, webhooks, sessions, artifacts, agents, openai, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
+    webhooks.describe_webhooks(app)
     install_openapi(app)
     app.add_middleware(KeylessGuard, keyless=settings.dev_keyless)
     app.add_middleware(Meter, traffic=shared.traffic)
@@ -83,15 +86,17 @@ def create_app(settings: Settings) -> FastAPI:
 def _wire(settings: Settings) -> Shared:
     engine = create_engine(settings.database_url)
     publisher = Publisher(settings.broker, settings.publish_timeout_s)
+    deliverer = make_deliverer(engine, settings)
     return Shared(
         settings=settings,
         engine=engine,
         files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
         rates=TurnRates(settings.redis_url, settings.tenant_rate),
         publisher=publisher,
-        live=LiveEvents(settings.redis_url),
+        live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
         traffic=Traffic(),
         figures=FleetFigures(engine, publisher, settings.redis_url),
+        deliverer=deliverer,
     )
 
 
@@ -106,6 +111,7 @@ def _services_for(shared: Shared, tenant: str) -> Services:
         creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings)),
         inputs=Inputs(engine, tenant),
         rates=shared.rates,
+        webhooks=Webhooks(engine, tenant),
         publisher=shared.publisher,
         live=shared.live,
         traffic=shared.traffic,
@@ -130,8 +136,16 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         stack.callback(shared.publisher.close)
         stack.push_async_callback(shared.rates.close)
         stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))
-        stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(shared.live.stop)))
+        if shared.deliverer is not None:
+            await stack.enter_async_context(shared.deliverer.running())
+        stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(_stop, shared)))
         yield
+
+
+def _stop(shared: Shared) -> None:
+    shared.live.stop()
+    if shared.deliverer is not None:
+        shared.deliverer.stop()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -6,13 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.rates import rates_in
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
+from harness_worker.wire import (
+    BROKER_SCHEMES,
+    REDIS_SCHEMES,
+    masked,
+    service_url,
+    service_urls,
+    webhook_secrets,
+)
 
 PREFIX: Final = "HARNESS_"
 
@@ -32,6 +39,13 @@ def checked_rates(text: str) -> str:
     """A text that tells rates, as it is."""
     rates_in(text)
     return text
+
+
+def usable(secret: SecretStr | None) -> SecretStr | None:
+    """``secret``, if webhooks can be signed with it; raises :class:`ValueError` otherwise."""
+    if secret is not None:
+        webhook_secrets(secret.get_secret_value())
+    return secret
 
 
 class Settings(BaseSettings):
@@ -64,6 +78,10 @@ class Settings(BaseSettings):
     tenant_rate: Annotated[str, AfterValidator(checked_rates)] | None = Field(
         default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
     )
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(usable)] = Field(
+        default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
+    )
+    webhook_private: bool = Field(default=False, description="let webhooks call addresses that are not public")
     sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
     @property
@@ -98,7 +116,8 @@ def _complaint(error: Mapping[str, Any]) -> str:
         return f"{name} is not set: give {Settings.model_fields[field].description}"
     if error["type"] == "extra_forbidden" and inner:  # only a budget has names of its own
         return f"{name} is unknown: there are {', '.join(BudgetRequest.model_fields)}"
-    return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    given = "***" if field == "webhook_secret" else _shown(error.get("input"))
+    return f"{name}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 def _shown(given: object) -> str:

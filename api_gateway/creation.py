@@ -19,7 +19,8 @@ from api_gateway.places import Place, taken_place
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import BudgetRequest, TurnRequest
 from api_gateway.rows import turn_of
-from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns
+from api_gateway.webhook_urls import host_of
+from harness_worker.schema import agents, db_now, idempotency_keys, messages, turn_events, turns, webhooks
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 KEPT_S: Final = 86_400.0
@@ -194,6 +195,8 @@ class TurnCreator:
         data = {"agent": request.agent, "session_id": session_id}
         event = {"turn_id": turn_id, "seq": 1, "type": "turn.queued", "at": place.now, "data": data}
         await connection.execute(insert(turn_events).values(event))
+        if request.webhook is not None:
+            await connection.execute(insert(webhooks).values(_webhook(turn_id, request.webhook, place.now)))
         return turn, place
 
     async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
@@ -221,6 +224,12 @@ def clamped(caps: Mapping[str, Any], *wishes: BudgetRequest | None) -> Budget:
         cap = LARGEST_COUNT if limits[name] is None else limits[name]
         limits[name] = min(value, cap)
     return Budget.model_validate(limits)
+
+
+def _webhook(turn_id: str, url: str, now: float) -> dict[str, Any]:
+    """A row of ``webhooks`` of which nothing was told but that the turn is queued, which its client knows."""
+    told = {"told_seq": 1, "seq": 1, "attempt": 0, "due_at": now}
+    return {"turn_id": turn_id, "url": url, "host": host_of(url), **told}
 
 
 def _unknown_agent(name: str, known: list[str]) -> Problem:

@@ -32,10 +32,10 @@ class _Families:
         return self._families
 
 
-def exposed(figures: Figures, traffic: Traffic, accept: str) -> tuple[bytes, str]:
+def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], accept: str) -> tuple[bytes, str]:
     """The text of ``/metrics`` and its content type, as ``accept`` asks for: Prometheus' own format or OpenMetrics."""
     encode, content_type = choose_encoder(accept)
-    families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), *_PROCESS.collect()]
+    families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), _webhooks(webhooks), *_PROCESS.collect()]
     return encode(_Families(families)), content_type
 
 
@@ -72,6 +72,10 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     labels = ("method", "route", "status")
     yield _counter("harness_http_requests", "Requests that were answered.", labels, traffic.answered)
     yield _gauge("harness_sse_readers", "Streams of events that are open.", (), {(): float(traffic.readers)})
+
+
+def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
+    return _counter("harness_webhook_deliveries", "Attempts to tell a webhook.", ("outcome",), outcomes)
 
 
 def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:

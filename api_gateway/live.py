@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from harness_worker.wire import EVENT_STREAM
+from harness_worker.wire import EVENT_STREAM, TERMINAL_EVENTS
 
 BLOCK_MS: Final = 5_000
 SOCKET_TIMEOUT_S: Final = 10.0
@@ -24,6 +25,11 @@ CONNECT_TIMEOUT_S: Final = 2.0
 BATCH: Final = 500
 QUEUE_SIZE: Final = 256
 BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+RESTING_EVENTS: Final = TERMINAL_EVENTS | {"turn.requires_action"}
+"""The types of events after which nothing happens until somebody else acts."""
+
+_RESTS: Final = re.compile("|".join(f'"{re.escape(kind)}"' for kind in sorted(RESTING_EVENTS)))
 
 Entry = tuple[str, dict[str, str]]
 """An entry's id in the stream, and its fields."""
@@ -77,10 +83,12 @@ class LiveEvents:
 
     Args:
         redis_url: Where workers publish; ``None`` leaves everybody to SQL.
+        on_rest: Called with the id of each turn that comes to rest, whoever waits for it.
     """
 
-    def __init__(self, redis_url: str | None) -> None:
+    def __init__(self, redis_url: str | None, on_rest: Callable[[str], object] | None = None) -> None:
         self._redis_url = redis_url
+        self._on_rest = on_rest
         self._feeds: dict[str, set[Feed]] = defaultdict(set)
         self.stopping = False
 
@@ -118,6 +126,8 @@ class LiveEvents:
 
     def _fan_out(self, batch: list[Entry]) -> None:
         for _, fields in batch:
+            if self._on_rest is not None and _RESTS.search(fields.get("told", "")):
+                self._on_rest(fields.get("turn", ""))
             feeds = self._feeds.get(fields.get("turn", ""), ())
             for event in _told(fields) if feeds else ():
                 for feed in feeds:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness_worker.wire import StopReason, Strategy, TurnStatus
+
+WebhookStatus: TypeAlias = Literal["waiting", "trying", "delivered", "given_up"]
 
 
 class _Answer(BaseModel):
@@ -150,6 +152,21 @@ class TurnWithMessagesAndScores(TurnWithMessages):
     """A turn with its history and with what its judges say."""
 
     scores: list[Score]
+
+
+class Webhook(_Answer):
+    """Whom a turn is told to, and what became of it. Times are RFC 3339 UTC."""
+
+    url: str
+    status: WebhookStatus = Field(
+        description="`waiting` for an event to tell, `trying` to tell of one, `delivered` or `given_up` for good"
+    )
+    event_seq: int | None = Field(description="the event that was told last, or is being told; null before the first")
+    attempts: int = Field(description="how often it was tried to tell of that event")
+    status_code: int | None = Field(description="what the receiver answered last; null if it gave no answer")
+    error: str | None = Field(description="why the last attempt was no success")
+    last_attempt_at: str | None
+    next_attempt_at: str | None
 
 
 class TurnPage(_Answer):

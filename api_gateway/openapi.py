@@ -79,10 +79,14 @@ def install_openapi(app: FastAPI) -> None:
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _complete(get_openapi(title=app.title, version=app.version, routes=app.routes))
+            app.openapi_schema = _complete(_of(app))
         return app.openapi_schema
 
     app.openapi = document  # pyright: ignore[reportAttributeAccessIssue] - FastAPI's own way to extend it
+
+
+def _of(app: FastAPI) -> dict[str, Any]:
+    return get_openapi(title=app.title, version=app.version, routes=app.routes, webhooks=app.webhooks.routes)
 
 
 def _complete(document: dict[str, Any]) -> dict[str, Any]:

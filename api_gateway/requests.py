@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from api_gateway.cursors import Cursor, parse_cursor
+from api_gateway.webhook_urls import MAX_URL_CHARS, webhook_url
 from harness_worker.wire import (
     MAX_METADATA_CHARS,
     MAX_METADATA_PAIRS,
@@ -51,12 +52,6 @@ def _digits(text: object) -> object:
 def _cursor(text: str) -> str:
     parse_cursor(text)
     return text
-
-
-def _unsupported(value: object) -> object:
-    if value is not None:
-        raise ValueError("webhooks are not supported yet; leave it out")
-    return value
 
 
 Multitask: TypeAlias = Literal["reject", "enqueue", "interrupt"]
@@ -107,7 +102,14 @@ class TurnRequest(_Body):
     metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)] | None = None
     priority: Literal["interactive", "batch"] | None = None
     multitask: Multitask | None = None
-    webhook: Annotated[None, BeforeValidator(_unsupported), Field(description="not supported yet: leave it out")] = None
+    webhook: (
+        Annotated[
+            Text,
+            AfterValidator(webhook_url),
+            Field(max_length=MAX_URL_CHARS, description="an http or https URL to tell when the turn ends or parks"),
+        ]
+        | None
+    ) = None
     system_prompt_override: Text | None = None
     skill_context: Text | None = None
     parallel: bool | None = None

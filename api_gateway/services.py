@@ -23,6 +23,8 @@ from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.rates import TurnRates
 from api_gateway.store import Store
+from api_gateway.webhooks.deliverer import Deliverer
+from api_gateway.webhooks.reading import Webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class Shared:
     live: LiveEvents
     traffic: Traffic
     figures: FleetFigures
+    deliverer: Deliverer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class Services:
     creator: TurnCreator
     inputs: Inputs
     rates: TurnRates
+    webhooks: Webhooks
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic

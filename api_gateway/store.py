@@ -83,7 +83,7 @@ class Store:
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
             shown = found[: query.limit]
-            asked = await _asked(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
+            asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
         data = [summary_of(row, asked.get(row.id, ())) for row in shown]
         return TurnPage(data=data, next=next_of(found, query.limit))
 
@@ -182,7 +182,7 @@ _WITH: Final[Mapping[frozenset[str], type[Turn]]] = {
 }
 
 
-async def _asked(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
     """The calls of these turns that may wait for a person, by turn; no query for no turns."""
     found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     if turn_ids:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from api_gateway.live import Feed, LiveEvents
+from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
 from api_gateway.store import Standing, Store
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -19,7 +19,6 @@ LOOK_S: Final = 1.0
 RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
 """Where nothing happens until somebody else acts: there is nothing to wait for."""
 
-_RESTING_EVENTS: Final = frozenset(f"turn.{status.value}" for status in RESTING)
 _WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d+(?:\.\d+)?)"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
 
 
@@ -50,7 +49,7 @@ async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEven
     until = clock() + client.wait_s
     while not live.stopping and (left := until - clock()) > 0 and not await client.has_gone():
         event = await feed.next(min(left, LOOK_S))
-        if event is not None and event.type in _RESTING_EVENTS:
+        if event is not None and event.type in RESTING_EVENTS:
             return
         if event is None and _rests(await store.standing(turn_id)):
             return

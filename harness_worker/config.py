@@ -11,13 +11,26 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.errors import ConfigError
-from harness_worker.wire import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
+from harness_worker.wire import (
+    BROKER_SCHEMES,
+    REDIS_SCHEMES,
+    masked,
+    service_url,
+    service_urls,
+    webhook_secrets,
+)
 
 PREFIX = "HARNESS_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
 BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
+
+
+def _usable(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None:
+        webhook_secrets(secret.get_secret_value())
+    return secret
 
 
 class Settings(BaseSettings):
@@ -49,6 +62,9 @@ class Settings(BaseSettings):
     )
     retriever: Literal["bm25", "semantic"] = Field(
         default="bm25", description="finds memories and documents by words in common, or by meaning"
+    )
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(_usable)] = Field(
+        default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
     anthropic_api_key: Annotated[SecretStr | None, AfterValidator(lambda key: key or None)] = Field(
@@ -119,8 +135,10 @@ def variable_of(field: str) -> str:
 def _complaint(error: Mapping[str, Any]) -> str:
     if not error["loc"]:  # of several settings, which it names
         return str(error["msg"]).removeprefix("Value error, ")
-    name = variable_of(str(error["loc"][0]))
-    return f"{name}={_shown(error.get('input'))}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    field = str(error["loc"][0])
+    name = variable_of(field)
+    given = "***" if field == "webhook_secret" else _shown(error.get("input"))
+    return f"{name}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 def _shown(given: object) -> str:

@@ -201,6 +201,25 @@ scores = Table(
 )
 """What judges say of turns that are over; ``at`` is null, and ``due_at`` not, until they have said it."""
 
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("turn_id", String(64), ForeignKey("turns.id"), primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("told_seq", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("due_at", Double),
+    Column("lease_until", Double),
+    Column("status_code", Integer),
+    Column("error", Text),
+    Column("at", Double),
+    Index("webhooks_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
+)
+"""Who is told how a turn goes. ``told_seq`` is the last event that was told or given up, ``seq`` and ``attempt`` the
+one that was tried last and how often, ``at`` when; ``due_at`` is null once nothing more will be told."""
+
 memories = Table(
     "memories",
     metadata,

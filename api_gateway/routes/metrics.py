@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fastapi import APIRouter, Request, Response
 
 from api_gateway.exposition import exposed
@@ -14,5 +16,6 @@ router = APIRouter(tags=["health"])
 async def metrics(request: Request, shared: SharedDep) -> Response:
     """The fleet's and this process's figures, as Prometheus reads them; the same fleet from every gateway."""
     figures = await shared.figures.read()
-    content, content_type = exposed(figures, shared.traffic, request.headers.get("accept", ""))
+    told = shared.deliverer.outcomes if shared.deliverer else Counter[tuple[str, ...]]()
+    content, content_type = exposed(figures, shared.traffic, told, request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": content_type})

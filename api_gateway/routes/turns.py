@@ -14,6 +14,7 @@ from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
 from api_gateway.waiting import Client, wait_of
+from api_gateway.webhooks.acceptance import check_webhook
 
 router = APIRouter(tags=["turns"])
 
@@ -37,6 +38,7 @@ async def create_turn(
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
     wait_s = wait_of(request.headers.getlist("prefer"))
+    check_webhook(body.value.webhook, services.settings)
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest, answers_later=wait_s > 0) if key else None
     client = Client(wait_s=wait_s, has_gone=request.is_disconnected)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = (ROOT / "README.md").read_text()
 OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").read_text()
 CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_text()
+WEBHOOKS_PAGE: Final = (ROOT / "docs" / "how-to" / "webhooks.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
 pytestmark = pytest.mark.xdist_group("readme")
@@ -157,3 +159,36 @@ def test_celery_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mon
         assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
         monkeypatch.delenv("HARNESS_REDIS_URL")
         assert "Noted: you like Assam." in terminal.run(".venv/bin/harness turns show note-assam-1")
+
+
+def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:
+    """The page's receiver, with the secret that the stack has made, hears of the page's turn."""
+    blocks = dict(BLOCK.findall(WEBHOOKS_PAGE))
+    receive, post, look = [body for kind, body in BLOCK.findall(WEBHOOKS_PAGE) if kind == "sh"][:3]
+    port = str(free_port())
+    (tmp_path / "receiver.py").write_text(blocks["python"].replace("9000", port))
+    with terminal_in(tmp_path) as terminal:
+        start = receive.replace(".venv/bin/python", f"exec {sys.executable}")
+        with terminal.start(start, stdout=subprocess.PIPE) as receiver:
+            try:
+                wait_until(lambda: _listens(int(port)), "the receiver to listen", 30)
+                turn_id = json.loads(terminal.run(post.replace("9000", port)))["id"]
+                assert receiver.stdout is not None
+                assert receiver.stdout.readline() == blocks["text"]
+                told = wait_until(lambda: _delivered(terminal, f"turn={turn_id}\n{look}"), "the note of it", 30)
+            finally:
+                receiver.terminate()
+        secret = tmp_path / ".harness" / "webhook_secret"
+        assert secret.stat().st_mode & 0o777 == 0o600
+        assert secret.read_text().strip() not in (tmp_path / "up.log").read_text()
+    assert (told["attempts"], told["status_code"]) == (1, 204)
+
+
+def _listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _delivered(terminal: Terminal, commands: str) -> dict[str, Any] | None:
+    webhook = json.loads(terminal.run(commands))
+    return webhook if webhook["status"] == "delivered" else None

@@ -46,7 +46,7 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
 
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
-    tables = ("idempotency_keys", "scores", "memories", "tool_calls", "turn_events", "messages", "turns")
+    tables = ("idempotency_keys", "webhooks", "scores", "memories", "tool_calls", "turn_events", "messages", "turns")
     with gateway.worker.engine.begin() as connection:
         for table in tables:
             connection.execute(text(f"drop table {table}"))
@@ -149,7 +149,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
-        "/v1/turns/{turn_id}/scores",
+        *("/v1/turns/{turn_id}/scores", "/v1/turns/{turn_id}/webhook"),
         *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
         "/v1/artifacts/{artifact_id}",
         *("/v1/models", "/v1/models/{model}", "/v1/chat/completions"),

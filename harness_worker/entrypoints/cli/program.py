@@ -65,6 +65,7 @@ _COMMANDS: Final = (
     Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
     Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
     Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
+    Lazy(name="webhooks", where=f"{_PACKAGE}.webhooks:app", help="Show what receivers of webhooks need."),
     Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
     Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop.", hidden=True),
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from harness_worker.errors import ConfigError, HarnessError
+
+_SECRET_BYTES: Final = 32
 
 
 class HomeInUse(HarnessError):  # noqa: N818 - reads as what it says
@@ -36,6 +40,7 @@ class Home:
         self.artifacts = self.path / "artifacts"
         self.stack_file = self.run / "stack.json"
         self._lock_file = self.run / "lock"
+        self._webhook_secret_file = self.path / "webhook_secret"
 
     @property
     def database_url(self) -> str:
@@ -70,6 +75,21 @@ class Home:
     def pid_file(self, role: str) -> Path:
         """Where the process of that role is written down."""
         return self.run / f"{role}.pid"
+
+    def kept_webhook_secret(self) -> str | None:
+        """What its stack signs webhooks with unless it is told otherwise; ``None`` before its first."""
+        try:
+            return self._webhook_secret_file.read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    def webhook_secret(self) -> str:
+        """The same, made now if there is none; for who holds the home."""
+        kept = self.kept_webhook_secret()
+        if kept is None:
+            kept = secrets.token_hex(_SECRET_BYTES)
+            self.write_private(self._webhook_secret_file, f"{kept}\n")
+        return kept
 
     def write_private(self, file: Path, text: str) -> None:
         """Replace a file's content at once, readable by this user only."""

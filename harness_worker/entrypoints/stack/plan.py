@@ -107,11 +107,19 @@ def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[Chil
     gateway = ChildSpec(
         role="gateway",
         command=(*CLI, "gateway", "--host", LOOPBACK, "--fd", str(descriptor)),
-        environment={**shared, "HARNESS_DEV_KEYLESS": shared.get("HARNESS_DEV_KEYLESS", "1")},
+        environment=_for_one_machine(plan, shared),
         descriptors=(descriptor,),
     )
     sizes = {Role.COORDINATOR: plan.coordinators, Role.TOOLS: plan.tools}
     return [gateway, *(_worker(plan, role, size, shared) for role, size in sizes.items() if size > 0)]
+
+
+def _for_one_machine(plan: StackPlan, shared: Mapping[str, str]) -> dict[str, str]:
+    """The gateway's environment: what is not said is such that clients and receivers here need nothing else."""
+    given = plan.settings.webhook_secret
+    secret = plan.home.webhook_secret() if given is None else given.get_secret_value()
+    usual = {"HARNESS_DEV_KEYLESS": "1", "HARNESS_WEBHOOK_PRIVATE": "1"}
+    return {**usual, **shared, "HARNESS_WEBHOOK_SECRET": secret}
 
 
 def flower_spec(plan: StackPlan, access: FlowerAccess, redis_url: str, descriptor: int) -> ChildSpec:

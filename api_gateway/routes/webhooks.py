@@ -1,0 +1,37 @@
+"""What became of turns' webhooks, and what their receivers are sent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Query
+
+from api_gateway.live import RESTING_EVENTS
+from api_gateway.models import Webhook
+from api_gateway.openapi import problems
+from api_gateway.problems import Problem
+from api_gateway.requests import NoQuery
+from api_gateway.services import ServicesDep, TurnId, existing_turn
+from api_gateway.webhooks.payload import TurnTold
+
+router = APIRouter(tags=["turns"])
+
+
+@router.get("/v1/turns/{turn_id}/webhook", responses=problems(404))
+async def read_webhook(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> Webhook:
+    """Whether whoever asked for it was told how the turn went, and when it is tried again."""
+    found = await services.webhooks.of_turn(turn_id)
+    if found is None:
+        await existing_turn(turn_id, services)
+        raise Problem(404, "not_found", f"turn {turn_id!r} has no webhook")
+    return found
+
+
+def describe_webhooks(app: FastAPI) -> None:
+    """Have the OpenAPI document tell what receivers are sent."""
+    for kind in sorted(RESTING_EVENTS):
+        app.webhooks.add_api_route(kind, _received, methods=["POST"], status_code=204, name=kind, tags=["turns"])
+
+
+async def _received(body: TurnTold) -> None:  # pyright: ignore[reportUnusedParameter]
+    """A turn with a webhook has come to rest: any 2xx says that it was heard; signed as Standard Webhooks says."""

@@ -1,0 +1,24 @@
+"""Whether a gateway takes a request's webhook."""
+
+from __future__ import annotations
+
+from api_gateway.config import Settings
+from api_gateway.problems import invalid_at
+from api_gateway.webhook_urls import is_closed_literal
+
+
+def check_webhook(url: str | None, settings: Settings) -> None:
+    """Refuse a webhook that could never be told.
+
+    Raises:
+        Problem: 422 ``invalid_request``; it says what to do.
+    """
+    if url is None:
+        return
+    if settings.webhook_secret is None:
+        raise invalid_at(
+            ["body", "webhook"],
+            "this gateway tells no webhooks: its operator has to set HARNESS_WEBHOOK_SECRET; leave it out until then",
+        )
+    if not settings.webhook_private and is_closed_literal(url):
+        raise invalid_at(["body", "webhook"], "its host's address is not a public one; give one that is")

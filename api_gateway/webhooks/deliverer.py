@@ -1,0 +1,187 @@
+"""Tells receivers what happened to turns: one task a process, which starts one for each request.
+
+Events on the way to other readers say which turns to look at; now and then all are looked at, for those may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.config import Settings
+from api_gateway.webhooks.outbox import Claim, Outbox, Telling
+from api_gateway.webhooks.payload import told
+from api_gateway.webhooks.rules import Answer, Outcome, Verdict, admitted, full_hosts, verdict_of
+from api_gateway.webhooks.sender import Sender
+from api_gateway.webhooks.signing import Signer, message_id
+from harness_worker.wire import webhook_secrets
+
+LOOK_S: Final = 2.0
+"""How often all that may be due is looked at, for events may be lost and gateways die."""
+
+LOOKING_SHARE: Final = 0.05
+"""How much of the time that may take: where very many turns wait, it is done less often."""
+
+FOUND_AT_ONCE: Final = 1_000
+TAKEN_AT_ONCE: Final = 200
+MOST_POKED: Final = 10_000
+"""More turns are not remembered: the next look finds them."""
+
+DRAIN_S: Final = 3.0
+"""How long requests may go on when the process stops; then they are left to their leases, and told again."""
+
+_log = logging.getLogger(__name__)
+
+
+class Deliverer:
+    """Tells until it is closed; never raises.
+
+    Args:
+        outbox: What to tell.
+        signer: Signs it.
+        sender: Sends it.
+
+    Attributes:
+        outcomes: How many attempts ended in which way.
+    """
+
+    def __init__(self, outbox: Outbox, signer: Signer, sender: Sender) -> None:
+        self._outbox = outbox
+        self._signer = signer
+        self._sender = sender
+        self._pending: dict[str, None] = {}
+        self._busy: Counter[str] = Counter()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._is_cut_off = False
+        self.outcomes: Counter[tuple[str, ...]] = Counter()
+
+    def poke(self, turn_id: str) -> None:
+        """Look at a turn soon: something happened to it."""
+        if len(self._pending) < MOST_POKED:
+            self._pending[turn_id] = None
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self._stopping = True
+        self._wake.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Tell what is due as long as the context lasts; nothing is under way any more after it."""
+        looking = asyncio.create_task(self._run(), name="webhooks")
+        try:
+            yield
+        finally:
+            self.stop()
+            await _end([looking])
+            await _end(self._under_way)
+            await self._sender.close()
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        look_at = clock()
+        while not self._stopping:
+            self._wake.clear()
+            if clock() >= look_at:
+                began = clock()
+                await self._try(self._look)
+                look_at = clock() + max(LOOK_S, (clock() - began) / LOOKING_SHARE)
+            await self._try(self._start_pending)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+            self._is_cut_off = False
+        except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next look finds them
+            log = _log.debug if self._is_cut_off else _log.warning
+            log("webhooks wait, for the database does not answer: %s", str(error).partition("\n")[0])
+            self._is_cut_off = True
+
+    async def _look(self) -> None:
+        found = await self._outbox.due(FOUND_AT_ONCE, full_hosts(self._busy))
+        self._pending.update(dict.fromkeys(found))
+
+    async def _start_pending(self) -> None:
+        """Go once through the turns to look at; those without room stay."""
+        left: list[str] = []
+        while self._pending and not self._stopping and self._has_room():
+            turn_ids = list(islice(self._pending, TAKEN_AT_ONCE))
+            for turn_id in turn_ids:  # before they are looked at: what happens meanwhile pokes them again
+                del self._pending[turn_id]
+            claims, full = await self._outbox.take(turn_ids, self._admitted)
+            left += full
+            for claim in claims:
+                self._start(claim)
+        self._pending.update(dict.fromkeys(left))
+
+    def _has_room(self) -> bool:
+        return any(self._admitted([""]))
+
+    def _admitted(self, hosts: Sequence[str]) -> list[bool]:
+        return admitted(hosts, self._busy)
+
+    def _start(self, claim: Claim) -> None:
+        self._busy[claim.host] += 1
+        task = asyncio.create_task(self._tell(claim), name=f"webhook {claim.turn_id}")
+        self._under_way.add(task)
+        task.add_done_callback(lambda done: self._ended(done, claim.host))
+
+    def _ended(self, task: asyncio.Task[None], host: str) -> None:
+        self._under_way.discard(task)
+        self._busy -= Counter([host])  # which also forgets hosts that nothing is sent to
+        self._wake.set()
+
+    async def _tell(self, claim: Claim) -> None:
+        try:
+            telling = await self._outbox.telling(claim)
+            if telling is not None:
+                await self._attempt(claim, telling)
+        except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is told again
+            said = str(error).partition("\n")[0] or type(error).__name__
+            _log.warning("the webhook of turn %s is told again later: %s", claim.turn_id, said)
+
+    async def _attempt(self, claim: Claim, telling: Telling) -> None:
+        body = told(telling.kind, telling.at, telling.turn)
+        headers = self._signer.headers(telling.tenant, message_id(claim.turn_id, claim.seq), telling.now, body)
+        answer = await self._sender.post(claim.url, headers, body)
+        verdict = verdict_of(answer, claim.attempt, claim.turn_id)
+        if await self._outbox.record(claim, telling, answer, verdict):
+            self._count(claim, answer, verdict)
+        if not telling.is_last:  # what happened meanwhile was left to this
+            self.poke(claim.turn_id)
+
+    def _count(self, claim: Claim, answer: Answer, verdict: Verdict) -> None:
+        self.outcomes[verdict.outcome.value,] += 1
+        if verdict.outcome is Outcome.GIVEN_UP:
+            what = (claim.turn_id, claim.host, claim.attempt, answer.error)
+            _log.warning("the webhook of turn %s to %s is given up after %d attempts: %s", *what)
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Let tasks end if they do soon, and end them otherwise."""
+    if not (waited := set(tasks)):
+        return
+    _, late = await asyncio.wait(waited, timeout=DRAIN_S)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+
+
+def make_deliverer(engine: AsyncEngine, settings: Settings) -> Deliverer | None:
+    """The deliverer of a process; ``None`` if its settings have no secret to sign with."""
+    if settings.webhook_secret is None:
+        return None
+    signer = Signer(webhook_secrets(settings.webhook_secret.get_secret_value()))
+    return Deliverer(Outbox(engine), signer, Sender(allow_private=settings.webhook_private))

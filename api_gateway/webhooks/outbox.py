@@ -1,0 +1,184 @@
+"""The rows of ``webhooks``: which are due, who tells of one, and what became of it.
+
+Who takes a row holds it by a lease, and writes what became of it only if nobody has taken it since: ``seq`` and
+``attempt`` say which try is meant, as a turn's fence does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.database import WRITES
+from api_gateway.listing import AnyRow
+from api_gateway.live import RESTING_EVENTS
+from api_gateway.models import TurnSummary
+from api_gateway.rows import summary_of
+from api_gateway.store import asked_calls
+from api_gateway.webhooks.rules import Answer, Outcome, Verdict
+from harness_worker.schema import db_now, turn_events, turns, webhooks
+from harness_worker.wire import TERMINAL_EVENTS, rfc3339
+
+LEASE_S: Final = 25.0
+"""Longer than an attempt may take: while its gateway lives, nobody else tells of the event."""
+
+_C: Final = webhooks.c
+_NEWEST: Final = (
+    select(func.max(turn_events.c.seq))
+    .where(
+        turn_events.c.turn_id == _C.turn_id,
+        turn_events.c.seq > _C.told_seq,
+        turn_events.c.type.in_(sorted(RESTING_EVENTS)),
+    )
+    .correlate(webhooks)
+    .scalar_subquery()
+)
+# As a subquery the clock is read once.
+_NOW: Final = select(db_now()).scalar_subquery()
+_IS_DUE: Final = and_(
+    _C.due_at.is_not(None),
+    or_(_C.lease_until.is_(None), _C.lease_until <= _NOW),
+    or_(and_(_C.due_at <= _NOW, _NEWEST.is_not(None)), _C.seq < _NEWEST),
+)
+"""An event that was not told waits for its time, a newer one for nothing; what somebody tells of is left to them."""
+
+_TAKE: Final = (
+    update(webhooks)
+    .where(_C.turn_id == bindparam("this_turn"))
+    .values(seq=bindparam("now_seq"), attempt=bindparam("now_attempt"), lease_until=db_now() + LEASE_S)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A row that this process tells of for as long as the lease lasts.
+
+    Args:
+        turn_id: Whose.
+        url: Whom to tell.
+        host: The URL's host.
+        seq: Of which event.
+        attempt: The how manyeth try to tell of it.
+    """
+
+    turn_id: str
+    url: str
+    host: str
+    seq: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What is to be told.
+
+    Args:
+        tenant: Whose turn it is.
+        kind: The event's type.
+        at: When it happened, RFC 3339 UTC.
+        turn: As it is now.
+        now: The database's clock, in seconds since the epoch.
+    """
+
+    tenant: str
+    kind: str
+    at: str
+    turn: TurnSummary
+    now: float
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing follows the event."""
+        return self.kind in TERMINAL_EVENTS
+
+
+class Outbox:
+    """The rows of every tenant. Every method is one transaction, or none if there is nothing to write."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITES: True})
+
+    async def due(self, limit: int, full: Sequence[str]) -> list[str]:
+        """The turns that somebody is to be told of, the longest due first, but none of these hosts'."""
+        query = select(_C.turn_id).where(_IS_DUE, _C.host.not_in(full)).order_by(_C.due_at).limit(limit)
+        async with self._engine.connect() as connection:
+            return list((await connection.execute(query)).scalars())
+
+    async def take(
+        self, turn_ids: Sequence[str], admit: Callable[[Sequence[str]], Sequence[bool]]
+    ) -> tuple[list[Claim], list[str]]:
+        """Take what is due of these turns.
+
+        Args:
+            turn_ids: Which.
+            admit: Says of the hosts of what is due, in order, which have room.
+
+        Returns:
+            What was taken, and the turns for which there was no room.
+        """
+        mine = _C.turn_id.in_(turn_ids)
+        async with self._engine.connect() as connection:  # no lock for the many turns that nobody is to be told of
+            if (await connection.execute(select(_C.turn_id).where(mine, _IS_DUE).limit(1))).first() is None:
+                return [], []
+        columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _NEWEST.label("newest"))
+        query = select(*columns).where(mine, _IS_DUE).order_by(_C.due_at).with_for_update(skip_locked=True)
+        async with self._writer.begin() as connection:
+            rows = (await connection.execute(query)).all()
+            room = admit([row.host for row in rows])
+            claims = [_claim(row) for row, has_room in zip(rows, room, strict=True) if has_room]
+            if claims:
+                await connection.execute(_TAKE, [_taken(claim) for claim in claims])
+        return claims, [row.turn_id for row, has_room in zip(rows, room, strict=True) if not has_room]
+
+    async def telling(self, claim: Claim) -> Telling | None:
+        """What the claim is about; ``None`` if the turn is there no more."""
+        query = (
+            select(turns, turn_events.c.type.label("kind"), turn_events.c.at.label("at"), db_now().label("now"))
+            .join(turn_events, turn_events.c.turn_id == turns.c.id)
+            .where(turns.c.id == claim.turn_id, turn_events.c.seq == claim.seq)
+        )
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).one_or_none()
+            return None if row is None else await _telling(connection, row)
+
+    async def record(self, claim: Claim, told: Telling, answer: Answer, verdict: Verdict) -> bool:
+        """Write what became of the claim; whether it still held."""
+        still_held = (
+            _C.turn_id == claim.turn_id,
+            _C.seq == claim.seq,
+            _C.attempt == claim.attempt,
+            _C.due_at.is_not(None),
+            _C.lease_until.is_not(None),
+        )
+        change = update(webhooks).where(*still_held).values(_after(claim, told, verdict))
+        seen = {"status_code": answer.status_code, "error": answer.error, "at": db_now(), "lease_until": None}
+        async with self._writer.begin() as connection:
+            return (await connection.execute(change.values(seen))).rowcount == 1
+
+
+def _claim(row: AnyRow) -> Claim:
+    attempt = row.attempt + 1 if row.newest == row.seq else 1
+    return Claim(turn_id=row.turn_id, url=row.url, host=row.host, seq=row.newest, attempt=attempt)
+
+
+def _taken(claim: Claim) -> dict[str, Any]:
+    return {"this_turn": claim.turn_id, "now_seq": claim.seq, "now_attempt": claim.attempt}
+
+
+async def _telling(connection: AsyncConnection, row: AnyRow) -> Telling:
+    asked = await asked_calls(connection, [row.id])
+    turn = summary_of(row, asked.get(row.id, ()))
+    return Telling(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
+
+
+def _after(claim: Claim, told: Telling, verdict: Verdict) -> dict[str, Any]:
+    """The columns that say when to tell what next."""
+    if verdict.outcome is Outcome.FAILED:
+        return {"due_at": db_now() + verdict.pause_s}
+    is_over = told.is_last or verdict.is_gone
+    return {"told_seq": claim.seq, "due_at": None if is_over else db_now()}

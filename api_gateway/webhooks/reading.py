@@ -1,0 +1,49 @@
+"""What became of a turn's webhook, for whoever asked for it."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.listing import AnyRow
+from api_gateway.models import Webhook, WebhookStatus
+from harness_worker.schema import turns, webhooks
+from harness_worker.wire import rfc3339
+
+
+class Webhooks:
+    """Reads of one tenant's webhooks."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+        self._engine = engine
+        self._tenant = tenant
+
+    async def of_turn(self, turn_id: str) -> Webhook | None:
+        """The turn's webhook; ``None`` if it has none, or does not exist."""
+        mine = (turns.c.id == turn_id, turns.c.tenant == self._tenant)
+        query = select(webhooks).join(turns, turns.c.id == webhooks.c.turn_id).where(*mine)
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        return None if row is None else webhook_of(row)
+
+
+def webhook_of(row: AnyRow) -> Webhook:
+    """A row of ``webhooks``."""
+    status = _status(row)
+    next_at = max(row.due_at, row.lease_until or 0.0) if status == "trying" else None
+    return Webhook(
+        url=row.url,
+        status=status,
+        event_seq=row.seq if row.attempt else None,
+        attempts=row.attempt,
+        status_code=row.status_code,
+        error=row.error,
+        last_attempt_at=rfc3339(row.at),
+        next_attempt_at=rfc3339(next_at),
+    )
+
+
+def _status(row: AnyRow) -> WebhookStatus:
+    if row.due_at is None:
+        return "delivered" if row.error is None else "given_up"
+    return "trying" if row.seq > row.told_seq else "waiting"

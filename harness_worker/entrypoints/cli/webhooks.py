@@ -1,0 +1,59 @@
+"""``harness webhooks``: what those need who are told how turns went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.errors import ConfigError
+from harness_worker.wire import TENANT, tenant_webhook_secret, webhook_secrets
+
+_HELP = """The secret by which a receiver knows that a webhook is genuine.
+
+Give it to the receiver, and keep it from everybody else: whoever has it can sign webhooks of that tenant.
+
+\b
+    export WEBHOOK_SECRET=$(harness webhooks secret)
+"""
+
+app = typer.Typer(no_args_is_help=True, help="Show what receivers of webhooks need.")
+
+
+@app.callback()
+def _group() -> None:  # pyright: ignore[reportUnusedFunction] - a single command would be no group
+    pass
+
+
+@app.command("secret", help=_HELP, short_help="The secret that receivers verify with.")
+def secret(
+    *,
+    tenant: Annotated[str, typer.Option(help="Whose webhooks it verifies.")] = TENANT,
+    home: Annotated[
+        Path | None, typer.Option(help="Where `harness up` keeps one, if none is set. [env: HARNESS_HOME]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {tenant, secret}.")] = False,
+) -> None:
+    """Print what HARNESS_WEBHOOK_SECRET, or the one that a stack made in its home, gives this tenant."""
+    newest, *_ = webhook_secrets(_operators(load_settings(home=home)))
+    derived = tenant_webhook_secret(newest, tenant)
+    if as_json:
+        write_json({"tenant": tenant, "secret": derived})
+    else:
+        write(derived)
+
+
+def _operators(settings: Settings) -> str:
+    if settings.webhook_secret is not None:
+        return settings.webhook_secret.get_secret_value()
+    kept = Home(settings.home).kept_webhook_secret()
+    if kept is None:
+        raise ConfigError(
+            f"HARNESS_WEBHOOK_SECRET is not set, and `harness up` never ran in {settings.home}: "
+            "set it as it is set for the gateway, or name the home of a stack with --home"
+        )
+    return kept

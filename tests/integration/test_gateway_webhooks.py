@@ -1,0 +1,422 @@
+"""Webhooks: told at least once, in order, genuine, and to nobody else."""
+
+# ruff: noqa: ANN401 - bodies and answers are any JSON
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import insert, select, update
+from standardwebhooks import WebhookVerificationError
+
+from api_gateway.database import create_engine
+from api_gateway.webhooks.outbox import Claim, Outbox
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, Answer, Outcome, Verdict
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.schema import webhooks
+from harness_worker.testing.processes import running_server
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.integration.receiver import SECRET, Receiver, answer, receiver
+from tests.stacks import HARNESS
+
+Serving: TypeAlias = Callable[..., Any]
+"""Serves a gateway with the given settings; a context manager."""
+
+
+@pytest.fixture
+def other() -> Generator[Receiver]:
+    """Somebody who wants to be told."""
+    with receiver() as found:
+        yield found
+
+
+@pytest.fixture
+def serve(database_url: str, valkey_url: str) -> Serving:
+    """Gateways that tell webhooks, on each kind of database; without live events unless they are given."""
+    told = {"webhook_secret": SECRET, "webhook_private": True}
+
+    def serving_on(redis_url: str, **settings: Any) -> Any:
+        return gateway_on(database_url, redis_url, own_db(valkey_url), **{**told, **settings})
+
+    return serving_on
+
+
+@pytest.fixture
+def gateway(serve: Serving, valkey_url: str) -> Generator[Gateway]:
+    """One with live events."""
+    with serve(own_db(valkey_url)) as running:
+        yield running
+
+
+def state(gateway: Gateway, turn_id: str) -> dict[str, Any]:
+    """What the gateway says of a turn's webhook."""
+    response = gateway.http.get(f"/v1/turns/{turn_id}/webhook")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def await_state(gateway: Gateway, turn_id: str, status: str) -> dict[str, Any]:
+    """The same, once it has that status and was recorded."""
+
+    def found() -> dict[str, Any] | None:
+        now = state(gateway, turn_id)
+        return now if now["status"] == status and now["last_attempt_at"] else None
+
+    return wait_until(found, f"the webhook of {turn_id} to be {status}: {state(gateway, turn_id)}")
+
+
+def pass_time(gateway: Gateway, turn_id: str) -> None:
+    """Let the pause or the lease of a turn's webhook be over."""
+    with gateway.worker.engine.begin() as connection:
+        assert connection.execute(select(webhooks.c.due_at).where(webhooks.c.turn_id == turn_id)).scalar_one()
+        connection.execute(update(webhooks).where(webhooks.c.turn_id == turn_id).values(due_at=0.0, lease_until=0.0))
+
+
+def posted(gateway: Gateway, url: str, **body: Any) -> str:
+    """A turn with a webhook."""
+    return gateway.posted(webhook=url, **body)["id"]
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
+def test_end_of_a_turn_is_told_once_and_genuine(gateway: Gateway, other: Receiver, status: str) -> None:
+    """With the turn as lists show it, signed so that the library for receivers takes it, with this tenant's secret."""
+    turn_id = posted(gateway, other.url + "?k=v", metadata={"order": "ö1"})
+    assert state(gateway, turn_id)["status"] == "waiting"
+    gateway.worker.finish(turn_id, status)
+    (told,) = other.await_count(1)
+    assert (told.path, told.headers["content-type"]) == ("/told?k=v", "application/json")
+    assert "." not in told.id
+    document = told.verified()
+    (listed,) = gateway.http.get("/v1/turns").json()["data"]
+    assert document.pop("timestamp") == "2023-11-14T22:13:20.250000Z"
+    assert document == {"type": f"turn.{status}", "truncated": False, "data": listed}
+    with pytest.raises(WebhookVerificationError):
+        told.verified(tenant="other")
+    now = await_state(gateway, turn_id, "delivered")
+    assert (now["attempts"], now["status_code"], now["error"], now["next_attempt_at"]) == (1, 204, None, None)
+    assert now["url"] == other.url + "?k=v"
+    assert len(other.received) == 1
+
+
+def test_failure_is_told_again_with_the_same_id_and_a_new_signature(gateway: Gateway, other: Receiver) -> None:
+    """After five seconds; the receiver deduplicates by the id."""
+    other.answers.extend([answer(500), answer(200, b"ok")])
+    turn_id = posted(gateway, other.url)
+    gateway.worker.finish(turn_id)
+    now = await_state(gateway, turn_id, "trying")
+    assert (now["attempts"], now["status_code"], now["error"]) == (1, 500, "answered 500")
+    assert now["last_attempt_at"] < now["next_attempt_at"]
+    assert len(other.received) == 1
+    pass_time(gateway, turn_id)
+    first, second = other.await_count(2)
+    assert first.id == second.id
+    assert first.verified() == second.verified()
+    assert await_state(gateway, turn_id, "delivered")["attempts"] == 2
+
+
+def test_receiver_that_is_gone_is_told_nothing_more(gateway: Gateway, other: Receiver) -> None:
+    """410: it wants no event of this turn any more, not even its end."""
+    other.answers.append(answer(410))
+    turn_id = posted(gateway, other.url)
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    assert await_state(gateway, turn_id, "given_up")["error"] == "answered 410"
+    gateway.worker.finish(turn_id)
+    again = posted(gateway, other.url)
+    gateway.worker.finish(again)
+    await_state(gateway, again, "delivered")
+    assert [told.id.partition("_")[0] for told in other.received] == [turn_id, again]
+
+
+def test_last_failure_gives_up_and_says_so(gateway: Gateway, other: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    """After about eighteen hours; the log names the turn and the host, and nothing of the URL's rest."""
+    other.answers.append(answer(404))
+    turn_id = posted(gateway, other.url + "/hidden?token=hidden")
+    with gateway.worker.engine.begin() as connection:  # as if it had been tried seven times
+        last = {"seq": 2, "attempt": 7, "error": "answered 404", "at": 1.0}
+        connection.execute(update(webhooks).where(webhooks.c.turn_id == turn_id).values(last))
+    gateway.worker.finish(turn_id)
+    now = await_state(gateway, turn_id, "given_up")
+    assert (now["attempts"], now["status_code"]) == (8, 404)
+    (line,) = [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
+    assert line == f"the webhook of turn {turn_id} to 127.0.0.1 is given up after 8 attempts: answered 404"
+
+
+def test_turn_that_parks_and_ends_is_told_twice_in_order(gateway: Gateway, other: Receiver) -> None:
+    """First with what it waits for."""
+    turn_id = posted(gateway, other.url)
+    approval = {"expires_at": 1_900_000_000.0, "decision": None, "reason": None, "arguments": None}
+    gateway.worker.call(turn_id, 0, 0, approval={**approval, "is_resolved": False})
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    assert await_state(gateway, turn_id, "waiting")["event_seq"] == 2
+    gateway.worker.change(turn_id, status="running")
+    gateway.worker.event(turn_id, "turn.redelivered")
+    gateway.worker.finish(turn_id)
+    parked, ended = (told.verified() for told in other.await_count(2))
+    assert (parked["type"], ended["type"]) == ("turn.requires_action", "turn.completed")
+    assert [action["call_id"] for action in parked["data"]["required_actions"]] == ["0.0"]
+    assert [told.id for told in other.received] == [f"{turn_id}_2", f"{turn_id}_4"]
+    assert await_state(gateway, turn_id, "delivered")["event_seq"] == 4
+
+
+def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Receiver) -> None:
+    """A turn that has ended waits for nobody any more: its end is told at once, though its parking was not."""
+    other.answers.append(answer(500))
+    turn_id = posted(gateway, other.url)
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    await_state(gateway, turn_id, "trying")
+    gateway.worker.finish(turn_id)
+    assert await_state(gateway, turn_id, "delivered")["attempts"] == 1
+    assert [told.verified()["type"] for told in other.received] == ["turn.requires_action", "turn.completed"]
+
+
+def test_end_that_no_live_event_told_is_told(serve: Serving, other: Receiver) -> None:
+    """Redis is away, or nobody was there to hear: the rows are looked at now and then."""
+    with serve(NOWHERE) as gateway:
+        turn_id = posted(gateway, other.url)
+        gateway.worker.finish(turn_id, live=False)
+        other.await_count(1)
+
+
+def test_live_event_is_enough(
+    serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever hears that a turn rests tells at once, long before the next look at all."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.LOOK_S", 600.0)
+    with serve(own_db(valkey_url)) as gateway:
+        turn_id = posted(gateway, other.url)
+        other.answers.append(answer(500))
+        gateway.worker.change(turn_id, status="requires_action")
+        gateway.worker.event(turn_id, "turn.requires_action")
+        other.await_count(1)
+        gateway.worker.finish(turn_id)
+        other.await_count(2)
+
+
+def test_event_that_comes_while_another_is_told_follows_it(
+    serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, and at once."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.LOOK_S", 600.0)
+    other.answers.append(other.hang)
+    with serve(own_db(valkey_url)) as gateway:
+        turn_id = posted(gateway, other.url)
+        gateway.worker.change(turn_id, status="requires_action")
+        gateway.worker.event(turn_id, "turn.requires_action")
+        other.await_count(1)
+        gateway.worker.finish(turn_id)
+        other.released.set()
+        parked, ended = other.await_count(2)
+    assert [parked.id, ended.id] == [f"{turn_id}_2", f"{turn_id}_3"]
+
+
+def test_who_was_overtaken_writes_nothing(serve: Serving, database_url: str) -> None:
+    """A gateway that stood still for longer than its lease is not heard: another one tells of the event now."""
+    with serve(NOWHERE, webhook_secret=None) as gateway:
+        turn_id = gateway.posted()["id"]
+        row = {
+            "turn_id": turn_id,
+            "url": "http://h/",
+            "host": "h",
+            "told_seq": 1,
+            "seq": 1,
+            "attempt": 0,
+            "due_at": 1.0,
+        }
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(insert(webhooks).values(row))
+        asyncio.run(_be_overtaken(gateway, database_url, turn_id))
+
+
+async def _be_overtaken(gateway: Gateway, database_url: str, turn_id: str) -> None:
+    engine = create_engine(database_url)
+    outbox = Outbox(engine)
+    try:
+        assert await outbox.due(9, []) == []
+        assert await _taken(outbox, turn_id) == []
+        gateway.worker.finish(turn_id, live=False)
+        assert (await outbox.due(9, []), await outbox.due(9, ["h"])) == ([turn_id], [])
+        assert await outbox.take([turn_id], lambda hosts: [False] * len(hosts)) == ([], [turn_id])
+        (first,) = await _taken(outbox, turn_id)
+        assert (await outbox.due(9, []), await _taken(outbox, turn_id)) == ([], [])
+        pass_time(gateway, turn_id)
+        (second,) = await _taken(outbox, turn_id)
+        assert (first.seq, first.attempt, second.seq, second.attempt) == (2, 1, 2, 2)
+        telling = await outbox.telling(second)
+        assert telling is not None
+        good = Answer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
+        assert not await outbox.record(first, telling, *good)
+        assert state(gateway, turn_id)["status"] == "trying"
+        assert await outbox.record(second, telling, *good)
+        assert not await outbox.record(second, telling, *good)
+    finally:
+        await engine.dispose()
+    assert state(gateway, turn_id)["status"] == "delivered"
+
+
+async def _taken(outbox: Outbox, turn_id: str) -> list[Claim]:
+    claims, full = await outbox.take([turn_id], lambda hosts: [True] * len(hosts))
+    assert full == []
+    return claims
+
+
+def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver) -> None:
+    """Whoever takes it first holds it by a lease."""
+    with serving(gateway.settings), serving(gateway.settings):
+        turn_ids = [posted(gateway, other.url) for _ in range(30)]
+        for turn_id in turn_ids:
+            gateway.worker.finish(turn_id)
+        for turn_id in turn_ids:
+            await_state(gateway, turn_id, "delivered")
+    assert sorted(told.id for told in other.received) == sorted(f"{turn_id}_2" for turn_id in turn_ids)
+
+
+def test_gateway_killed_before_it_wrote_that_it_told_is_followed_by_another(
+    serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver is told again, once the lease is over, and knows by the id that it is the same."""
+    other.answers.append(other.hang)
+    with serve(own_db(valkey_url), webhook_secret=None) as reader:
+        places = {"DATABASE_URL": reader.settings.database_url, "REDIS_URL": own_db(valkey_url), "DEV_KEYLESS": "1"}
+        for name, value in {**places, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PRIVATE": "1"}.items():
+            monkeypatch.setenv(f"HARNESS_{name}", value)
+        url = f"http://127.0.0.1:{(port := free_port())}"
+        command = [*HARNESS, "gateway", "--port", str(port)]
+        log = tmp_path / "gateway.log"
+        with running_server(command, log=log, is_ready=lambda: _is_ready(url), stop=signal.SIGTERM) as process:
+            response = httpx.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
+            turn_id = response.json()["id"]
+            reader.worker.finish(turn_id)
+            other.await_count(1)
+            os.kill(process.pid, signal.SIGKILL)
+        now = state(reader, turn_id)
+        assert (now["status"], now["attempts"], now["last_attempt_at"]) == ("trying", 1, None)
+        with serving(reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})):
+            pass_time(reader, turn_id)
+            first, second = other.await_count(2)
+            assert first.id == second.id
+            assert await_state(reader, turn_id, "delivered")["attempts"] == 2
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_request_under_way_is_left_to_its_lease_when_the_gateway_stops(
+    serve: Serving, valkey_url: str, other: Receiver
+) -> None:
+    """The process does not wait for a receiver that hangs; another gateway tells it again."""
+    other.answers.append(other.hang)
+    with serve(own_db(valkey_url), webhook_secret=None) as reader:
+        told = reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})
+        with serving(told) as url:
+            response = httpx.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
+            turn_id = response.json()["id"]
+            reader.worker.finish(turn_id)
+            other.await_count(1)
+        assert state(reader, turn_id)["last_attempt_at"] is None
+        with serving(told):
+            pass_time(reader, turn_id)
+            await_state(reader, turn_id, "delivered")
+
+
+def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver) -> None:
+    """Only so many requests go to one host at a time, however many turns wait for it."""
+    other.answers.extend([other.hang] * 64)
+    stuck = [posted(gateway, other.named_url) for _ in range(IN_FLIGHT_A_HOST + 4)]
+    for turn_id in stuck:
+        gateway.worker.finish(turn_id)
+    other.await_count(IN_FLIGHT_A_HOST)
+    other.answers.clear()
+    turn_id = posted(gateway, other.url)
+    gateway.worker.finish(turn_id)
+    await_state(gateway, turn_id, "delivered")
+    assert len(other.received) == IN_FLIGHT_A_HOST + 1
+    other.released.set()
+    for turn_id in stuck[IN_FLIGHT_A_HOST:]:
+        await_state(gateway, turn_id, "delivered")
+
+
+def test_long_texts_are_cut(gateway: Gateway, other: Receiver) -> None:
+    """A receiver that wants all of them reads the turn."""
+    turn_id = posted(gateway, other.url, input="ü" * 10_001)
+    gateway.worker.finish(turn_id)
+    document = other.await_count(1)[0].verified()
+    assert (document["truncated"], document["data"]["input"]) == (True, "ü" * 10_000)
+    assert len(gateway.turn(turn_id)["input"]) == 10_001
+
+
+def test_old_secret_is_good_while_two_are_set(serve: Serving, valkey_url: str, other: Receiver) -> None:
+    """Both sign, so that receivers may change theirs when they like."""
+    old = "another-secret-of-the-operator"
+    with serve(own_db(valkey_url), webhook_secret=f"{SECRET} {old}") as gateway:
+        gateway.worker.finish(posted(gateway, other.url))
+        (told,) = other.await_count(1)
+    assert told.verified() == told.verified(secret=old)
+
+
+def test_webhook_is_stored_with_its_turn_or_not_at_all(gateway: Gateway) -> None:
+    """A turn that is refused leaves none; the same key again makes no second."""
+    problem_of(gateway.post(webhook="http://127.0.0.1:1/x", agent="nobody"), 404, "unknown_agent")
+    first = gateway.post(webhook="http://127.0.0.1:1/x", key="k")
+    assert gateway.post(webhook="http://127.0.0.1:1/x", key="k").json()["id"] == first.json()["id"]
+    problem_of(gateway.post(key="k"), 422, "idempotency_mismatch")
+    with gateway.worker.engine.connect() as connection:
+        assert connection.execute(select(webhooks.c.turn_id)).scalars().all() == [first.json()["id"]]
+
+
+def test_gateway_without_a_secret_takes_no_webhook(serve: Serving) -> None:
+    """It says what its operator has to set."""
+    with serve(NOWHERE, webhook_secret=None) as gateway:
+        problem = problem_of(gateway.post(webhook="https://example.com/told"), 422, "invalid_request")
+        assert problem["errors"][0]["loc"] == ["body", "webhook"]
+        assert "HARNESS_WEBHOOK_SECRET" in problem["detail"]
+        assert SECRET not in str(problem)
+
+
+def test_private_address_is_refused_at_once_or_not_called(serve: Serving, valkey_url: str, other: Receiver) -> None:
+    """A number that is not public is refused with the request; a name is looked at when it is called."""
+    with serve(own_db(valkey_url), webhook_private=False) as gateway:
+        for url in (other.url, "http://169.254.169.254/latest", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/"):
+            problem = problem_of(gateway.post(webhook=url), 422, "invalid_request")
+            assert "is not a public one" in problem["errors"][0]["msg"]
+        turn_id = posted(gateway, "http://example.com/told")
+        with gateway.worker.engine.begin() as connection:  # a name whose owner points it here by now
+            connection.execute(update(webhooks).values(url=other.named_url, host="localhost"))
+        gateway.worker.finish(turn_id)
+        now = await_state(gateway, turn_id, "trying")
+    assert (now["status_code"], now["error"]) == (None, "the host's address is not a public one")
+    assert other.received == []
+
+
+def test_turn_without_webhook_has_none_to_read(gateway: Gateway) -> None:
+    """404, with words that tell it from a turn that does not exist."""
+    turn_id = gateway.posted()["id"]
+    assert "has no webhook" in problem_of(gateway.http.get(f"/v1/turns/{turn_id}/webhook"), 404, "not_found")["detail"]
+    problem = problem_of(gateway.http.get("/v1/turns/nothing/webhook"), 404, "not_found")
+    assert problem["detail"] == "there is no turn 'nothing'"
+
+
+def test_metrics_count_attempts(gateway: Gateway, other: Receiver) -> None:
+    """By how they ended."""
+    other.answers.extend([answer(500), answer(410)])
+    turn_ids = [posted(gateway, other.url) for _ in range(3)]
+    for turn_id in turn_ids:
+        gateway.worker.finish(turn_id)
+        wait_until(lambda turn_id=turn_id: state(gateway, turn_id)["last_attempt_at"], "an attempt")
+    told = gateway.http.get("/metrics").text
+    for outcome in ("failed", "given_up", "delivered"):
+        assert f'harness_webhook_deliveries_total{{outcome="{outcome}"}} 1.0' in told
