@@ -39,33 +39,54 @@ def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S)
         ConfigError: There is no such module or registry, or the module raised; the message says which and why.
     """
     module_name, names = _parts(app)
-    module = _imported(f"{app}", module_name, max_tool_timeout_s)
+    module = _imported(f"application {app!r}", module_name, max_tool_timeout_s)
     return _registry(f"{app}", module, names)
 
 
+def load_named(label: str, name: str) -> object:
+    """What ``module:name`` is; the working directory is importable.
+
+    Args:
+        label: Names it in errors.
+        name: The import string.
+
+    Raises:
+        ConfigError: It is malformed, there is no such thing, or the module raised.
+    """
+    module_name, names = _split(label, name, "module:function")
+    found: object = _imported(label, module_name)
+    for part in names:
+        if not hasattr(found, part):
+            raise ConfigError(f"{label}: {module_name} has no {'.'.join(names)!r}")
+        found = getattr(found, part)
+    return found
+
+
 def _parts(app: str | None) -> tuple[str, list[str]]:
-    module_name, _, name = (app or "").partition(":")
     if not app:
         raise ConfigError(f"no application: set HARNESS_APP=module:registry or give --app, such as --app {EXAMPLE}")
+    return _split(f"application {app!r}", app, f"module:registry, with dots, such as {EXAMPLE}")
+
+
+def _split(label: str, path: str, shape: str) -> tuple[str, list[str]]:
+    module_name, _, name = path.partition(":")
     parts = name.split(".")
     if not all(part.isidentifier() for part in (*module_name.split("."), *parts)) or module_name.endswith(".py"):
-        raise ConfigError(f"application {app!r}: write it as module:registry, with dots, such as {EXAMPLE}")
+        raise ConfigError(f"{label}: write it as {shape}")
     return module_name, parts
 
 
-def _imported(app: str, module_name: str, max_tool_timeout_s: float) -> ModuleType:
+def _imported(label: str, module_name: str, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> ModuleType:
     _make_importable(str(Path.cwd()))
     ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s)
     try:
         return import_module(module_name)
     except ConfigError as error:
-        raise ConfigError(f"application {app!r}: {error}") from error
+        raise ConfigError(f"{label}: {error}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module's body is the author's code: it may raise anything
-        raise ConfigError(
-            f"application {app!r}: {type(error).__name__}: {words_of(error) or '(no message)'}"
-        ) from error
+        raise ConfigError(f"{label}: {type(error).__name__}: {words_of(error) or '(no message)'}") from error
     finally:
         TIMEOUT_CEILING_S.reset(ceiling)
 

@@ -1,0 +1,69 @@
+"""What a sweep over somebody's cases came to, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from harness_worker.entrypoints.view.lines import counted
+from harness_worker.entrypoints.view.plain import one_line
+from harness_worker.entrypoints.view.turn_table import tokens_of
+
+SHOWN: Final = 20
+"""How many failures are listed."""
+
+Json = Mapping[str, Any]
+
+
+def agent_table(figures: Json, repeats: int) -> Table:
+    """One agent's figures, as :func:`~harness_worker.evaluation.summary.summary` has them."""
+    drawn = Table(title=Text(f"{figures['agent']}: {figures['passed']}/{figures['cells']} cells passed"))
+    drawn.add_column("what")
+    drawn.add_column("found", justify="right")
+    for what, found in _rows(figures, repeats):
+        drawn.add_row(Text(one_line(what)), Text(found))
+    return drawn
+
+
+def failure_lines(failures: Sequence[Json]) -> Iterator[Text]:
+    """The first failures with why, and how to see more of them."""
+    for failure in failures[:SHOWN]:
+        named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
+        yield Text(f"{one_line(named)} (turn {failure['turn_id']})", style="red")
+        yield from (Text(f"  {one_line(why)}") for why in failure["why"])
+    if failures[SHOWN:]:
+        yield Text(f"… and {counted(len(failures) - SHOWN, 'more failure')}: --json and --out have all")
+    if failures:
+        yield Text("harness turns show TURN says what a turn did", style="dim")
+
+
+def _rows(figures: Json, repeats: int) -> Iterator[tuple[str, str]]:
+    yield "passed", _percent(figures["pass_rate"])
+    if repeats > 1:
+        yield f"pass@{repeats}: cases that passed once or more", _percent(figures["pass_at_k"])
+        yield f"pass^{repeats}: cases that passed every time", _percent(figures["pass_hat_k"])
+    for judge, score in figures["scores"].items():
+        yield f"mean score of {judge}", _score(score)
+    usage = figures["usage"]
+    yield "tokens", f"{tokens_of(usage):,}"
+    yield "dollars", f"{usage['dollars']:.4f}"
+    yield "model calls", f"{usage['steps']:,}"
+    yield "tool calls", f"{usage['tool_calls']:,}"
+    yield "seconds, p50 and p95", " and ".join(map(_seconds, (figures["seconds"]["p50"], figures["seconds"]["p95"])))
+    yield from ((f"turns {how}", f"{count:,}") for how, count in figures["not_completed"].items())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _score(score: Json) -> str:
+    mean = "none" if score["mean"] is None else f"{score['mean']:.2f}"
+    return f"{mean} ({score['missing']:,} missing)" if score["missing"] else mean
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.2f}"

@@ -1,0 +1,209 @@
+"""Cases: what an agent shall be asked, and what must hold of its answer; a file has one a line, as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic_core import from_json
+
+from harness_worker.core.agent_options import budget_problems
+from harness_worker.errors import ConfigError
+from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, storable
+
+OURS: Final = ("sweep", "case", "repeat")
+"""Keys of a turn's metadata that name its cell."""
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+MOST_TURNS: Final = 100
+"""Of one case."""
+
+MOST_TOLD: Final = 100
+"""How many wrong things of a file are told at once."""
+
+T = TypeVar("T")
+
+
+def _listed(value: object) -> object:
+    """One as a list of one."""
+    return cast("object", (value,)) if isinstance(value, str | dict) else value
+
+
+def _texts(value: object) -> object:
+    """One text as a list of one."""
+    if not isinstance(value, str | list) or value == []:
+        raise ValueError("must be a text, or a list of texts for turns one after the other")
+    return cast("object", (value,)) if isinstance(value, str) else cast("object", value)
+
+
+def _called(value: object) -> object:
+    """A tool's name as a call of it with whatever arguments."""
+    return {"tool": value} if isinstance(value, str) else value
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text
+
+
+def _budget(value: dict[str, Any]) -> dict[str, Any]:
+    problems = "; ".join(budget_problems(value))
+    if problems:
+        raise ValueError(problems)
+    return value
+
+
+def _metadata(value: dict[str, str]) -> dict[str, str]:
+    taken = [name for name in OURS if name in value]
+    if taken:
+        raise ValueError(f"{', '.join(taken)}: these keys name the cell of a turn; choose others")
+    return value
+
+
+Text = Annotated[str, AfterValidator(storable)]
+ShortText = Annotated[str, Field(max_length=MAX_METADATA_CHARS), AfterValidator(storable)]
+OneOrMore: TypeAlias = Annotated[tuple[T, ...], BeforeValidator(_listed)]
+Metadata = Annotated[
+    dict[ShortText, ShortText], Field(max_length=MAX_METADATA_PAIRS - len(OURS)), AfterValidator(_metadata)
+]
+Share = Annotated[float, Strict(), Field(ge=0, le=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolCall(_Part):
+    """A call that must have been made.
+
+    Args:
+        tool: The tool's name.
+        arguments: What its arguments must hold; it may have had others besides.
+    """
+
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+Call = Annotated[ToolCall, BeforeValidator(_called)]
+
+
+class Expectation(_Part):
+    """What must hold of a turn that has ended; all of it.
+
+    Args:
+        equals: The answer, but for whitespace around it.
+        contains: Texts that must be in the answer, in whatever case.
+        not_contains: Texts that must not be.
+        matches: A regular expression that must be found in the answer.
+        calls: Calls that must have succeeded, in whatever order.
+        no_calls: Tools that the model must not have asked for.
+        stop_reason: Why the turn must have ended; if left out, it must have been completed.
+        scores: The least score of each of these judges.
+    """
+
+    equals: str | None = None
+    contains: OneOrMore[str] = ()
+    not_contains: OneOrMore[str] = ()
+    matches: Annotated[str, AfterValidator(_pattern)] | None = None
+    calls: OneOrMore[Call] = ()
+    no_calls: OneOrMore[str] = ()
+    stop_reason: StopReason | None = None
+    scores: dict[str, Share] = Field(default_factory=dict)
+
+
+class Case(_Part):
+    """One case.
+
+    Args:
+        id: Unique in its file.
+        input: What the agent is asked; several texts are turns of one session, one after the other.
+        metadata: Kept with its turns, and with a scripted model the choice of the script.
+        budget: Limits of each turn, below the agent's.
+        expect: What must hold of its last turn, and of the calls of all.
+        target: Anything for a check of the user's own; it is not sent.
+    """
+
+    id: Annotated[str, Field(min_length=1, max_length=MAX_METADATA_CHARS), AfterValidator(storable)]
+    input: Annotated[tuple[Text, ...], BeforeValidator(_texts), Field(max_length=MOST_TURNS)]
+    metadata: Metadata = Field(default_factory=dict)
+    budget: Annotated[dict[str, Any], AfterValidator(_budget)] = Field(default_factory=dict)
+    expect: Expectation = Expectation()
+    target: Any = None
+
+
+def read_cases(file: str, data: bytes) -> tuple[Case, ...]:
+    """Every case of a file.
+
+    Args:
+        file: Names it in errors.
+        data: Its bytes; empty lines are skipped. A case without id has its line's number as one.
+
+    Raises:
+        ConfigError: There is none, or lines are wrong; the message has each of these with what is wrong.
+    """
+    found, problems = dict[str, tuple[int, Case]](), list[str]()
+    for number, line in _numbered(data):
+        try:
+            case = Case.model_validate(_members(line, number))
+        except ValidationError as invalid:
+            problems += [f"line {number}: {_problem(error)}" for error in invalid.errors(include_url=False)]
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+        else:
+            first, _ = found.setdefault(case.id, (number, case))
+            if first != number:
+                problems.append(
+                    f"line {number}: id {case.id!r} is that of line {first} already; give it one of its own"
+                )
+    if problems:
+        more = [f"and {len(problems) - MOST_TOLD} more"] if problems[MOST_TOLD:] else []
+        raise ConfigError("\n  ".join((f"{file}: nothing was asked:", *problems[:MOST_TOLD], *more)))
+    if not found:
+        raise ConfigError(f'{file} has no cases: write one a line, such as {{"input": "Where is my order?"}}')
+    return tuple(case for _, case in found.values())
+
+
+def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
+    lines = data.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def _members(line: bytes, number: int) -> Mapping[str, object]:
+    """A line's members, its number as id if it names none; one that is null counts as absent.
+
+    Raises:
+        ValueError: It is no JSON object.
+    """
+    try:
+        case: object = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(case, dict):
+        raise ValueError('a case is an object, such as {"input": "Where is my order?"}')  # noqa: TRY004 - a wrong line
+    given = _without_nulls(cast("dict[str, object]", case))
+    if isinstance(expected := given.get("expect"), dict):
+        given["expect"] = _without_nulls(cast("dict[str, object]", expected))
+    return {"id": str(number), **given}
+
+
+def _without_nulls(members: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    place = ".".join(str(step) for step in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{place}: unknown field; there are: {', '.join(_fields_at(error['loc'][:-1]))}"
+    said = "required, but missing" if error["type"] == "missing" else str(error["msg"]).removeprefix("Value error, ")
+    return f"{place}: {said[0].lower()}{said[1:]}"
+
+
+def _fields_at(place: tuple[str | int, ...]) -> Iterator[str]:
+    model = ToolCall if "calls" in place else Expectation if place else Case
+    return iter(model.model_fields)

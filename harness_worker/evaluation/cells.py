@@ -1,0 +1,78 @@
+"""A sweep's cells: each case asked of each agent, so often; and the names by which none is ever asked twice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness_worker.core.canonical import canonical
+from harness_worker.evaluation.cases import Case
+from harness_worker.wire import JsonObject, Priority
+
+DIGEST_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One case asked of one agent, once.
+
+    Args:
+        sweep: The sweep's name.
+        agent: Who is asked.
+        case: What.
+        repeat: Which time, from 1.
+    """
+
+    sweep: str
+    agent: str
+    case: Case
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """For people: ``CASE`` of ``AGENT``, and which time."""
+        return f"{self.case.id} of {self.agent}, repeat {self.repeat}"
+
+    @property
+    def asked(self) -> str:
+        """A digest of all that is asked: equal for the same cell of a sweep, another one for a case that was edited."""
+        case = self.case
+        return _digest([self.sweep, self.agent, case.id, self.repeat, case.input, case.metadata, case.budget])
+
+    def expected(self, check: str | None) -> str:
+        """A digest of what is held against the answer, by a check of that name besides."""
+        return _digest([self.case.expect.model_dump(mode="json"), self.case.target, check])
+
+    @property
+    def session_id(self) -> str:
+        """The session of its turns, and of no others."""
+        return f"eval-{self.asked}"
+
+    def key(self, number: int) -> str:
+        """The idempotency key of its turn of that number, from 0."""
+        return f"eval-{self.asked}-{number}"
+
+    def body(self, number: int) -> JsonObject:
+        """What to post for its turn of that number, from 0."""
+        names = {"sweep": self.sweep, "case": self.case.id, "repeat": str(self.repeat)}
+        return {
+            "agent": self.agent,
+            "input": self.case.input[number],
+            "session_id": self.session_id,
+            "metadata": {**self.case.metadata, **names},
+            "budget": self.case.budget,
+            "priority": Priority.BATCH.value,
+        }
+
+
+def cells_of(sweep: str, agents: Sequence[str], cases: Sequence[Case], repeats: int) -> Iterator[Cell]:
+    """Every cell of a sweep: all cases once, then all again; the agents side by side."""
+    for repeat in range(1, repeats + 1):
+        for case in cases:
+            for agent in agents:
+                yield Cell(sweep=sweep, agent=agent, case=case, repeat=repeat)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:DIGEST_CHARS]

@@ -1,0 +1,75 @@
+"""A user's own check of a case's last turn."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter
+
+from harness_worker.apps import load_named
+from harness_worker.core.callables import signature_of
+from harness_worker.core.judges import Score, score_of
+from harness_worker.core.tool_results import describe
+from harness_worker.errors import ConfigError
+from harness_worker.evaluation.cases import Case
+from harness_worker.turn.results import TurnResult
+from harness_worker.wire import JsonObject
+
+PASSING: Final = 0.5
+"""The least score with which a cell passes."""
+
+_turns: Final = TypeAdapter(TurnResult)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A function that scores.
+
+    Args:
+        name: As the command line names it: ``module:function``.
+        fn: Given the case and its last turn, a ``TurnResult``; returns a ``Score``, its value, whether it passed, or
+            one of them with a reason.
+    """
+
+    name: str
+    fn: Callable[[Case, TurnResult], object]
+
+    def __call__(self, case: Case, turn: JsonObject) -> JsonObject:
+        """Its word on a turn, shaped as a judge's score; what it prints goes to stderr."""
+        said: JsonObject = {"judge": self.name, "score": None, "reason": "", "error": None, "at": turn["finished_at"]}
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                score = _score(self.fn(case, _turns.validate_python(turn)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its author's code: it may raise anything
+            return {**said, "error": describe(error)}
+        return {**said, "score": score.value, "reason": score.reason}
+
+
+def load_check(name: str) -> Check:
+    """The check that ``module:function`` names; the working directory is importable.
+
+    Raises:
+        ConfigError: There is none, or it cannot be called with a case and a turn.
+    """
+    label = f"--check {name}"
+    with contextlib.redirect_stdout(sys.stderr):
+        fn = load_named(label, name)
+    try:
+        signature_of(fn, label).bind(None, None)
+    except TypeError:
+        raise ConfigError(f"{label}: it must take two arguments: def check(case, turn)") from None
+    return Check(name=name, fn=cast("Callable[[Case, TurnResult], object]", fn))
+
+
+def _score(said: Any) -> Score:  # noqa: ANN401 - whatever it returned
+    match said:
+        case bool():
+            return Score(float(said))
+        case (value, reason):
+            return Score(_score(value).value, str(reason))
+        case _:
+            return score_of(said)

@@ -1,0 +1,94 @@
+"""What of an expectation does not hold, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from harness_worker.core.canonical import compact
+from harness_worker.core.problems import short
+from harness_worker.evaluation.cases import Expectation, ToolCall
+from harness_worker.wire import JsonObject, TurnStatus
+
+
+def unmet(expect: Expectation, turns: Sequence[JsonObject]) -> Iterator[str]:
+    """A line for each part that does not hold.
+
+    Args:
+        expect: What must hold.
+        turns: A case's turns in order, shaped as in the HTTP API, the last one with its scores; all are over.
+    """
+    last, calls = turns[-1], [call for turn in turns for call in turn["calls"]]
+    yield from _ending(expect, last)
+    yield from _answer(expect, last["output_text"])
+    yield from _calls(expect, calls)
+    yield from _scores(expect, last.get("scores", ()))
+
+
+def ending(turn: JsonObject) -> str:
+    """How a turn ended, in words."""
+    why = f" ({turn['stop_reason']})" if turn["stop_reason"] else ""
+    said = f": {turn['error']['message']}" if turn["error"] else ""
+    return f"{turn['status']}{why}{said}"
+
+
+def _ending(expect: Expectation, turn: JsonObject) -> Iterator[str]:
+    if expect.stop_reason is None and turn["status"] != TurnStatus.COMPLETED:
+        yield f"the turn ended as {ending(turn)}"
+    elif expect.stop_reason not in (None, turn["stop_reason"]):
+        yield f"the turn ended as {ending(turn)}, and not by {expect.stop_reason}"
+
+
+def _answer(expect: Expectation, answer: str) -> Iterator[str]:
+    folded = answer.casefold()
+    if expect.equals is not None and answer.strip() != expect.equals.strip():
+        yield f"the answer is not {_shown(expect.equals)}"
+    for text in expect.contains:
+        if text.casefold() not in folded:
+            yield f"the answer does not contain {_shown(text)}"
+    for text in expect.not_contains:
+        if text.casefold() in folded:
+            yield f"the answer contains {_shown(text)}"
+    if expect.matches is not None and re.search(expect.matches, answer) is None:
+        yield f"the answer does not match {_shown(expect.matches)}"
+
+
+def _calls(expect: Expectation, calls: Sequence[JsonObject]) -> Iterator[str]:
+    for wanted in expect.calls:
+        if not any(_is(wanted, call) for call in calls):
+            told = f" with {_shown(compact(wanted.arguments))}" if wanted.arguments else ""
+            yield f"{wanted.tool} was not called with success{told}"
+    asked = {call["tool"] for call in calls}
+    yield from (f"{tool} was called" for tool in expect.no_calls if tool in asked)
+
+
+def _is(wanted: ToolCall, call: JsonObject) -> bool:
+    succeeded = call["outcome"] is not None and not call["is_error"]
+    return succeeded and call["tool"] == wanted.tool and _holds(call["arguments"], wanted.arguments)
+
+
+def _holds(found: object, wanted: object) -> bool:
+    """Whether ``found`` equals ``wanted``, objects but for members that are not asked for."""
+    if not (isinstance(found, Mapping) and isinstance(wanted, Mapping)):
+        return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+    there = cast("Mapping[str, Any]", found)
+    return all(
+        name in there and _holds(there[name], value) for name, value in cast("Mapping[str, Any]", wanted).items()
+    )
+
+
+def _scores(expect: Expectation, scores: Sequence[JsonObject]) -> Iterator[str]:
+    given = {score["judge"]: score for score in scores}
+    for judge, least in expect.scores.items():
+        score = given.get(judge)
+        if score is None:
+            yield f"no judge {judge} scored the turn"
+        elif score["score"] is None:
+            yield f"{judge} gave no score: {score['error'] or 'it is still due'}"
+        elif score["score"] < least:
+            yield f"{judge} scored {score['score']:g}, below {least:g}"
+
+
+def _shown(text: str) -> str:
+    return repr(short(text))

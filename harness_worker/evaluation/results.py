@@ -1,0 +1,161 @@
+"""What became of a cell: one line of a file of results, and one line of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from harness_worker.core.budget import Usage
+from harness_worker.evaluation.cells import Cell
+from harness_worker.evaluation.checking import PASSING, Check
+from harness_worker.evaluation.expecting import ending, unmet
+from harness_worker.wire import FINAL_STATUSES, JsonObject, TurnStatus
+
+REFUSED: Final = "refused"
+"""The status of a cell whose turn the gateway did not take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was seen of a cell.
+
+    Args:
+        turns: Its turns in order, shaped as in the HTTP API, as far as it came; the last one with its scores.
+        refused: What the gateway said, if it would not take the next one.
+    """
+
+    turns: tuple[JsonObject, ...]
+    refused: str | None = None
+
+
+class Result(BaseModel):
+    """What became of a cell; its fields are the members of its line.
+
+    Args:
+        sweep: The sweep's name.
+        agent: Who was asked.
+        case: The case's id.
+        repeat: Which time, from 1.
+        asked: A digest of what was asked.
+        expected: A digest of what was held against the answer.
+        passed: Whether all held.
+        why: What did not.
+        status: The last turn's, or ``refused``.
+        stop_reason: Why it ended.
+        turn_id: The last turn.
+        session_id: The session of all.
+        output_text: The last answer.
+        scores: What judges, and a check, say of the last turn, as ``GET /v1/turns/{id}/scores`` gives it.
+        usage: What all turns used, by name.
+        seconds: How long they ran, each from its start to its end: the time in a queue is not the agent's.
+        created_at: When the first was made.
+        finished_at: When the last one ended.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sweep: str
+    agent: str
+    case: str
+    repeat: int
+    asked: str
+    expected: str
+    passed: bool
+    why: tuple[str, ...]
+    status: str
+    stop_reason: str | None
+    turn_id: str | None
+    session_id: str
+    output_text: str
+    scores: tuple[dict[str, Any], ...]
+    usage: dict[str, int | float]
+    seconds: float
+    created_at: str | None
+    finished_at: str | None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing about it changes any more: its turn is over, and its judges have spoken."""
+        return self.status in FINAL_STATUSES and all(score["at"] for score in self.scores)
+
+
+def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
+    """Hold what was seen of a cell against what was expected."""
+    turns = found.turns
+    last = turns[-1] if turns else None
+    scores = _scored(cell, last, check) if last is not None else ()
+    why = tuple(_why(cell, found, scores))
+    return Result(
+        sweep=cell.sweep,
+        agent=cell.agent,
+        case=cell.case.id,
+        repeat=cell.repeat,
+        asked=cell.asked,
+        expected=cell.expected(check.name if check else None),
+        passed=not why,
+        why=why,
+        status=last["status"] if last is not None and found.refused is None else REFUSED,
+        stop_reason=last["stop_reason"] if last is not None else None,
+        turn_id=last["id"] if last is not None else None,
+        session_id=cell.session_id,
+        output_text=last["output_text"] if last is not None else "",
+        scores=scores,
+        usage=_summed(turns),
+        seconds=round(sum(map(_ran_s, turns)), 6),
+        created_at=turns[0]["created_at"] if turns else None,
+        finished_at=last["finished_at"] if last is not None else None,
+    )
+
+
+def _scored(cell: Cell, turn: JsonObject, check: Check | None) -> tuple[JsonObject, ...]:
+    given: tuple[JsonObject, ...] = tuple(turn.get("scores", ()))
+    return (*given, check(cell.case, turn)) if check is not None and _is_over(turn) else given
+
+
+def _why(cell: Cell, found: Found, scores: Sequence[JsonObject]) -> Iterator[str]:
+    if found.refused is not None:
+        yield f"the gateway does not take it: {found.refused}"
+        return
+    last = found.turns[-1]
+    if not _is_over(last):
+        yield _waiting(last)
+    elif len(found.turns) < len(cell.case.input):
+        yield f"turn {len(found.turns)} of {len(cell.case.input)} ended as {ending(last)}"
+    else:
+        yield from unmet(cell.case.expect, found.turns)
+        yield from _unchecked(scores[len(last.get("scores", ())) :])
+
+
+def _unchecked(scores: Sequence[JsonObject]) -> Iterator[str]:
+    for score in scores:
+        if score["error"] is not None:
+            yield f"{score['judge']} raised {score['error']}"
+        elif score["score"] < PASSING:
+            told = f": {score['reason']}" if score["reason"] else ""
+            yield f"{score['judge']} scored {score['score']:g}{told}"
+
+
+def _waiting(turn: JsonObject) -> str:
+    if turn["status"] == TurnStatus.REQUIRES_ACTION:
+        tools = ", ".join(action["tool"] for action in turn["required_actions"])
+        return f"the turn waits for a person to approve {tools}: harness turns approve {turn['id']}"
+    return f"the turn is still {turn['status']}"
+
+
+def _is_over(turn: JsonObject) -> bool:
+    return turn["status"] in FINAL_STATUSES
+
+
+def _summed(turns: Sequence[JsonObject]) -> dict[str, int | float]:
+    names = [name for name in Usage.__dataclass_fields__ if name != "reflections"]
+    return {name: sum(turn["usage"][name] for turn in turns) for name in names}
+
+
+def _ran_s(turn: JsonObject) -> float:
+    if not (turn["started_at"] and turn["finished_at"]):
+        return 0.0
+    return (datetime.fromisoformat(turn["finished_at"]) - datetime.fromisoformat(turn["started_at"])).total_seconds()
