@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,16 +79,21 @@ def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:
     except RequestRefused as refused:
         if refused.code != "unknown_agent":
             raise
-        raise ConfigError(f"there is no agent {chosen['agent']}; {_there_are(client)}") from refused
+        raise ConfigError(f"there is no agent {chosen['agent']}; {there_are(agents_of(client))}") from refused
 
 
 def _only_agent(client: GatewayClient) -> str:
-    names = [agent["name"] for agent in client.agents()]
+    names = agents_of(client)
     if len(names) != 1:
-        raise ConfigError(f"say which agent with --agent; {_there_are(client)}")
+        raise ConfigError(f"say which agent with --agent; {there_are(names)}")
     return names[0]
 
 
-def _there_are(client: GatewayClient) -> str:
-    names = sorted(agent["name"] for agent in client.agents())
+def agents_of(client: GatewayClient) -> list[str]:
+    """The names of the agents that a stack serves."""
+    return sorted(agent["name"] for agent in client.agents())
+
+
+def there_are(names: Sequence[str]) -> str:
+    """Them in words."""
     return f"there are: {', '.join(names)}" if names else "the stack serves none: was it started with --app?"

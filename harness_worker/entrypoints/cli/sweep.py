@@ -25,7 +25,13 @@ from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
 from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
 
-app = typer.Typer(no_args_is_help=True, help="Run recorded workloads and hold every turn against a plain replay.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Run recorded workloads and hold every turn against a plain replay.
+
+    For cases of your own there is `harness eval`.
+    """,
+)
 
 
 class Via(StrEnum):
@@ -65,6 +71,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
     """Play a workload's recorded actions through the harness and compare with a plain replay.
+
+    For cases of your own there is `harness eval`.
 
     Every observation, the effect journal and the final state of each task must equal those of the authors' own
     environment. A stack named by --url must run on this machine and serve the workload's app:

@@ -19,11 +19,13 @@ class Target:
         url: A gateway's address; nothing else is tried if it is given.
         home: The directory in which a stack may be running.
         app: ``module:registry`` to start a stack with, if none runs.
+        coordinators: Threads that wait for models, of a stack that is started.
     """
 
     url: str | None
     home: Path
     app: str | None
+    coordinators: int = 2
 
 
 @contextmanager
@@ -45,8 +47,9 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
         return
     if target.app is None:
         raise StackUnreachable(_nothing_runs(target.home))
-    say(f"no stack runs in {target.home}; starting one for this turn …")
-    with open_stack(home=target.home, app=target.app) as started, GatewayClient(started.gateway_url) as client:
+    say(f"no stack runs in {target.home}; starting one …")
+    stack = open_stack(home=target.home, app=target.app, coordinators=target.coordinators)
+    with stack as started, GatewayClient(started.gateway_url) as client:
         yield client
         say("stopping the stack …")
 
@@ -77,5 +80,5 @@ def _nothing_runs(home: Path) -> str:
     return (
         f"no stack runs in {home}. Start one in another terminal with\n"
         "  harness up --app package.module:registry\n"
-        "or add --app package.module:registry here to have one for this turn, or name a running one with --url."
+        "or add --app package.module:registry here to have one for this command, or name a running one with --url."
     )

@@ -55,7 +55,8 @@ class CountingProgress:
         self._done += 1
         if why is not None:
             self._failed += 1
-            self._console.print(f"{self._noun} {one_line(task)}: {one_line(why)}", style="red", markup=False)
+            told = f"{self._noun} {one_line(task)}: {one_line(why)}"
+            self._console.print(told, style="red", markup=False, soft_wrap=True)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
 

@@ -1,0 +1,174 @@
+"""``harness eval``: ask agents somebody's own cases, and hold what they answer against what is expected."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.asking import agents_of, there_are
+from harness_worker.entrypoints.cli.output import console as wide_console
+from harness_worker.entrypoints.cli.output import write_json
+from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.eval_runner import Asking
+from harness_worker.entrypoints.evaluating import Evaluation, Plan
+from harness_worker.entrypoints.results_file import ResultsFile
+from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
+from harness_worker.entrypoints.view.lines import counted
+from harness_worker.entrypoints.view.plain import plain
+from harness_worker.errors import ConfigError
+from harness_worker.evaluation.cases import read_cases
+from harness_worker.evaluation.checking import load_check
+from harness_worker.evaluation.summary import Sweep, summary
+from harness_worker.wire import MAX_METADATA_CHARS, storable
+
+MOST_AT_ONCE: Final = 64
+MOST_COORDINATORS: Final = 16
+STEM_CHARS: Final = 40
+
+
+def eval_(  # noqa: PLR0913 - one parameter an option
+    cases: Annotated[Path, typer.Argument(help="The cases, a JSON object a line.", show_default=False)],
+    *,
+    agent: Annotated[
+        list[str] | None, typer.Option(help="Which agent; may be given again, or left out when there is only one.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each case is asked.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Cells in flight.")] = 16,
+    name: Annotated[
+        str | None, typer.Option(help="The sweep's name; that of an earlier one goes on with it. [default: a new one]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Append each result here, a JSON line a cell.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many cases.")] = None,
+    check: Annotated[
+        str | None, typer.Option(help="module:function of your own that scores each turn: check(case, turn).")
+    ] = None,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="The share of cells that must pass.")] = 1.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a turn, and then for its judges.")] = 600.0,
+    url: Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")] = None,
+    home: Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")] = None,
+    app: Annotated[
+        str | None, typer.Option(help="module:registry to start a stack with, if none runs. [env: HARNESS_APP]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
+) -> None:
+    """Ask agents your own cases, and hold what they answer and do against what you expect.
+
+    A case is a JSON object on a line of its own:
+
+    \b
+        {"id": "late", "input": "Where is 1042?", "expect": {"contains": "Friday", "calls": ["get_order"]}}
+
+    \b
+        harness eval cases.jsonl --agent support --agent support-small --repeats 3 --out results.jsonl
+
+    The turns go to the stack at --url, else to the one running in --home, else to one started for them with --app. A
+    sweep that was stopped or killed goes on with the same command and its --name, and asks nothing twice.
+
+    Exits with 0 if enough cells of each agent passed, 1 if not, 2 if the cases or options are wrong, 3 if the stack
+    does not answer.
+    """  # noqa: D301 - click reads the \b
+    settings = load_settings(home=home, app=app, gateway_url=url)
+    sweep = _new_name(cases) if name is None else _checked(name)
+    chosen = read_cases(str(cases), _content(cases))[:limit]
+    own = load_check(check) if check else None
+    console = wide_console(stderr=True)
+    asking = Asking(
+        timeout_s=timeout,
+        goes_on=name is not None,
+        include=("messages",) if own else (),
+        on_waiting=lambda turn: _tell_waiting(console, turn),
+    )
+    threads = min(concurrency, MOST_COORDINATORS)
+    target = Target(url=settings.gateway_url, home=settings.home, app=settings.app, coordinators=threads)
+    with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
+        plan = Plan(sweep=sweep, cases=chosen, repeats=repeats, concurrency=concurrency, check=own, out=file)
+        agents = _chosen(client, agent or [])
+        evaluation = Evaluation(plan, agents)
+        with _going_on(evaluation, sweep, console):
+            evaluation.run(client, asking, console)
+    found = summary(Sweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results))
+    _print(found, as_json=as_json)
+    raise typer.Exit(0 if found["passed"] else 1)
+
+
+def _content(cases: Path) -> bytes:
+    try:
+        return cases.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{cases}: {error.strerror}") from error
+
+
+def _new_name(cases: Path) -> str:
+    return f"{cases.stem[:STEM_CHARS]}-{secrets.token_hex(4)}"
+
+
+def _checked(name: str) -> str:
+    if not 1 <= len(name) <= MAX_METADATA_CHARS or storable(name) != name.strip():
+        raise ConfigError(f"--name: give 1 to {MAX_METADATA_CHARS} characters without spaces around them")
+    return name
+
+
+def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
+    """The agents to ask.
+
+    Raises:
+        ConfigError: One of them is not there, or none was named and there is not just one.
+    """
+    known = agents_of(client)
+    unknown = [agent for agent in wanted if agent not in known]
+    if unknown:
+        raise ConfigError(f"there is no agent {', '.join(unknown)}; {there_are(known)}")
+    if not wanted and len(known) != 1:
+        raise ConfigError(f"say which agents with --agent; {there_are(known)}")
+    return tuple(dict.fromkeys(wanted or known))
+
+
+@contextmanager
+def _going_on(evaluation: Evaluation, sweep: str, console: Console) -> Generator[None]:
+    """Say under which name the sweep goes on, at its start and where it is cut short."""
+    named = f"--name {shlex.quote(plain(sweep))}"
+    console.print(
+        f"{counted(evaluation.total, 'cell')}, {evaluation.done:,} done before; {named}", markup=False, soft_wrap=True
+    )
+    try:
+        yield
+    except BaseException:
+        done = f"{evaluation.done:,} of {counted(evaluation.total, 'cell')} are done"
+        console.print(
+            f"{done}; turns that were begun go on. The same command with {named} goes on too.",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise
+
+
+def _saying(console: Console) -> Callable[[str], None]:
+    return lambda words: console.print(words, style="dim", markup=False, soft_wrap=True)
+
+
+def _tell_waiting(console: Console, turn: JsonObject) -> None:
+    console.print(
+        f"turn {turn['id']} waits for a person: harness turns approve {turn['id']}, or deny",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _print(found: JsonObject, *, as_json: bool) -> None:
+    if as_json:
+        write_json(found)
+        return
+    console = wide_console()
+    for figures in found["agents"]:
+        console.print(agent_table(figures, found["repeats"]))
+    for line in failure_lines(found["failures"]):
+        console.print(line, soft_wrap=True)

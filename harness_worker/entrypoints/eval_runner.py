@@ -1,0 +1,177 @@
+"""Works a sweep's cells over HTTP, each at most once, whoever died or was told to stop meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event
+from typing import Final, Protocol
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.patience import Patience, PatientGateway, has_ended
+from harness_worker.errors import Stopped
+from harness_worker.evaluation.cells import Cell
+from harness_worker.evaluation.results import Found
+from harness_worker.wire import TurnStatus
+
+TICK_S: Final = 1.0
+NOT_TAKEN: Final = frozenset({413, 422})
+"""What a gateway answers to one cell's request; any other refusal is one of all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How cells are asked.
+
+    Args:
+        timeout_s: How long a turn is waited for, and then its judges, in seconds.
+        goes_on: Whether the sweep may have been begun before: then turns that it made are looked for first.
+        include: What to fetch of each last turn besides its scores.
+        on_waiting: Told once of a turn that waits for a person, from any thread.
+    """
+
+    timeout_s: float
+    goes_on: bool
+    include: tuple[str, ...]
+    on_waiting: Callable[[JsonObject], None]
+
+
+class CellWatcher(Protocol):
+    """Is told how a sweep goes, always by the thread that asked for it."""
+
+    def found(self, cell: Cell, found: Found) -> None:
+        """One cell more is over, or its time is."""
+        ...
+
+    def tick(self) -> None:
+        """Time has passed; about once a second."""
+        ...
+
+
+class CellRunner:
+    """Asks cells; safe to share between threads.
+
+    A cell's turns have a session that only they have, and idempotency keys, both made of all that is asked. So a turn
+    that was made is found again by its key, and after the day that keys are kept by its session.
+
+    Args:
+        client: The gateway.
+        asking: How.
+    """
+
+    def __init__(self, client: GatewayClient, asking: Asking) -> None:
+        self._stop = Event()
+        self._clock = _StoppableClock(self._stop)
+        self._gateway = PatientGateway(client, self._clock, Patience(self._clock, busy_s=asking.timeout_s))
+        self._asking = asking
+
+    def run(self, cell: Cell) -> Found:
+        """Ask a cell, or take up what was asked before, and wait for the end.
+
+        Raises:
+            Stopped: It was told to stop.
+            StackUnreachable: Nothing has answered for half a minute.
+            RequestRefused: The gateway refuses what is not this cell's fault, or is busy for too long.
+        """
+        turns: list[JsonObject] = []
+        made = self._made_before(cell)
+        for number in range(len(cell.case.input)):
+            self._clock.wait(0.0)
+            try:
+                turn_id = made[number] if number < len(made) else self._made(cell, number)
+            except RequestRefused as refused:
+                if refused.status not in NOT_TAKEN:
+                    raise
+                return Found(turns=tuple(turns), refused=refused.detail)
+            turns.append(self._ended(turn_id))
+            if turns[-1]["status"] != TurnStatus.COMPLETED:
+                break
+        return Found(turns=(*turns[:-1], self._judged(turns[-1])))
+
+    def stop(self) -> None:
+        """Ask nothing more, and wait for nothing; turns that were made go on."""
+        self._stop.set()
+
+    def _made_before(self, cell: Cell) -> list[str]:
+        if not self._asking.goes_on:
+            return []
+        newest_first = self._gateway.turns(session_id=cell.session_id, limit=200)
+        return [turn["id"] for turn in reversed(newest_first)]
+
+    def _made(self, cell: Cell, number: int) -> str:
+        return self._gateway.created(cell.body(number), cell.key(number))["id"]
+
+    def _ended(self, turn_id: str) -> JsonObject:
+        told = False
+
+        def look() -> JsonObject:
+            nonlocal told
+            turn = self._gateway.turn(turn_id)
+            if turn["status"] == TurnStatus.REQUIRES_ACTION and not told:
+                self._asking.on_waiting(turn)
+                told = True
+            return turn
+
+        return self._gateway.awaited(look, has_ended, self._asking.timeout_s)
+
+    def _judged(self, turn: JsonObject) -> JsonObject:
+        """The turn with what its judges say, once all have spoken: whoever they are is known when it ends."""
+        if not has_ended(turn):
+            return turn
+        parts = (*self._asking.include, "scores")
+        return self._gateway.awaited(
+            lambda: self._gateway.turn(turn["id"], parts), _all_have_spoken, self._asking.timeout_s
+        )
+
+
+def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: CellWatcher, concurrency: int) -> None:
+    """Ask cells, several at once; the first error that is not a cell's own, or a Ctrl-C, ends the sweep.
+
+    Args:
+        runner: Asks one.
+        cells: Which.
+        watcher: Told of each as it comes.
+        concurrency: How many are in flight at once.
+    """
+    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="eval") as pool:
+        try:
+            _follow({pool.submit(runner.run, cell): cell for cell in cells}, watcher)
+        except BaseException:
+            runner.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _follow(futures: dict[Future[Found], Cell], watcher: CellWatcher) -> None:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        for future in done:
+            watcher.found(futures[future], future.result())
+        watcher.tick()
+
+
+class _StoppableClock(SystemClock):
+    """Waits until it is told to stop.
+
+    Args:
+        stop: Tells.
+    """
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+
+    def wait(self, seconds: float) -> None:
+        """Return after ``seconds``.
+
+        Raises:
+            Stopped: It was told to.
+        """
+        if self._stop.wait(seconds):
+            raise Stopped
+
+
+def _all_have_spoken(turn: JsonObject) -> bool:
+    return all(score["at"] for score in turn["scores"])

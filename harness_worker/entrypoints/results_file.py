@@ -1,0 +1,112 @@
+"""A file of results, a line a cell: what a sweep goes on from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pydantic import ValidationError
+
+from harness_worker.errors import ConfigError
+from harness_worker.evaluation.cells import Cell
+from harness_worker.evaluation.results import Result
+
+HEAD: Final = b'{"sweep":'
+"""What every line begins with: how a torn one is told from somebody else's file."""
+
+NOT_OURS: Final = "is no result of a sweep: name another file"
+
+
+class ResultsFile:
+    """Results of one sweep, appended as they come; the last line of a cell counts. A context manager.
+
+    What dies while it writes leaves a torn last line, which is taken away. Two sweeps do not write to one file.
+
+    Args:
+        path: The file; it and its directory are made.
+        sweep: The sweep's name.
+
+    Raises:
+        ConfigError: It cannot be written, another process writes to it, or what it holds are not results of this sweep.
+    """
+
+    def __init__(self, path: Path, sweep: str) -> None:
+        self._file = _opened(path)
+        try:
+            self._kept = {(found.asked, found.expected): found for found in _read(self._file, path, sweep)}
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def kept(self, cell: Cell, check: str | None) -> Result | None:
+        """What became of a cell, if that is settled and was held against what is expected now."""
+        found = self._kept.get((cell.asked, cell.expected(check)))
+        return found if found is not None and found.is_settled else None
+
+    def add(self, result: Result) -> None:
+        """Append a line.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        left = memoryview(result.model_dump_json().encode() + b"\n")
+        while left:
+            left = left[self._file.write(left) :]
+
+
+def _opened(path: Path) -> FileIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ConfigError(f"--out {path}: {error.strerror}") from error
+    file = FileIO(number, "r+")
+    try:
+        _take(file)
+    except ConfigError as error:
+        file.close()
+        raise ConfigError(f"--out {path}: {error}") from error
+    return file
+
+
+def _take(file: FileIO) -> None:
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        raise ConfigError("give the name of a file; a sweep reads its results again to go on")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ConfigError("another sweep writes to it; wait for its end, or name another file") from error
+
+
+def _read(file: FileIO, path: Path, sweep: str) -> Iterator[Result]:
+    *lines, rest = file.readall().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        yield _result(line, f"--out {path}, line {number}", sweep)
+    if rest and not (rest.startswith(HEAD) or HEAD.startswith(rest)):
+        raise ConfigError(f"--out {path}: its last line {NOT_OURS}")
+    if rest:
+        file.truncate(file.tell() - len(rest))
+
+
+def _result(line: bytes, where: str, sweep: str) -> Result:
+    try:
+        result = Result.model_validate_json(line)
+    except ValidationError:
+        raise ConfigError(f"{where} {NOT_OURS}") from None
+    if result.sweep != sweep:
+        raise ConfigError(f"{where} is of the sweep {result.sweep}: go on with it by --name, or name another file")
+    return result

@@ -1,0 +1,135 @@
+"""What ``harness eval`` refuses before it asks anything, and a stack that it starts for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.stacks import HARNESS, ROOT, run_harness
+
+PAGE: Final = (ROOT / "docs" / "how-to" / "evaluate.md").read_text()
+BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARYING: Final = re.compile(r"(?<=turn )[0-9a-f-]{36}|\d+\.\d\d and \d+\.\d\d")
+AWAY = "http://127.0.0.1:9"
+CASE = '{"input": "hi"}\n'
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    """A good file."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text(CASE)
+    return path
+
+
+def refused(code: int, *arguments: str) -> str:
+    """What is said of it."""
+    ran = run_harness("eval", *arguments, env={"HARNESS_APP": ""})
+    assert (ran.returncode, ran.stdout) == (code, ""), ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran.stderr
+
+
+def test_bad_cases_are_told_before_anything_is_asked(tmp_path: Path) -> None:
+    """Every bad line with its number and what is wrong; the stack is not even looked for."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text(CASE + '{"inputs": "x"}\n' + CASE + "nope\n")
+    told = refused(2, str(path), "--url", AWAY)
+    assert "line 2: inputs: unknown field" in told
+    assert "line 2: input: required, but missing" in told
+    assert "line 4: not JSON" in told
+    assert "nothing was asked" in told
+
+
+def test_missing_cases_are_wrong_usage(tmp_path: Path) -> None:
+    """A name that leads to nothing, and one of a directory."""
+    assert "nowhere.jsonl: No such file" in refused(2, str(tmp_path / "nowhere.jsonl"), "--url", AWAY)
+    assert "Is a directory" in refused(2, str(tmp_path), "--url", AWAY)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--out", "/dev/full"], "--out /dev/full: give the name of a file"),
+        (["--out", "CASES"], "line 1 is no result of a sweep: name another file"),
+        (["--out", "CASES/below.jsonl"], "--out "),
+        (["--check", "nope"], "--check nope: write it as module:function"),
+        (["--check", "nowhere_at_all:check"], "No module named"),
+        (["--name", ""], "--name: give 1 to 512 characters"),
+        (["--name", " x"], "--name: give 1 to 512 characters"),
+        (["--threshold", "1.5"], "--threshold"),
+        (["--repeats", "0"], "--repeats"),
+        (["--concurrency", "1000"], "--concurrency"),
+        (["--url", "gateway"], "no address of a gateway"),
+    ],
+)
+def test_wrong_options_are_told(options: list[str], told: str, cases: Path) -> None:
+    """Exit code 2, naming the option; what --out names is left as it is."""
+    given = [option.replace("CASES", str(cases)) for option in options]
+    assert told in refused(2, str(cases), "--url", AWAY, *given)
+    assert cases.read_text() == CASE
+
+
+def test_stack_that_does_not_answer_is_3(cases: Path, tmp_path: Path) -> None:
+    """Whether it was named or looked for; it says how to start one."""
+    assert "harness up --app" in refused(3, str(cases), "--url", AWAY)
+    assert "harness up --app" in refused(3, str(cases), "--home", str(tmp_path / "home"))
+
+
+def test_page_prints_what_it_says(tmp_path: Path) -> None:
+    """The example of the page, as it is written; turns and times are others."""
+    blocks = BLOCK.findall(PAGE)
+    files = zip(
+        ("clerk.py", "clerk.jsonl", "cases.jsonl"),
+        (body for kind, body in blocks if "json" in kind or kind == "python"),
+        strict=True,
+    )
+    for name, body in files:
+        (tmp_path / name).write_text(body)
+    command = next(body for kind, body in blocks if kind == "bash")
+    line = command.replace("harness", shlex.join(HARNESS), 1)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    ran = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    (told,) = [body for kind, body in blocks if kind == "text"]
+    assert VARYING.sub("…", ran.stdout) == VARYING.sub("…", told)
+
+
+def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
+    """With --app alone, which has one agent; the stack is gone afterwards, and what it knows is not."""
+    (tmp_path / "cases.jsonl").write_text('{"id": "a", "input": "hi", "expect": {"contains": "pong"}}\n')
+    (tmp_path / "trivial.jsonl").write_text(
+        '{"step": 0, "content": [{"type": "tool_use", "id": "a", "name": "ping", "input": {}}]}\n'
+        '{"step": 1, "content": [{"type": "text", "text": "Pong."}]}\n'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "harness_worker.entrypoints.cli",
+        "eval",
+        "cases.jsonl",
+        "--name",
+        "mine",
+        "--json",
+    ]
+    stack = ["--app", "tests.apps.trivial:registry", "--home", "home"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def run() -> dict[str, object]:
+        ran = subprocess.run(
+            [*command, *stack], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    assert run() == run()
