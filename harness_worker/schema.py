@@ -262,3 +262,17 @@ idempotency_keys = Table(
     Index("idempotency_keys_age", "created_at"),
 )
 """Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256."""
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Index("api_keys_digest", "digest", unique=True),
+)
+"""Who may use the gateway, and as which tenant. ``digest`` is ``wire.key_digest`` of the key, which is kept nowhere."""

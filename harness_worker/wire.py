@@ -5,6 +5,7 @@ Shared by the worker and the gateway; knows neither.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 from base64 import b64encode
@@ -43,7 +44,21 @@ TURN_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What a turn's id consists of, if somebody else than the harness chose it."""
 
 TENANT: Final = "default"
-"""On whose behalf every turn runs, until a gateway tells tenants apart."""
+"""On whose behalf a turn runs that nobody posted with an API key."""
+
+KEY_PREFIX: Final = "hk_"
+"""How an API key of the gateway begins, and nothing else that clients send in its place."""
+
+_KEY: Final = re.compile(KEY_PREFIX + "[A-Za-z0-9_-]{43}")
+
+
+def key_digest(key: str) -> str | None:
+    """What is kept of an API key: its SHA-256 in hexadecimal; ``None`` if no key looks like that.
+
+    A key is 256 random bits in base64url behind its prefix, so nobody finds one by its digest, however fast that is.
+    """
+    return hashlib.sha256(key.encode()).hexdigest() if _KEY.fullmatch(key) else None
+
 
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""

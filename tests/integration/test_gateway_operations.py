@@ -46,7 +46,8 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
 
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
-    tables = ("idempotency_keys", "webhooks", "scores", "memories", "tool_calls", "turn_events", "messages", "turns")
+    texts = ("scores", "memories", "tool_calls", "turn_events", "messages")
+    tables = ("api_keys", "idempotency_keys", "webhooks", *texts, "turns")
     with gateway.worker.engine.begin() as connection:
         for table in tables:
             connection.execute(text(f"drop table {table}"))
@@ -131,7 +132,7 @@ def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str)
 
 
 def test_keyless_api_ignores_a_bearer_token(gateway: Gateway) -> None:
-    """A client with a key works against a development gateway."""
+    """A client that has to send something works against a development gateway."""
     assert gateway.http.get("/v1/turns", headers={"Authorization": "Bearer x"}).status_code == 200
 
 

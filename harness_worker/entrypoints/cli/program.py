@@ -46,7 +46,8 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
 
 \b
     harness migrate
-    HARNESS_DEV_KEYLESS=1 harness gateway
+    harness keys create --tenant acme --name billing
+    harness gateway --host 0.0.0.0
     harness worker --role coordinator --app package.module:registry
     harness worker --role tools --app package.module:registry
 
@@ -65,6 +66,7 @@ _COMMANDS: Final = (
     Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
     Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
     Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
+    Lazy(name="keys", where=f"{_PACKAGE}.keys:app", help="Make, list and revoke API keys of the gateway."),
     Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
     Lazy(name="webhooks", where=f"{_PACKAGE}.webhooks:app", help="Show what receivers of webhooks need."),
     Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, select, text
 
-from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url, reading
+from harness_worker.adapters.sql.engine import Timeouts, make_engine, reading
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.adapters.sql.migrate import current, head, knows
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
+from harness_worker.entrypoints.journal import has_file
 from harness_worker.errors import HarnessError, TransientError
 from harness_worker.schema import agents, db_now
 from harness_worker.wire import masked
@@ -46,7 +46,8 @@ def connected(url: str, *, writes: bool = False) -> Generator[Connection]:
     Raises:
         HarnessError: The database does not answer, or the URL is none.
     """
-    _require_file(url)
+    if not has_file(url):
+        raise TransientError(f"there is no database at {masked(url)}")
     engine = make_engine(url, timeouts=_BRIEF, pool_size=1)
     try:
         with translated(engine.url), (engine if writes else reading(engine)).connect() as connection:
@@ -126,10 +127,3 @@ def _sqlite_taking(url: str) -> Iterator[Finding]:
     except HarnessError as error:
         mend = "end what holds its write lock (a shell, a backup); the file and its folder must be writable"
         yield wrong("database", f"takes no writes: {error}", mend)
-
-
-def _require_file(url: str) -> None:
-    """SQLite would make the file that is missing."""
-    parsed = parse_url(url)
-    if parsed.drivername == "sqlite" and not Path(str(parsed.database)).exists():
-        raise TransientError(f"there is no database at {masked(url)}")

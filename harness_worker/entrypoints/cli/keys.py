@@ -1,0 +1,123 @@
+"""``harness keys``: who may use the gateway, each key a tenant's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.config import load_settings
+from harness_worker.core.api_keys import ApiKey, checked_name
+from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.view.key_table import key_table
+from harness_worker.entrypoints.view.plain import plain
+from harness_worker.errors import PermanentError
+from harness_worker.wire import KEY_PREFIX, JsonObject, key_digest, rfc3339
+
+KEY_BYTES: Final = 32
+ID_BYTES: Final = 6
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Make, list and revoke API keys of the gateway.
+
+    A request with `Authorization: Bearer KEY` is its key's tenant's; tenants see nothing of each other.
+
+    \b
+        KEY=$(harness keys create --tenant acme --name billing --days 90)
+        harness keys list --tenant acme
+        harness keys revoke 5d1c0f9a2b7e
+
+    Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
+    """,
+)
+
+Home: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
+]
+
+
+@app.command(short_help="Make a key, and print it once.")
+def create(
+    *,
+    tenant: Annotated[str, typer.Option(help="Whose requests are made with it.", show_default=False)],
+    name: Annotated[str, typer.Option(help="What it is for, to be known by in the list.", show_default=False)],
+    days: Annotated[
+        int | None, typer.Option(min=1, max=36_500, help="How long it is accepted; without it, until it is revoked.")
+    ] = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {key, id, tenant, name, created_at, …}.")] = False,
+) -> None:
+    """Make a key and print it, alone on stdout, this once: what is kept of it does not tell it.
+
+    A tenant needs no other preparation: it begins with its first key.
+    """
+    whose = {"tenant": checked_name(tenant, "--tenant"), "name": checked_name(name, "--name")}
+    key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    with _keys(home) as keys:
+        made = keys.add(secrets.token_hex(ID_BYTES), key_digest(key) or "", **whose, days=days)
+    if as_json:
+        write_json({"key": key, **_shown(made, made.created_at)})
+        return
+    until = rfc3339(made.expires_at)
+    said = f"key {made.id} of tenant {made.tenant}, {f'until {until}' if until else 'until it is revoked'}"
+    console(stderr=True).print(f"{plain(said)}; it is shown only now", markup=False, soft_wrap=True)
+    write(key)
+
+
+@app.command("list", short_help="Which keys there are.")
+def list_(
+    *,
+    tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
+) -> None:
+    """Which keys there are, by tenant: active, expired or revoked. A key itself is nowhere to be read."""
+    with _keys(home) as keys:
+        found = keys.listed(tenant)
+    if as_json:
+        write_json({"data": [_shown(key, now) for key, now in found]})
+    elif found:
+        out = console()
+        for line in key_table([(key, key.state_at(now)) for key, now in found]):
+            out.print(line, soft_wrap=True)
+    else:
+        console(stderr=True).print("no keys")
+
+
+@app.command(short_help="Have a key refused from now on.")
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.", show_default=False)],
+    *,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,
+) -> None:
+    """Have every gateway refuse a key from now on. One that was revoked already stays so, which is 0 too."""
+    with _keys(home) as keys:
+        found = keys.revoke(key_id)
+    if found is None:
+        what = "that is a key, not its id" if key_id.startswith(KEY_PREFIX) else f"there is no key {key_id[:64]!r}"
+        raise PermanentError(f"{what}: `harness keys list` shows the id of each")
+    key, is_new = found
+    if as_json:
+        write_json(_shown(key, key.created_at))
+    else:
+        said = "is refused from now on" if is_new else "was revoked already"
+        write(plain(f"key {key.id} ({key.name}) of tenant {key.tenant} {said}"))
+
+
+@contextmanager
+def _keys(home: Path | None) -> Generator[SqlApiKeys]:
+    with open_journal(load_settings(home=home)) as engine:
+        yield SqlApiKeys(engine)
+
+
+def _shown(key: ApiKey, now: float) -> JsonObject:
+    times = {name: rfc3339(getattr(key, name)) for name in ("created_at", "expires_at", "revoked_at")}
+    return {"id": key.id, "tenant": key.tenant, "name": key.name, "state": key.state_at(now), **times}

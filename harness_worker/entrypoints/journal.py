@@ -1,0 +1,50 @@
+"""The database of the stack that a command is about, for commands that work on it without a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from harness_worker.adapters.sql.engine import make_engine, parse_url
+from harness_worker.config import Settings
+from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.info import running_stack
+from harness_worker.errors import TransientError
+from harness_worker.wire import masked
+
+
+@contextmanager
+def open_journal(settings: Settings) -> Generator[Engine]:
+    """An engine of HARNESS_DATABASE_URL, else of the stack that runs in the home, else of the home's own file.
+
+    Raises:
+        ConfigError: The URL is none.
+        TransientError: There is no such file.
+    """
+    url = _url_of(settings)
+    if not has_file(url):
+        raise TransientError(
+            f"there is no database at {masked(url)}: name the home of a stack with --home, or a database with "
+            "HARNESS_DATABASE_URL; `harness migrate` makes one there"
+        )
+    engine = make_engine(url, pool_size=1)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _url_of(settings: Settings) -> str:
+    if settings.database_url is not None:
+        return settings.database_url
+    stack = running_stack(settings.home)
+    return stack.database_url if stack is not None else Home(settings.home).database_url
+
+
+def has_file(url: str) -> bool:
+    """Whether a database of SQLite is there, which would make the file that is missing; others must be asked."""
+    parsed = parse_url(url)
+    return parsed.drivername != "sqlite" or Path(str(parsed.database)).exists()

@@ -1,0 +1,133 @@
+"""``harness keys`` on databases of both kinds, as an operator uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import create_engine, select, update
+
+from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.schema import api_keys, db_now
+from harness_worker.wire import key_digest
+from tests.integration.gateway_kit import sync_url
+from tests.stacks import run_harness
+
+DAY_S: Final = 86_400
+
+
+def keys(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """What ``harness keys …`` prints."""
+    ran = run_harness("keys", *arguments, env={"HARNESS_DATABASE_URL": url, "COLUMNS": "80"})
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
+def document(url: str, *arguments: str) -> dict[str, Any]:
+    """What it prints with ``--json``."""
+    return json.loads(keys(url, *arguments, "--json").stdout)
+
+
+def kept(url: str) -> list[Any]:
+    """The rows of the table."""
+    engine = create_engine(sync_url(url))
+    with engine.connect() as connection:
+        found: list[Any] = list(connection.execute(select(api_keys)))
+    engine.dispose()
+    return found
+
+
+def test_create_prints_the_key_alone_and_keeps_its_digest(database_url: str) -> None:
+    """Words go to stderr, for `KEY=$(…)`; two keys are never equal."""
+    made = [
+        keys(database_url, "create", "--tenant", "acme", "--name", f"n{days}", *days) for days in ([], ["--days=2"])
+    ]
+    printed = [ran.stdout for ran in made]
+    assert all(re.fullmatch(r"hk_[A-Za-z0-9_-]{43}\n", text) for text in printed)
+    assert printed[0] != printed[1]
+    assert "of tenant acme, until it is revoked; it is shown only now" in made[0].stderr
+    assert re.search(r"until \d{4}-\d\d-\d\dT", made[1].stderr)
+    assert not any(text.strip()[3:] in ran.stderr for text, ran in zip(printed, made, strict=True))
+    rows = {row.digest: row for row in kept(database_url)}
+    assert set(rows) == {key_digest(text.strip()) for text in printed}
+    lasting, short = (rows[str(key_digest(text.strip()))] for text in printed)
+    assert (lasting.tenant, lasting.expires_at, short.expires_at - short.created_at) == (
+        "acme",
+        None,
+        pytest.approx(2 * DAY_S, abs=5),
+    )
+
+
+def test_list_tells_states_and_no_key(database_url: str) -> None:
+    """Active, expired and revoked, of all tenants or one; neither a key nor its digest is in it."""
+    made = [
+        document(database_url, "create", "--tenant", each, "--name", "Ü b", "--days", "1") for each in ("b", "a", "a")
+    ]
+    keys(database_url, "revoke", made[1]["id"])
+    engine = create_engine(sync_url(database_url))
+    with engine.begin() as connection:
+        connection.execute(update(api_keys).where(api_keys.c.id == made[2]["id"]).values(expires_at=db_now() - 1))
+    engine.dispose()
+    told = document(database_url, "list")
+    assert [(each["tenant"], each["state"]) for each in told["data"]] == [
+        ("a", "revoked"),
+        ("a", "expired"),
+        ("b", "active"),
+    ]
+    table = keys(database_url, "list").stdout
+    assert [line.split()[:2] for line in table.splitlines()[1:]] == [
+        [each["id"], each["state"]] for each in told["data"]
+    ]
+    for each in made:
+        assert not any(part in table + json.dumps(told) for part in (each["key"][3:], str(key_digest(each["key"]))))
+    assert [each["id"] for each in document(database_url, "list", "--tenant", "b")["data"]] == [made[0]["id"]]
+    nobodys = keys(database_url, "list", "--tenant", "nobody")
+    assert (nobodys.stdout, nobodys.stderr) == ("", "no keys\n")
+
+
+def test_revoke_happens_once_and_may_be_said_again(database_url: str) -> None:
+    """The time of the first is kept; an id that is none is told, and a key in its place is not repeated."""
+    made = document(database_url, "create", "--tenant", "acme", "--name", "x")
+    assert "is refused from now on" in keys(database_url, "revoke", made["id"]).stdout
+    first = document(database_url, "list")["data"]
+    assert "was revoked already" in keys(database_url, "revoke", made["id"]).stdout
+    assert document(database_url, "revoke", made["id"]) == first[0]
+    assert document(database_url, "list")["data"] == first
+    assert "there is no key 'nope': `harness keys list`" in keys(database_url, "revoke", "nope", code=1).stderr
+    mistaken = keys(database_url, "revoke", made["key"], code=1)
+    assert "that is a key, not its id" in mistaken.stderr
+    assert made["key"] not in mistaken.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--tenant", " a"], ["--tenant", ""], ["--name", "a\nb"], ["--days", "0"]])
+def test_create_with_a_wrong_option_makes_nothing(sqlite_url: str, wrong: list[str]) -> None:
+    """Exit code 2, and what is right."""
+    options = {"--tenant": "acme", "--name": "x", **dict([wrong])}
+    refused = keys(sqlite_url, "create", *(part for pair in options.items() for part in pair), code=2)
+    assert wrong[0] in refused.stderr
+    assert kept(sqlite_url) == []
+
+
+def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: Path) -> None:
+    """One that is not there yet, one that is not migrated, and one that does not answer."""
+    missing = keys(f"sqlite:///{tmp_path}/no.db", "list", code=3)
+    assert "there is no database at" in missing.stderr
+    assert not (tmp_path / "no.db").exists()
+    (tmp_path / "empty.db").touch()
+    assert "run `harness migrate`" in keys(f"sqlite:///{tmp_path}/empty.db", "list", code=2).stderr
+    away = keys("postgresql://u:hidden@127.0.0.1:1/x", "list", code=3)
+    assert "did not answer" in away.stderr
+    assert "hidden" not in away.stderr
+
+
+def test_home_is_where_its_stack_keeps_its_database(tmp_path: Path) -> None:
+    """Whether the stack runs or not."""
+    upgrade(f"sqlite:///{tmp_path}/harness.db")
+    made = run_harness("keys", "create", "--tenant", "a", "--name", "x", "--home", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    assert [row.tenant for row in kept(f"sqlite:///{tmp_path}/harness.db")] == ["a"]
