@@ -22,8 +22,9 @@ from api_gateway.creation import TurnCreator
 from api_gateway.database import create_engine
 from api_gateway.drain import on_stop_signal
 from api_gateway.figures import FleetFigures
-from api_gateway.guard import KeylessGuard
+from api_gateway.guard import Guard
 from api_gateway.inputs import Inputs
+from api_gateway.keys import Keys
 from api_gateway.live import LiveEvents
 from api_gateway.metering import Meter, Traffic
 from api_gateway.openapi import install_openapi
@@ -76,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
     install_problem_handlers(app)
     webhooks.describe_webhooks(app)
     install_openapi(app)
-    app.add_middleware(KeylessGuard, keyless=settings.dev_keyless)
+    app.add_middleware(Guard, keys=Keys(shared.engine), keyless=settings.dev_keyless)
     app.add_middleware(Meter, traffic=shared.traffic)
     app.add_middleware(HeadAsGet)
     app.add_middleware(AccessLog)

@@ -1,4 +1,4 @@
-"""Who may use the API. Until there are keys: this machine alone, and only if it was asked for."""
+"""Who may use the API, and as which tenant: whoever has a key; without one this machine alone, if it was asked for."""
 
 from __future__ import annotations
 
@@ -9,46 +9,62 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api_gateway.keys import Keys, key_in
 from api_gateway.problems import Problem
 from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
 
 
-class KeylessGuard:
-    """Middleware: refuses ``/v1`` unless keyless use is on and the request comes from this machine.
+class Guard:
+    """Middleware: lets a request for ``/v1`` in as a tenant's, whose name it leaves in the request's state.
 
-    A page in a browser on this machine is not this machine's user: a foreign ``Origin``, or a ``Host`` that is no
+    A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
+    page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
+    in a browser on this machine is not this machine's user: then a foreign ``Origin``, or a ``Host`` that is no
     loopback name (DNS rebinding), is refused.
 
     Args:
         app: What is guarded.
+        keys: Whose keys are whose.
         keyless: Whether keyless use is on.
     """
 
-    def __init__(self, app: ASGIApp, *, keyless: bool) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, keyless: bool) -> None:
         self._app = app
+        self._keys = keys
         self._keyless = keyless
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, with its tenant in its state, or answer with the problem."""
-        problem = None
+        """Pass the request on, or answer with the problem."""
+        app = self._app
         if _is_guarded(scope):
-            problem = self._refusal(scope)
-            scope["state"] = {**scope.get("state", {}), "tenant": TENANT}
-        await (problem.response(scope["path"]) if problem else self._app)(scope, receive, send)
+            try:
+                scope["state"] = {**scope.get("state", {}), "tenant": await self._tenant(scope)}
+            except Problem as problem:
+                app = problem.response(scope["path"])
+        await app(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Problem | None:
-        client = scope.get("client")
-        if not self._keyless or (client and not is_loopback(client[0])):
-            detail = "no API key is accepted here yet: use the API from its own machine, with HARNESS_DEV_KEYLESS=1"
-            return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+    async def _tenant(self, scope: Scope) -> str:
         headers = Headers(scope=scope)
+        key = key_in(headers.getlist("authorization"))
+        if key is not None:
+            return await self._keys.tenant_of(key)
+        self._check_keyless(scope.get("client"), headers)
+        return TENANT
+
+    def _check_keyless(self, client: tuple[str, int] | None, headers: Headers) -> None:
+        if not self._keyless or (client and not is_loopback(client[0])):
+            detail = (
+                "no API key: send Authorization: Bearer KEY, with a key that `harness keys create` made; "
+                "without one the API is for its own machine, with HARNESS_DEV_KEYLESS=1"
+            )
+            raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
         origin = headers.get("origin")
         named = [f"//{headers.get('host', 'localhost')}", *([origin] if origin else [])]
-        if all(is_loopback(_host(url)) for url in named):
-            return None
-        return Problem(403, "forbidden", "keyless use is for this machine: call http://127.0.0.1 or http://localhost")
+        if not all(is_loopback(_host(url)) for url in named):
+            detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
+            raise Problem(403, "forbidden", detail)
 
 
 def _is_guarded(scope: Scope) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from api_gateway.guard import GUARDED
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
 from api_gateway.requests import InputRequest, TurnRequest
@@ -43,6 +44,14 @@ METADATA: Final[Parameter] = {
     },
 }
 """An exploded object: its members are the query's parameters, and its own name appears nowhere."""
+
+BEARER: Final[Mapping[str, str]] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "an API key, as `harness keys create` makes it; it says whose tenant's the request is",
+}
+KEYLESS: Final[Mapping[str, Sequence[str]]] = {}
+"""Nothing is required of clients on the gateway's own machine, if keyless use is on."""
 
 
 def body_schema(model: type[BaseModel], *parameters: Parameter) -> dict[str, Any]:
@@ -95,4 +104,9 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
     ]
     _, definitions = models_json_schema(models, ref_template=REF)
     document["components"]["schemas"].update(definitions["$defs"])
+    document["components"]["securitySchemes"] = {"key": BEARER}
+    for path, operations in document["paths"].items():
+        if path.startswith(GUARDED):
+            for operation in operations.values():
+                operation["security"] = [{"key": []}, KEYLESS]
     return document

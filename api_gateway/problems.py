@@ -46,6 +46,9 @@ OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
 OPENAI_TYPES: Final[Mapping[int, str]] = {429: "rate_limit_exceeded"}
 """What OpenAI calls errors that ask for patience."""
 
+UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError)
+"""What SQLAlchemy raises when the database does not answer or is not migrated; the last only sometimes."""
+
 UNDEFINED_TABLE: Final = "42P01"
 """Postgres' SQLSTATE of a database that is not migrated."""
 _log = logging.getLogger(__name__)
@@ -165,12 +168,21 @@ def _message(error: Mapping[str, Any]) -> str:
     return "unknown field" if error["type"] == "extra_forbidden" else message
 
 
+def no_database(error: Exception) -> Problem:
+    """503 for one of ``UNREACHABLE``, which is logged; raises it if it is a bug."""
+    if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
+        raise error
+    _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
+    detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
+    return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error that leaves a route a problem document."""
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    for unreachable in (OperationalError, InterfaceError, PoolTimeout, ProgrammingError):
+    for unreachable in UNREACHABLE:
         app.add_exception_handler(unreachable, _on_database)
     app.add_exception_handler(Exception, _on_bug)
 
@@ -210,12 +222,7 @@ def _allowed_methods(request: Request) -> list[str]:
 
 
 async def _on_database(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
-        raise error
-    _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
-    detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
-    problem = Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
-    return problem.response(request.url.path)
+    return no_database(error).response(request.url.path)
 
 
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,12 @@ from sqlalchemy import Engine, create_engine, insert, select, update
 
 from api_gateway.app import create_app
 from api_gateway.config import Settings
+from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.core.api_keys import ApiKey
 from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import EVENT_STREAM, turn_queue
+from harness_worker.wire import EVENT_STREAM, KEY_PREFIX, key_digest, turn_queue
 from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -28,10 +32,10 @@ AGENT = "support"
 
 
 @contextmanager
-def serving(settings: Settings) -> Generator[str]:
+def serving(settings: Settings, host: str = "127.0.0.1") -> Generator[str]:
     """A gateway on a free port of this machine; yields its URL."""
     config = uvicorn.Config(
-        create_app(settings), port=0, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1
+        create_app(settings), host, port=0, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="gateway", daemon=True)
@@ -192,6 +196,27 @@ def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **
     finally:
         broker.close()
         engine.dispose()
+
+
+@contextmanager
+def keys_on(database_url: str) -> Generator[SqlApiKeys]:
+    """The API keys of a database, as the command line has them."""
+    engine = make_engine(database_url, pool_size=1)
+    try:
+        yield SqlApiKeys(engine)
+    finally:
+        engine.dispose()
+
+
+def new_key(keys: SqlApiKeys, tenant: str, days: int | None = None) -> tuple[str, ApiKey]:
+    """A key of the tenant, and what is known of it."""
+    key = KEY_PREFIX + secrets.token_urlsafe(32)
+    return key, keys.add(secrets.token_hex(6), key_digest(key) or "", tenant=tenant, name="test", days=days)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that shows a key."""
+    return {"Authorization": f"Bearer {key}"}
 
 
 def sync_url(database_url: str) -> str:

@@ -26,7 +26,10 @@ def gateway(
 ) -> None:
     """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL.
 
-    There are no API keys yet: with HARNESS_DEV_KEYLESS=1 it serves clients on its own machine, without it nobody.
+    Clients send Authorization: Bearer KEY, with a key that `harness keys create` made. With HARNESS_DEV_KEYLESS=1 those
+    on its own machine need none. Plain HTTP: between machines put a proxy with TLS in front of it.
+
+    harness gateway --host 0.0.0.0
     """
     settings = load_settings()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)

@@ -1,0 +1,75 @@
+"""API keys: found in a request, and looked up for each, so that one that is revoked is refused at once everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import bindparam, or_, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.problems import UNREACHABLE, Problem, no_database
+from harness_worker.schema import api_keys, db_now
+from harness_worker.wire import KEY_PREFIX, key_digest
+
+SCHEME: Final = "bearer"
+
+_LIVES: Final = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > db_now())
+_TENANT: Final = select(api_keys.c.tenant).where(
+    api_keys.c.digest == bindparam("of_digest"), api_keys.c.revoked_at.is_(None), _LIVES
+)
+
+
+def key_in(authorization: Sequence[str]) -> str | None:
+    """The API key in a request's ``Authorization`` headers; ``None`` if there is none, whatever else is there.
+
+    Raises:
+        Problem: 401 ``unauthorized``: there is one beside another header, or not as a bearer token. Whoever sends one
+            is not to be taken for somebody without.
+    """
+    given = [value.split(maxsplit=1) or [""] for value in authorization]
+    if not any(parts[-1].startswith(KEY_PREFIX) for parts in given):
+        return None
+    scheme, *credentials = given[0]
+    if len(given) > 1 or scheme.lower() != SCHEME:
+        raise refused_key()
+    return credentials[0].strip()
+
+
+def refused_key() -> Problem:
+    """401 for a key that is not accepted; a stranger is not told whether it ever was."""
+    detail = (
+        "this API key is unknown, expired or revoked: send one header, Authorization: Bearer KEY, with a key "
+        "that `harness keys create` made"
+    )
+    return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+
+
+class Keys:
+    """The keys of all tenants.
+
+    Args:
+        engine: The database.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def tenant_of(self, key: str) -> str:
+        """Whose the key is; one read by an index, and none for what cannot be a key.
+
+        Raises:
+            Problem: 401 ``unauthorized``: it is not accepted. 503 ``not_ready``: nobody can say whether it is.
+        """
+        digest = key_digest(key)
+        tenant = None if digest is None else await self._found(digest)
+        if tenant is None:
+            raise refused_key()
+        return tenant
+
+    async def _found(self, digest: str) -> str | None:
+        try:
+            async with self._engine.connect() as connection:
+                return (await connection.execute(_TENANT, {"of_digest": digest})).scalar_one_or_none()
+        except UNREACHABLE as away:
+            raise no_database(away) from None

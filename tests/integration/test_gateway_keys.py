@@ -1,0 +1,368 @@
+"""API keys over HTTP: who is let in, and that tenants see nothing of each other."""
+
+# ruff: noqa: ANN401 - rows and answers are any JSON
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import psutil
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from api_gateway.config import Settings
+from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns
+from harness_worker.wire import artifact_key
+from tests.integration.gateway_kit import (
+    NOWHERE,
+    Gateway,
+    bearer,
+    keys_on,
+    new_key,
+    problem_of,
+    serving,
+)
+
+UNKNOWN: Final = "hk_" + "x" * 43
+SSE: Final = {"Accept": "text/event-stream"}
+DATA: Final = "abc" * 100
+TAKES_A_BODY: Final = {
+    "/v1/turns/{turn_id}/inputs": {"message": "no"},
+}
+
+
+@pytest.fixture
+def keys(gateway: Gateway) -> Generator[SqlApiKeys]:
+    """The keys of the gateway's database."""
+    with keys_on(gateway.settings.database_url) as found:
+        yield found
+
+
+def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx.Client:
+    """A client with a key of the tenant, who calls the gateway by a name that is not this machine's."""
+    key, _ = new_key(keys, tenant)
+    return httpx.Client(base_url=gateway.url, headers={**bearer(key), "Host": "gateway.example"}, timeout=30)
+
+
+# --- who is let in ----------------------------------------------------------------------------------------------------
+
+
+def test_turn_is_its_keys_tenants(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """Whoever posts it with one; without one it is the default tenant's as ever. Whose it is stands beside its task."""
+    with as_tenant(gateway, keys, "Acme Ltd. ☃") as acme:
+        theirs = acme.post("/v1/turns", json=gateway.defaults)
+    assert theirs.status_code == 202, theirs.text
+    ids = {"Acme Ltd. ☃": theirs.json()["id"], "default": gateway.posted()["id"]}
+    for tenant, turn_id in ids.items():
+        assert gateway.worker.row(turn_id).tenant == tenant
+        (message,) = gateway.worker.wake_ups(turn_id)
+        assert message["kwargsrepr"] == f"(tenant={tenant})"
+
+
+def test_key_that_is_not_accepted_is_401_for_whatever_reason(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """On a development machine too; nobody is told whether a key was ever one. OpenAI's clients are told their way."""
+    expired, its = new_key(keys, "acme", days=1)
+    revoked, other = new_key(keys, "acme")
+    assert gateway.http.get("/v1/turns", headers=bearer(expired)).status_code == 200
+    keys.revoke(other.id)
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(update(api_keys).where(api_keys.c.id == its.id).values(expires_at=db_now()))
+    for path in ("/v1/turns", "/v1/models", "/v1/nothing", "/v1"):
+        refused = [gateway.http.get(path, headers=bearer(key)) for key in (expired, revoked, UNKNOWN, "hk_")]
+        assert {each.status_code for each in refused} == {401}
+        assert {each.headers["www-authenticate"] for each in refused} == {'Bearer error="invalid_token"'}
+        assert len({each.content for each in refused}) == 1
+        error = refused[0].json().get("error", refused[0].json())
+        assert error["code"] == "unauthorized"
+    for key in (expired, revoked):
+        assert key not in refused[0].text
+
+
+def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """None of them remembers it; what is under way with it goes on, and the tenant's other key reads it."""
+    key, known = new_key(keys, "acme")
+    second, _ = new_key(keys, "acme")
+    with serving(gateway.settings) as url, httpx.Client(base_url=url) as other:
+        turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(key)).json()["id"]
+        assert other.get(f"/v1/turns/{turn_id}", headers=bearer(key)).status_code == 200
+        keys.revoke(known.id)
+        for client in (gateway.http, other):
+            problem_of(client.get(f"/v1/turns/{turn_id}", headers=bearer(key)), 401, "unauthorized")
+            assert client.get(f"/v1/turns/{turn_id}", headers=bearer(second)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [b"Bearer " + UNKNOWN.encode() + b"\xff"],
+        [b"bearer hk_\xc3\xa4"],
+        [b"Bearer hk_" + b"x" * 50_000],
+        [b"Token " + UNKNOWN.encode()],
+        [UNKNOWN.encode()],
+        [b"Bearer a", b"Bearer " + UNKNOWN.encode()],
+        [b"Bearer " + UNKNOWN.encode() + b", Bearer " + UNKNOWN.encode()],
+    ],
+)
+def test_what_only_looks_like_a_key_is_refused_with_words(gateway: Gateway, given: list[bytes]) -> None:
+    """However it is written."""
+    headers = [(b"Authorization", value) for value in given]
+    problem_of(gateway.http.get("/v1/turns", headers=headers), 401, "unauthorized")
+
+
+@pytest.mark.parametrize("given", [[b""], [b"Bearer"], [b"Bearer \xff"], [b"Basic dTpw"], [b"Bearer x", b"Basic y"]])
+def test_what_is_no_key_at_all_does_not_matter_on_this_machine(gateway: Gateway, given: list[bytes]) -> None:
+    """OpenAI's clients cannot but send something."""
+    headers = [(b"Authorization", value) for value in given]
+    assert gateway.http.get("/v1/turns", headers=headers).status_code == 200
+
+
+def test_good_key_is_found_whatever_is_around_it(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """The scheme in lower case, white space, and a page's origin."""
+    key, _ = new_key(keys, "acme")
+    for value in (f"bearer {key}", f"Bearer \t  {key}"):
+        headers = {"Authorization": value, "Origin": "https://page.example"}
+        assert gateway.http.get("/v1/turns", headers=headers).status_code == 200
+
+
+def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None:
+    """503: a client must not throw its key away; in the shape that it reads."""
+    with serving(Settings(database_url="postgresql://u:secret@127.0.0.1:1/x", redis_url=NOWHERE)) as url:
+        away = httpx.get(f"{url}/v1/turns", headers=bearer(UNKNOWN))
+        assert "secret" not in problem_of(away, 503, "not_ready")["detail"]
+        told = httpx.get(f"{url}/v1/models", headers=bearer(UNKNOWN))
+        assert (told.status_code, told.json()["error"]["code"]) == (503, "not_ready")
+        problem_of(httpx.get(f"{url}/v1/turns", headers=bearer("hk_no-key")), 401, "unauthorized")
+    with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
+        problem_of(httpx.get(f"{url}/v1/turns", headers=bearer(UNKNOWN)), 401, "unauthorized")
+
+
+def test_keys_of_a_database_that_is_not_migrated_are_503(gateway: Gateway) -> None:
+    """Nobody can say whether they are good."""
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE api_keys RENAME TO gone"))
+    problem_of(gateway.http.get("/v1/turns", headers=bearer(UNKNOWN)), 503, "not_ready")
+    assert gateway.http.get("/v1/turns").status_code == 200
+
+
+def addresses() -> list[str]:
+    """This machine's addresses that are not its loopback's."""
+    found = [each for interface in psutil.net_if_addrs().values() for each in interface]
+    return [a.address for a in found if a.family is socket.AF_INET and not a.address.startswith("127.")]
+
+
+@pytest.mark.parametrize("keyless", [True, False])
+def test_clients_on_other_machines_need_a_key(sqlite_url: str, keyless: bool) -> None:
+    """Whatever the setting; what anybody may read stays open."""
+    settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=keyless)
+    with serving(settings, "0.0.0.0") as url, keys_on(sqlite_url) as keys:  # noqa: S104 - what is tested
+        key, _ = new_key(keys, "acme")
+        port = url.rpartition(":")[2]
+        for address in addresses():
+            there = f"http://{address}:{port}"
+            refused = httpx.get(f"{there}/v1/turns", trust_env=False)
+            assert "harness keys create" in problem_of(refused, 401, "unauthorized")["detail"]
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert httpx.get(f"{there}/v1/turns", headers=bearer(key), trust_env=False).status_code == 200
+            assert httpx.get(f"{there}/healthz", trust_env=False).status_code == 200
+
+
+def test_openapi_lets_people_enter_their_key(gateway: Gateway) -> None:
+    """The page that describes the API has a button for it, and says which routes heed it."""
+    document = gateway.http.get("/openapi.json").json()
+    (scheme,) = document["components"]["securitySchemes"].items()
+    assert (scheme[1]["type"], scheme[1]["scheme"]) == ("http", "bearer")
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            wanted: Any = [{scheme[0]: []}, {}] if path.startswith("/v1/") else None
+            assert operation.get("security") == wanted, path
+
+
+# --- what they see of each other --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theirs:
+    """What a tenant has: one thing of each kind."""
+
+    turn_id: str
+    session_id: str
+    artifact_id: str
+
+
+@pytest.fixture
+def theirs(gateway: Gateway, keys: SqlApiKeys, tmp_path: Path) -> Theirs:
+    """A tenant whose turn waits for a person, with events, a score and an artifact."""
+    with as_tenant(gateway, keys, "acme") as acme:
+        body = {**gateway.defaults, "session_id": "their-session", "metadata": {"secret": "theirs"}}
+        turn_id = acme.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}).json()["id"]
+    found = Theirs(turn_id=turn_id, session_id="their-session", artifact_id="art_theirs")
+    approval = {"expires_at": 4e9}
+    gateway.worker.call(turn_id, 0, 0, approval=approval)
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    now = {"expires_at": 4e9, "created_at": 0.0}
+    of = {"turn_id": turn_id, "session_id": found.session_id, "call_id": "0.0", "tenant": "acme"}
+    url = FsspecBlobs(tmp_path.as_uri()).put(artifact_key(turn_id, found.artifact_id), DATA.encode())
+    row = {"id": found.artifact_id, "url": url, "size_bytes": len(DATA), "summary": "s", **of, **now}
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(insert(artifacts).values(row))
+        connection.execute(insert(scores).values(turn_id=turn_id, judge="j", score=0.5, at=1.0))
+    return found
+
+
+def rows(gateway: Gateway, theirs: Theirs) -> list[Any]:
+    """All that must not change."""
+    wanted = (select(turns).where(turns.c.id == theirs.turn_id), select(idempotency_keys))
+    with gateway.worker.engine.connect() as connection:
+        return [row for each in wanted for row in connection.execute(each)]
+
+
+def requests(document: dict[str, Any], ids: dict[str, str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Each way to ask for one thing that has an id, by the API's own description: method, path, options."""
+    for template, operations in document["paths"].items():
+        named = re.findall(r"{(\w+)}", template)
+        if not template.startswith("/v1/") or not named or named == ["model"]:
+            continue
+        path = template.format(**ids)
+        for method in operations:
+            if method == "post":
+                yield method, path, {"json": TAKES_A_BODY.get(template, {})}
+                continue
+            yield method, path, {}
+            yield method, path, {"headers": SSE}
+            yield method, path, {"headers": {**SSE, "Last-Event-ID": "1"}}
+            yield method, path, {"headers": {"Range": "bytes=0-9"}}
+            yield "head", path, {}
+
+
+def test_what_is_another_tenants_is_not_there(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
+    """Each route gives, byte for byte, what it gives for an id that never was; and nothing comes of having asked."""
+    document = gateway.http.get("/openapi.json").json()
+    before = rows(gateway, theirs)
+    woken = gateway.worker.wake_ups(theirs.turn_id)
+    never = {name: str(value)[:-1] + "_" for name, value in ids_of(theirs).items()}
+    with as_tenant(gateway, keys, "other") as other:
+        asked = list(zip(requests(document, ids_of(theirs)), requests(document, never), strict=True))
+        assert len(asked) > 20
+        for (method, path, options), (_, nowhere, _) in asked:
+            answers = [other.request(method, each, **options) for each in (path, nowhere)]
+            assert answers[0].status_code in (404, 422), (method, path, answers[0].text)
+            assert told(answers[0], theirs, never) == told(answers[1], theirs, never), (method, path)
+    assert rows(gateway, theirs) == before
+    assert gateway.worker.wake_ups(theirs.turn_id) == woken
+
+
+def ids_of(theirs: Theirs) -> dict[str, str]:
+    """By the names that paths have for them."""
+    return {"turn_id": theirs.turn_id, "session_id": theirs.session_id, "artifact_id": theirs.artifact_id}
+
+
+def told(answer: httpx.Response, theirs: Theirs, never: dict[str, str]) -> tuple[Any, ...]:
+    """All that an answer says, with one name for the id that was asked for."""
+    text = answer.text
+    for each in (*ids_of(theirs).values(), *never.values()):
+        text = text.replace(each, "ID")
+    headers = {name: value for name, value in answer.headers.items() if name != "date"}
+    return answer.status_code, headers, text
+
+
+def test_the_tenant_itself_has_all_of_it(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, tmp_path: Path) -> None:
+    """What the others are told does not exist; with another key of the tenant too."""
+    with gateway_again(gateway, tmp_path) as url, as_tenant(gateway, keys, "acme") as acme:
+        for path in (
+            *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores")),
+            *(f"/v1/responses/{theirs.turn_id}", f"/v1/sessions/{theirs.session_id}"),
+        ):
+            assert acme.get(path).status_code == 200, path
+        assert acme.get(f"{url}/v1/artifacts/{theirs.artifact_id}").text == DATA
+        assert [turn["id"] for turn in acme.get("/v1/turns").json()["data"]] == [theirs.turn_id]
+        assert acme.post(f"/v1/turns/{theirs.turn_id}/inputs", json={"message": "no"}).status_code == 202
+        assert acme.post(f"/v1/turns/{theirs.turn_id}/cancel").status_code == 202
+
+
+def gateway_again(gateway: Gateway, directory: Path) -> Any:
+    """A second gateway on the same database, which knows where artifacts are."""
+    return serving(gateway.settings.model_copy(update={"artifact_url": directory.as_uri()}))
+
+
+def test_lists_hold_nothing_of_another_tenants(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
+    """However they are narrowed, and from wherever they go on; the catalogue of agents is everybody's."""
+    with as_tenant(gateway, keys, "other") as other:
+        for query in (
+            {},
+            {"session_id": theirs.session_id},
+            {"status": "requires_action"},
+            {"metadata.secret": "theirs"},
+            {"agent": "support", "limit": "1"},
+        ):
+            assert other.get("/v1/turns", params=query).json() == {"data": [], "next": None}
+            assert [each["id"] for each in gateway.http.get("/v1/turns", params=query).json()["data"]] == []
+        assert other.get("/v1/sessions").json() == {"data": [], "next": None}
+        assert [each["name"] for each in other.get("/v1/agents").json()["data"]] == ["support"]
+
+
+@pytest.mark.parametrize("multitask", ["reject", "enqueue", "interrupt"])
+def test_session_of_another_tenant_is_another_session(
+    gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, multitask: str
+) -> None:
+    """One with the same id is free, and its turns neither wait for theirs nor stop them; so are keys of requests."""
+    before = rows(gateway, theirs)[0]
+    with as_tenant(gateway, keys, "other") as other:
+        body = {**gateway.defaults, "session_id": theirs.session_id, "multitask": multitask}
+        posted = other.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"})
+        assert posted.status_code == 202, posted.text
+        mine = posted.json()
+        assert mine["id"] != theirs.turn_id
+        session = other.get(f"/v1/sessions/{theirs.session_id}").json()
+        assert (session["turns"], session["last_turn_id"]) == (1, mine["id"])
+    row = gateway.worker.row(mine["id"])
+    assert (row.tenant, row.number, row.waits) == ("other", 1, False)
+    assert rows(gateway, theirs)[0] == before
+
+
+@pytest.mark.parametrize("never", ["never-was", "\N{SNOWMAN}"])
+def test_conversation_of_another_tenant_cannot_be_gone_on_with(
+    gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, never: str
+) -> None:
+    """OpenAI's clients are told that there is no such response; a conversation of that name is their own."""
+    before = rows(gateway, theirs)[0]
+    with as_tenant(gateway, keys, "other") as other:
+
+        def asked(**body: Any) -> httpx.Response:
+            return other.post("/v1/responses", json={"model": "support", "input": "x", "background": True, **body})
+
+        refused, nowhere = (asked(previous_response_id=each) for each in (theirs.turn_id, never))
+        assert refused.status_code == nowhere.status_code == 404
+        assert refused.text.replace(theirs.turn_id, "ID") == nowhere.text.replace(never, "ID")
+        mine = asked(conversation=theirs.session_id)
+        assert mine.status_code == 200, mine.text
+    assert gateway.worker.row(mine.json()["id"]).tenant == "other"
+    assert rows(gateway, theirs)[0] == before
+
+
+def test_stream_of_events_is_the_tenants_until_its_end(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """Live events of a turn are fanned out by its id alone; who may hear them was asked before."""
+    with as_tenant(gateway, keys, "acme") as acme, as_tenant(gateway, keys, "other") as other:
+        turn_id = acme.post("/v1/turns", json=gateway.defaults).json()["id"]
+        with acme.stream("GET", f"/v1/turns/{turn_id}/events", headers=SSE) as stream:
+            lines = stream.iter_lines()
+            first = next(line for line in lines if line.startswith("event:"))
+            problem_of(other.get(f"/v1/turns/{turn_id}/events", headers=SSE), 404, "not_found")
+            gateway.worker.finish(turn_id)
+            rest = [line for line in lines if line.startswith("event:")]
+    assert [first, *rest] == ["event: turn.queued", "event: turn.completed"]
+
+
+def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:
+    """Neither whole nor in part."""
+    key, _ = new_key(keys, "acme")
+    with gateway.worker.engine.connect() as connection:
+        kept: Sequence[Any] = connection.execute(select(api_keys)).one()
+    assert not any(part in str(value) for value in kept for part in (key, key[3:], key[-8:]))
