@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -33,6 +34,13 @@ def _usable(secret: SecretStr | None) -> SecretStr | None:
     return secret
 
 
+def _header_value(key: SecretStr | None) -> SecretStr | None:
+    """``key``, if a header can hold it; what an empty file gives is none."""
+    if key and not re.fullmatch("[!-~]+", key.get_secret_value()):
+        raise ValueError("must be visible characters of ASCII, without white space between them")
+    return key or None
+
+
 class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
@@ -56,6 +64,9 @@ class Settings(BaseSettings):
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
+    api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = Field(
+        default=None, description="the key of that gateway, for commands that ask it"
+    )
     artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
     vault: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
@@ -94,6 +105,11 @@ class Settings(BaseSettings):
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
     faults: Path | None = Field(default=None, description="tests only: the directory of a plan of faults to inject")
+
+    @property
+    def gateway_key(self) -> str | None:
+        """The API key as it is sent."""
+        return self.api_key.get_secret_value() if self.api_key else None
 
     @model_validator(mode="after")
     def _beats_in_time(self) -> Self:
@@ -136,9 +152,12 @@ def _complaint(error: Mapping[str, Any]) -> str:
     if not error["loc"]:  # of several settings, which it names
         return str(error["msg"]).removeprefix("Value error, ")
     field = str(error["loc"][0])
-    name = variable_of(field)
-    given = "***" if field == "webhook_secret" else _shown(error.get("input"))
-    return f"{name}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    given = "***" if _is_secret(field) else _shown(error.get("input"))
+    return f"{variable_of(field)}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _is_secret(field: str) -> bool:
+    return field in Settings.model_fields and SecretStr in get_args(Settings.model_fields[field].annotation)
 
 
 def _shown(given: object) -> str:

@@ -86,7 +86,7 @@ def refusal_of(response: httpx.Response) -> RequestRefused:
     try:
         problem: JsonObject = response.json()
         detail = problem.get("detail") or problem["title"]
-        told = f"{detail}{_places(problem)}"
+        told = _about_keys(response) if problem["code"] == "unauthorized" else f"{detail}{_places(problem)}"
         after_s = _retry_after_s(response)
         return RequestRefused(response.status_code, problem["code"], told, problem, retry_after_s=after_s)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -97,6 +97,16 @@ def _retry_after_s(response: httpx.Response) -> float | None:
     """What ``Retry-After`` says, in seconds; a date, as only others than the gateway give it, says nothing."""
     given = response.headers.get("Retry-After", "")
     return float(given) if given.isascii() and given.isdigit() else None
+
+
+def _about_keys(response: httpx.Response) -> str:
+    """What a gateway that asks for a key wants of who uses the command line, who sets no headers."""
+    url = masked(str(response.url.copy_with(path="/", query=None)))
+    if "authorization" in response.request.headers:
+        wrong = f"the gateway at {url} refuses the key in HARNESS_API_KEY: it is unknown there, expired or revoked"
+    else:
+        wrong = f"the gateway at {url} asks for an API key"
+    return f"{wrong}. Set HARNESS_API_KEY to one that `harness keys create` made"
 
 
 def _places(problem: JsonObject) -> str:

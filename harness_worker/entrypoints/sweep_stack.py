@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness_worker.config import Settings, load_settings
@@ -28,12 +28,14 @@ class StackWish:
         home: Where the stack keeps its data.
         coordinators: Threads that wait on the model.
         tools: Processes that run tools.
+        key: The running one's API key, if it asks for one.
     """
 
     url: str | None
     home: Path | None
     coordinators: int
     tools: int
+    key: str | None = field(repr=False)
 
 
 def sweep_settings(wish: StackWish, workload: str) -> Settings:
@@ -44,7 +46,7 @@ def sweep_settings(wish: StackWish, workload: str) -> Settings:
         StackUnreachable: Nothing answers at the URL.
     """
     if wish.url is not None:
-        home = wish.home or _home_at(wish.url, workload)
+        home = wish.home or _home_at(wish.url, wish.key, workload)
         running = running_stack(home)
         given = load_settings(home=home)
         return (
@@ -63,7 +65,7 @@ def sweep_gateway(
 ) -> Generator[GatewayClient]:
     """A client of the wished stack; one that had to be started is drained at the end."""
     if wish.url is not None:
-        with GatewayClient(wish.url) as client:
+        with GatewayClient(wish.url, wish.key) as client:
             yield _ready(client)
         return
     say(f"starting a stack in {settings.home} …")
@@ -86,9 +88,9 @@ def _ready(client: GatewayClient) -> GatewayClient:
     return client
 
 
-def _home_at(url: str, workload: str) -> Path:
+def _home_at(url: str, key: str | None, workload: str) -> Path:
     """The home of a stack on this machine: the agent's model names the script in it."""
-    with GatewayClient(url) as client:
+    with GatewayClient(url, key) as client:
         models = {agent["name"]: agent["model"] for agent in client.agents()}
     if workload not in models:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A noisy tenant beside a quiet one: turns are inserted, for the gateway has one tenant as long as it has no keys."""
+"""A noisy tenant beside a quiet one; their turns are inserted, as a gateway would for their keys."""
 
 from __future__ import annotations
 

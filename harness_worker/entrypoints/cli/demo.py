@@ -51,7 +51,7 @@ def demo(
     console.print("A shop's support agent answers three customers.", style="bold")
     console.print(f"Its model is {_model(settings)}; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
-    with reach(Target(url=None, home=place, app=APP), lambda _words: None) as client:
+    with reach(Target(url=None, home=place, app=APP, key=None), lambda _words: None) as client:
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
         answers = [_converse(client, each, console) for each in CONVERSATIONS]
         console.print("\nStopping the stack …")

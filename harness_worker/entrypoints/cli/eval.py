@@ -88,7 +88,8 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         on_waiting=lambda turn: _tell_waiting(console, turn),
     )
     threads = min(concurrency, MOST_COORDINATORS)
-    target = Target(url=settings.gateway_url, home=settings.home, app=settings.app, coordinators=threads)
+    where = {"url": settings.gateway_url, "app": settings.app, "key": settings.gateway_key}
+    target = Target(**where, home=settings.home, coordinators=threads)
     with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
         plan = Plan(sweep=sweep, cases=chosen, repeats=repeats, concurrency=concurrency, check=own, out=file)
         agents = _chosen(client, agent or [])

@@ -26,5 +26,6 @@ def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
         StackUnreachable: None runs.
     """
     settings = load_settings(home=home, gateway_url=url)
-    with attach(Target(url=settings.gateway_url, home=settings.home, app=None)) as client:
+    target = Target(url=settings.gateway_url, home=settings.home, app=None, key=settings.gateway_key)
+    with attach(target) as client:
         yield client

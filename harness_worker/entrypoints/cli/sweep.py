@@ -13,7 +13,7 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.config import Settings
+from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
@@ -82,7 +82,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
     """
     require_workload(workload)
-    wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools)
+    key = load_settings().gateway_key
+    wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools, key=key)
     settings = sweep_settings(wish, workload)
     loaded = load_workload(workload, settings)
     console = wide_console(stderr=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
@@ -19,12 +19,14 @@ class Target:
         url: A gateway's address; nothing else is tried if it is given.
         home: The directory in which a stack may be running.
         app: ``module:registry`` to start a stack with, if none runs.
+        key: The API key of a stack that runs; one that is started knows none.
         coordinators: Threads that wait for models, of a stack that is started.
     """
 
     url: str | None
     home: Path
     app: str | None
+    key: str | None = field(repr=False)
     coordinators: int = 2
 
 
@@ -42,7 +44,7 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
     """
     url = _running_url(target)
     if url is not None:
-        with GatewayClient(url) as client:
+        with GatewayClient(url, target.key) as client:
             yield client
         return
     if target.app is None:
@@ -67,7 +69,7 @@ def attach(target: Target) -> Generator[GatewayClient]:
             f"no stack runs in {target.home}: name the home of a running one with --home, "
             "or its gateway with --url or HARNESS_GATEWAY_URL"
         )
-    with GatewayClient(url) as client:
+    with GatewayClient(url, target.key) as client:
         yield client
 
 

@@ -35,7 +35,8 @@ class Examination:
 
 def examine(places: Places, environment: Mapping[str, str]) -> Examination:
     """Look at everything; takes some seconds, and more where something does not answer."""
-    gateway = _asked(places.gateway_url, "gateway", _MEND_GATEWAY, services.check_gateway)
+    key = places.settings.gateway_key
+    gateway = _asked(places.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
     redis = _asked(places.redis_url, "redis", _MEND_REDIS, _check_redis)
     broker = _asked(places.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
     sql = _asked(places.database_url, "database", _MEND_DATABASE, database.check_database)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import TransientError
 from harness_worker.turn.waiting import within
@@ -22,17 +22,30 @@ LEAST_REDIS: Final = 7
 _PROBE: Final = "doctor/probe"
 
 
-def check_gateway(url: str) -> Iterator[Finding]:
-    """Whether it takes turns.
+def check_gateway(url: str, key: str | None) -> Iterator[Finding]:
+    """Whether it takes turns, and the API key, if there is one.
 
     Raises:
         HarnessError: It does not answer, or is none.
     """
-    with GatewayClient(url, timeout_s=GATEWAY_S) as client:
+    with GatewayClient(url, key, timeout_s=GATEWAY_S) as client:
         if client.ready():
             yield ok("gateway", f"ready at {masked(url)}")
         else:
             yield wrong("gateway", f"{masked(url)} answers, and is not ready", "see the database and the broker below")
+        if key is not None:
+            yield from _check_key(client)
+
+
+def _check_key(client: GatewayClient) -> Iterator[Finding]:
+    try:
+        client.agents()
+    except RequestRefused as refused:
+        if refused.code == "unauthorized":  # anything else is told of by the other checks
+            mend = "set it to a key that `harness keys create` made for that gateway's database, or unset it"
+            yield wrong("gateway", "refuses the key in HARNESS_API_KEY", mend)
+    else:
+        yield ok("gateway", "takes the key in HARNESS_API_KEY")
 
 
 def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
