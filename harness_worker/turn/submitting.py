@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from harness_worker.core.api_keys import checked_name
 from harness_worker.core.asking import Asked, queued_turn
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
@@ -16,8 +17,6 @@ from harness_worker.wire import TENANT, TURN_ID, Priority, storable
 OPTIONS: Final = tuple(field.name for field in fields(Asked))
 NAMES: Final = ("agent", *OPTIONS, "tenant")
 """What a message may hold; all but the agent and the input may be left out."""
-
-LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +54,10 @@ class Submitting:
         unknown = sorted(set(asked) - set(NAMES))
         if unknown:
             raise ConfigError(f"there is no {', '.join(unknown)[:200]}: give {', '.join(NAMES)}, by name")
-        options = {name: asked.get(name) for name in OPTIONS}
-        agent, tenant = _name("agent", asked.get("agent")), _name("tenant", asked.get("tenant") or TENANT)
+        agent, tenant = _agent(asked.get("agent")), _tenant(asked.get("tenant"))
         caps = self._caps(agent)
-        asked_for = Asked(**options)
-        return queued_turn(asked_for, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
+        options = Asked(**{name: asked.get(name) for name in OPTIONS})
+        return queued_turn(options, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
 
     def _caps(self, agent: str) -> BudgetLimits:
         caps = self.store.caps_of(agent)
@@ -77,10 +75,19 @@ def _what(turn: Turn) -> tuple[str, str, str]:
     return turn.tenant, turn.agent, turn.input
 
 
-def _name(what: str, given: object) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_NAME:
-        raise ConfigError(f"{what} must be a string of 1 to {LONGEST_NAME} characters, not {given!r:.100}")
+def _agent(given: object) -> str:
+    text = _text("agent", given)
     try:
-        return storable(given)
+        return storable(text)
     except ValueError as error:
-        raise ConfigError(f"{what} {error}") from None
+        raise ConfigError(f"agent {error}") from None
+
+
+def _tenant(given: object) -> str:
+    return TENANT if given is None else checked_name(_text("tenant", given), "tenant")
+
+
+def _text(what: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise ConfigError(f"{what} must be a string, not {type(given).__name__}")
+    return given

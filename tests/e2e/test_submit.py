@@ -91,7 +91,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"agent": "worker", "input": "go", "budget": [1]}, "budget must be a dict of limits, not list"),
     ({"agent": "worker", "input": "go", "budget": {"max_dollars": 10**400}}, ""),
     ({"agent": "worker", "input": "go", "metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
-    ({"agent": "worker", "input": "go", "tenant": "\0"}, "tenant must not contain the character U+0000"),
+    ({"agent": "worker", "input": "go", "tenant": "\0"}, "tenant '\\x00': give 1 to 255 visible characters"),
 ]
 
 
