@@ -202,7 +202,9 @@ class TurnCreator:
     async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
         """Refuse to follow a turn that others have followed: the model would read them too."""
         place = (turns.c.tenant == self._tenant, turns.c.session_id == session_id, turns.c.number == number)
-        last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one()
+        last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one_or_none()
+        if last is None:  # `harness prune` was quicker
+            raise Problem(404, "not_found", f"there is no turn {turn_id!r} any more")
         if last != turn_id:
             msg = f"{turn_id} was gone on from already, and a conversation does not fork: go on from {last}"
             raise invalid_at(["body", "previous_response_id"], msg)

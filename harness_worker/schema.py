@@ -223,7 +223,7 @@ one that was tried last and how often, ``at`` when; ``due_at`` is null once noth
 memories = Table(
     "memories",
     metadata,
-    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
+    Column("turn_id", String(64), nullable=False),
     Column("position", Integer, nullable=False),
     Column("tenant", String(255), nullable=False),
     Column("scope", String(640), nullable=False),
@@ -233,7 +233,8 @@ memories = Table(
     PrimaryKeyConstraint("turn_id", "position"),
     Index("memories_scope", "tenant", "scope", "created_at"),
 )
-"""What users said that is worth remembering; ``scope`` is whose it is within the tenant: a user's or a session's."""
+"""What users said that is worth remembering; ``scope`` is whose it is within the tenant: a user's or a session's.
+``turn_id`` says where it comes from, and outlives that turn."""
 
 agents = Table(
     "agents",

@@ -84,7 +84,17 @@ def memories_in(text: str) -> tuple[Memory, ...]:
 def scope_of(turn: Turn) -> str:
     """Whose memories a turn reads and adds to, within its tenant."""
     user = turn.metadata.get(USER_KEY)
-    return f"user:{user}" if user else f"session:{turn.session_id}"
+    return user_scope(user) if user else session_scope(turn.session_id)
+
+
+def user_scope(user: str) -> str:
+    """What belongs to a user of the tenant, in whatever session they said it."""
+    return f"user:{user}"
+
+
+def session_scope(session_id: str) -> str:
+    """What belongs to a session of nobody who was named."""
+    return f"session:{session_id}"
 
 
 def preferences_of(memories: Iterable[Memory]) -> tuple[str, ...]:

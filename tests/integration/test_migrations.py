@@ -6,17 +6,23 @@ import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect, text
+from sqlalchemy import delete, insert, inspect, select, text
 
+from harness_worker.adapters.sql import migrations
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.migrate import current, head, upgrade
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.schema import metadata
+from harness_worker.schema import memories, metadata, turns
 from harness_worker.testing.postgres import PostgresServer
+
+BEFORE_LASTING_MEMORIES = "0013"
 
 
 @pytest.fixture
@@ -59,6 +65,36 @@ def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
         options = {"compare_type": True, "compare_server_default": defaults}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_upgrade_keeps_memories_and_lets_their_turns_go(empty_url: str):
+    """Before, a memory kept the turn that it came from."""
+    turn = {
+        "id": "t",
+        "tenant": "a",
+        "session_id": "s",
+        "agent": "x",
+        "status": "completed",
+        "input": "",
+        "priority": "p",
+    }
+    times = {"deadline_at": 0.0, "created_at": 0.0}
+    values: dict[str, Any] = {**turn, **times, "metadata": {}, "budget": {}, "used": {}, "cancel_requested": False}
+    memory = {"turn_id": "t", "position": 0, "tenant": "a", "scope": "user:ann", "kind": "fact", "text": "ü"}
+    if empty_url.startswith("sqlite"):
+        Path(empty_url.removeprefix("sqlite:///")).parent.mkdir()
+    engine = make_engine(empty_url)
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(Path(str(migrations.__file__)).parent))
+        command.upgrade(config, BEFORE_LASTING_MEMORIES)
+        connection.execute(insert(turns).values(values))
+        connection.execute(insert(memories).values(**memory, created_at=1.5))
+    upgrade(empty_url)
+    with engine.begin() as connection:
+        connection.execute(delete(turns))
+        assert connection.execute(select(memories)).one() == (*memory.values(), 1.5)
     engine.dispose()
 
 

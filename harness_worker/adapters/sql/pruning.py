@@ -1,0 +1,161 @@
+"""Removing sessions that have been over for long, with all that belongs to their turns; some turns a transaction.
+
+Whoever adds a turn to a session holds the session's row until the commit (``harness_worker.sessions``). So does whoever
+removes the session, and looks only then whether it is over still; one that somebody else holds is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import Connection, Engine, bindparam, delete, exists, func, or_, select, tuple_, update
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.pipeline import Write
+from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.core.memories import session_scope
+from harness_worker.schema import db_now, memories, metadata, sessions, turns
+
+BATCH_TURNS: Final = 100
+"""So many turns are removed in a transaction: SQLite's workers wait for it."""
+
+PAGE: Final = 500
+
+Key: TypeAlias = tuple[str, str]
+"""A session: its tenant, its id."""
+
+_KEY: Final = (sessions.c.tenant, sessions.c.id)
+_THESE: Final = tuple_(*_KEY).in_(bindparam("keys", expanding=True))
+_OF_THESE: Final = tuple_(turns.c.tenant, turns.c.session_id).in_(bindparam("keys", expanding=True))
+_THEIR_OWN: Final = tuple_(memories.c.tenant, memories.c.scope).in_(bindparam("scopes", expanding=True))
+_OF_SESSION: Final = (turns.c.tenant == sessions.c.tenant, turns.c.session_id == sessions.c.id)
+_IS_LATE: Final = or_(turns.c.finished_at.is_(None), turns.c.finished_at >= bindparam("before"))
+_IS_OVER: Final = ~exists().where(*_OF_SESSION, _IS_LATE)
+
+_PAGE: Final = (
+    select(*_KEY, sessions.c.turns, _IS_OVER.label("is_over"))
+    .where(tuple_(*_KEY) > tuple_(bindparam("after_tenant"), bindparam("after_id")))
+    .order_by(*_KEY)
+    .limit(PAGE)
+)
+_HELD: Final = select(*_KEY).where(_THESE).order_by(*_KEY).with_for_update(skip_locked=True)
+_OVER: Final = select(*_KEY).where(_THESE, _IS_OVER)
+_NEWEST: Final = select(turns.c.id).where(_OF_THESE).order_by(turns.c.number.desc()).limit(BATCH_TURNS)
+_REMEMBERED: Final = select(func.count()).select_from(memories).where(_THEIR_OWN)
+
+_OF_TURNS: Final = [
+    delete(table).where(table.c.turn_id.in_(bindparam("ids", expanding=True)))
+    for table in metadata.sorted_tables
+    if any(key.references(turns) for key in table.foreign_keys)
+]
+"""All that belongs to a turn, by the schema's own word: a table that is added is removed from too."""
+
+_TURNS: Final = delete(turns).where(turns.c.id.in_(bindparam("ids", expanding=True)))
+_LEFT: Final = select(func.max(turns.c.number)).where(*_OF_SESSION).scalar_subquery()
+_SHORTEN: Final = update(sessions).where(_THESE).values(turns=func.coalesce(_LEFT, 0))
+_SESSIONS: Final = delete(sessions).where(_THESE)
+_MEMORIES: Final = delete(memories).where(_THEIR_OWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session, as one looks for those to remove.
+
+    Args:
+        key: Which.
+        turns: How many it has.
+        is_over: Whether all of them ended before the time that was asked for.
+    """
+
+    key: Key
+    turns: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What went, or would: sessions, their turns, and memories that belonged to such a session alone."""
+
+    sessions: int = 0
+    turns: int = 0
+    memories: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        """Both together."""
+        return Removed(
+            sessions=self.sessions + other.sessions,
+            turns=self.turns + other.turns,
+            memories=self.memories + other.memories,
+        )
+
+
+class SqlPruning:
+    """Finds and removes sessions that are over.
+
+    Args:
+        engine: Made by ``make_engine``.
+        tenant: Whose; ``None``: everybody's.
+    """
+
+    def __init__(self, engine: Engine, tenant: str | None = None) -> None:
+        self._engine = engine
+        self._reader = reading(engine)
+        self._page = _PAGE if tenant is None else _PAGE.where(sessions.c.tenant == tenant)
+
+    def now(self) -> float:
+        """The database's time, seconds since the epoch."""
+        return read(self._reader, lambda connection: connection.execute(select(db_now())).scalar_one())
+
+    def page(self, before: float, after: Key = ("", "")) -> list[Session]:
+        """The next sessions in the order of their keys, over or not; none behind the last one."""
+        values = {"before": before, "after_tenant": after[0], "after_id": after[1]}
+        rows = read(self._reader, lambda connection: connection.execute(self._page, values).all())
+        return [Session(key=(row.tenant, row.id), turns=row.turns, is_over=row.is_over) for row in rows]
+
+    def own_memories(self, keys: Sequence[Key]) -> int:
+        """How many memories belong to these sessions, and to no user."""
+        return read(self._reader, lambda connection: _remembered(connection, keys))
+
+    def remove(self, keys: Sequence[Key], before: float) -> Removed:
+        """Remove those of these sessions that are over, the newest ``BATCH_TURNS`` of their turns at most.
+
+        A session that loses its newest turns alone stands as it was before them. It is gone once this has removed none.
+
+        Raises:
+            TransientError: The database did not answer. What was removed in this call is removed wholly or not at all.
+        """
+        return write(self._engine, lambda connection: removal(connection, keys, before))
+
+
+def removal(connection: Connection, keys: Sequence[Key], before: float) -> Outcome[Removed]:
+    """What a removal writes once it holds its sessions; see :meth:`SqlPruning.remove`."""
+    over = _over(connection, keys, before)
+    ids = list(connection.execute(_NEWEST, {"keys": over}).scalars()) if over else []
+    if len(ids) == BATCH_TURNS:  # there may be more
+        return Outcome(value=Removed(turns=len(ids)), writes=[*_gone(ids), (_SHORTEN, [{"keys": over}])])
+    memories = _remembered(connection, over)
+    gone: list[Write] = [(_MEMORIES, [{"scopes": _scopes(over)}]), (_SESSIONS, [{"keys": over}])] if over else []
+    return Outcome(value=Removed(sessions=len(over), turns=len(ids), memories=memories), writes=[*_gone(ids), *gone])
+
+
+def _over(connection: Connection, keys: Sequence[Key], before: float) -> list[Key]:
+    """Those that are over, held; whether they are is asked once they are."""
+    held = [(row.tenant, row.id) for row in connection.execute(_HELD, {"keys": list(keys)})]
+    if not held:
+        return []
+    return [(row.tenant, row.id) for row in connection.execute(_OVER, {"keys": held, "before": before})]
+
+
+def _gone(ids: Sequence[str]) -> list[Write]:
+    rows: list[dict[str, Any]] = [{"ids": list(ids)}] if ids else []
+    return [(statement, rows) for statement in (*_OF_TURNS, _TURNS)]
+
+
+def _remembered(connection: Connection, keys: Sequence[Key]) -> int:
+    return connection.execute(_REMEMBERED, {"scopes": _scopes(keys)}).scalar_one() if keys else 0
+
+
+def _scopes(keys: Sequence[Key]) -> list[Key]:
+    return [(tenant, session_scope(session_id)) for tenant, session_id in keys]

@@ -1,0 +1,83 @@
+"""``harness prune``: remove old sessions from the database."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.adapters.sql.pruning import Removed, SqlPruning
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.pruning import prune as prune_sessions
+from harness_worker.entrypoints.pruning import would_prune
+from harness_worker.errors import ConfigError
+from harness_worker.wire import rfc3339
+
+_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([dw])")
+_DAYS: Final = {"d": 1, "w": 7}
+_DAY_S: Final = 86_400.0
+
+
+def prune(
+    *,
+    older_than: Annotated[
+        str, typer.Option(help="Only what ended longer ago: days or weeks, such as 30d or 8w.", show_default=False)
+    ],
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's. [default: everybody's]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    home: Annotated[
+        Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print {before, dry_run, sessions, turns, memories}.")
+    ] = False,
+) -> None:
+    r"""Remove sessions that were over long ago from the database, with their turns and all that belongs to these.
+
+    \b
+        harness prune --older-than 30d --dry-run
+        harness prune --older-than 30d
+
+    A session goes as a whole, once every turn of it ended that long ago: a later turn reads those before it. What is
+    remembered of users stays. Artifacts go when their own time is over. Workers and the gateway go on meanwhile, and
+    it may be stopped at any time: what is gone is gone, and the rest goes the next time.
+
+    Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
+    """
+    age_s = _age_s(older_than)
+    with open_journal(load_settings(home=home)) as engine:
+        pruning = SqlPruning(engine, tenant)
+        before = pruning.now() - age_s
+        if dry_run:
+            gone = would_prune(pruning, before)
+        else:
+            progress = console(stderr=True)
+            gone = prune_sessions(
+                pruning, SystemClock(), before, lambda so_far: progress.print(f"{_words(so_far)} so far")
+            )
+    if as_json:
+        write_json({"before": rfc3339(before), "dry_run": dry_run, **asdict(gone)})
+    else:
+        write(f"{'would remove' if dry_run else 'removed'} {_words(gone)}: over since before {rfc3339(before)}")
+
+
+def _age_s(text: str) -> float:
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"--older-than {text}: give days or weeks, at least 1d, such as 30d or 8w")
+    return int(found[1]) * _DAYS[found[2]] * _DAY_S
+
+
+def _words(gone: Removed) -> str:
+    return f"{_counted(gone.sessions, 'session')}, {_counted(gone.turns, 'turn')}, {_counted(gone.memories, 'memory')}"
+
+
+def _counted(number: int, what: str) -> str:
+    many = {"memory": "memories"}.get(what, f"{what}s")
+    return f"{number} {what if number == 1 else many}"

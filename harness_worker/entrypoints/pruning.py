@@ -1,0 +1,80 @@
+"""Removing sessions that have been over for long: batch by batch, so that workers go on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from harness_worker.adapters.sql.pruning import BATCH_TURNS, Key, Removed, Session, SqlPruning
+from harness_worker.ports import Clock
+
+PAUSE_S: Final = 0.1
+"""Between two batches: whoever waits for SQLite's write lock asks for it at least as often."""
+
+TELL_S: Final = 5.0
+
+
+def would_prune(pruning: SqlPruning, before: float) -> Removed:
+    """What :func:`prune` would remove now."""
+    return sum((_looked_at(pruning, page) for page in _pages(pruning, before)), Removed())
+
+
+def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Removed], None]) -> Removed:
+    """Remove all sessions whose turns have all ended before a time. Safe beside anybody, and to be killed.
+
+    Args:
+        pruning: The sessions.
+        clock: For the pauses.
+        before: The time, seconds since the epoch, by the database's clock.
+        tell: Told now and then what is gone by then.
+
+    Raises:
+        TransientError: The database did not answer; what is gone is gone, and the rest goes the next time.
+    """
+    gone, told_at = Removed(), clock.monotonic()
+    for page in _pages(pruning, before):
+        for keys in _batches(page):
+            for removed in _removed(pruning, keys, before):
+                gone += removed
+                if clock.monotonic() > told_at + TELL_S:
+                    told_at = clock.monotonic()
+                    tell(gone)
+                clock.wait(PAUSE_S)
+    return gone
+
+
+def _pages(pruning: SqlPruning, before: float) -> Iterator[list[Session]]:
+    """The sessions that are over, by pages; each is looked at once."""
+    page = pruning.page(before)
+    while page:
+        yield [session for session in page if session.is_over]
+        page = pruning.page(before, page[-1].key)
+
+
+def _batches(page: Sequence[Session]) -> Iterator[list[Key]]:
+    """Sessions of ``BATCH_TURNS`` turns together, or one that has more."""
+    batch: list[Session] = []
+    for session in page:
+        if batch and sum(each.turns for each in batch) + session.turns > BATCH_TURNS:
+            yield [each.key for each in batch]
+            batch = []
+        batch.append(session)
+    if batch:
+        yield [each.key for each in batch]
+
+
+def _removed(pruning: SqlPruning, keys: Sequence[Key], before: float) -> Iterator[Removed]:
+    """One removal, or as many as a long session takes."""
+    removed = pruning.remove(keys, before)
+    yield removed
+    while removed.turns == BATCH_TURNS:
+        removed = pruning.remove(keys, before)
+        yield removed
+
+
+def _looked_at(pruning: SqlPruning, page: Sequence[Session]) -> Removed:
+    return Removed(
+        sessions=len(page),
+        turns=sum(session.turns for session in page),
+        memories=pruning.own_memories([session.key for session in page]),
+    )

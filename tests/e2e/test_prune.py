@@ -1,0 +1,86 @@
+"""Old sessions are removed while workers drive turns, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, insert, select
+
+from harness_worker.adapters.sql.engine import make_engine, reading
+from harness_worker.adapters.sql.pruning import BATCH_TURNS
+from harness_worker.schema import db_now, messages, sessions, tool_calls, turn_events, turns
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Outsider, call
+from tests.stacks import HARNESS, ROOT, run_harness
+
+OLD = 9 * BATCH_TURNS
+OLD_S = 40 * 86_400.0
+PRUNE = ("prune", "--older-than", "30d")
+
+
+@pytest.fixture
+def engine(outsider: Outsider) -> Generator[Engine]:
+    """The stack's database."""
+    engine = make_engine(outsider.stack.database_url)
+    yield engine
+    engine.dispose()
+
+
+def make_old(engine: Engine, turn_id: str) -> None:
+    """Copy a turn, as sessions of three turns each that ended long ago."""
+    with engine.begin() as connection:
+        now = connection.execute(select(db_now())).scalar_one()
+        turn = dict(connection.execute(select(turns).where(turns.c.id == turn_id)).mappings().one())
+        times = {"created_at": now - OLD_S, "finished_at": now - OLD_S}
+        rows = [
+            {**turn, **times, "id": f"old-{n}", "session_id": f"old-{n // 3}", "number": n % 3 + 1} for n in range(OLD)
+        ]
+        ids = sorted({row["session_id"] for row in rows})
+        named = [{"tenant": turn["tenant"], "id": each, "turns": 3, "created_at": now - OLD_S} for each in ids]
+        connection.execute(insert(sessions), named)
+        connection.execute(insert(turns), rows)
+        for table in (messages, tool_calls, turn_events):
+            theirs = connection.execute(select(table).where(table.c.turn_id == turn_id)).mappings().all()
+            copies: list[dict[str, Any]] = [{**each, "turn_id": row["id"]} for row in rows for each in theirs]
+            connection.execute(insert(table), copies)
+
+
+def left(engine: Engine) -> int:
+    """How many of the old turns are there."""
+    with reading(engine).connect() as connection:
+        return connection.execute(select(func.count()).where(turns.c.id.startswith("old-"))).scalar_one()
+
+
+def lengths(engine: Engine) -> set[int]:
+    """How many turns the old sessions have that have any."""
+    old = select(func.count()).where(turns.c.id.startswith("old-")).group_by(turns.c.session_id)
+    with reading(engine).connect() as connection:
+        return set(connection.execute(old).scalars())
+
+
+def test_old_sessions_go_beside_turns_that_run(outsider: Outsider, engine: Engine) -> None:
+    """A prune that is killed leaves whole sessions; the next one, two at once, removes the rest, and no turn minds."""
+    steps = [[call("look", n=1)], [call("look", n=2), call("put", n=3)], "done"]
+    make_old(engine, outsider.run(*steps, session_id=f"{id(engine)}")["id"])
+    env = {"HARNESS_DATABASE_URL": outsider.stack.database_url}
+    with subprocess.Popen([*HARNESS, *PRUNE], cwd=ROOT, env={**os.environ, **env}) as killed:
+        wait_until(lambda: left(engine) < OLD, "the first to go")
+        killed.kill()
+    assert lengths(engine) == {3}
+    with ThreadPoolExecutor(4) as threads:
+        prunes = [threads.submit(run_harness, *PRUNE, "--json", env=env) for _ in range(2)]
+        posted = [outsider.post(*steps, session_id=f"old-{n}") for n in (0, 1, OLD // 3 - 1)]
+        posted += [outsider.post(*steps) for _ in range(9)]
+        ended = [outsider.end(turn_id) for turn_id in posted]
+        told = [prune.result() for prune in prunes]
+    assert {turn["status"] for turn in ended} == {"completed"}
+    assert [prune.returncode for prune in told] == [0, 0], told
+    assert sum(json.loads(prune.stdout)["turns"] for prune in told) > 0
+    assert lengths(engine) <= {3}, "sessions that were gone on with in time stay whole"
+    assert left(engine) <= 9

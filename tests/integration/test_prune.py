@@ -1,0 +1,334 @@
+"""Removing old sessions: which go, with what, and that neither death nor company harms anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from sqlalchemy import func, insert, select, update
+
+from api_gateway.admission import TenantLimits
+from api_gateway.app import new_id
+from api_gateway.creation import TurnCreator
+from api_gateway.database import create_engine
+from api_gateway.problems import Problem
+from api_gateway.requests import TurnRequest
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.adapters.sql.pipeline import execute
+from harness_worker.adapters.sql.pruning import BATCH_TURNS, Removed, SqlPruning, removal
+from harness_worker.core.decisions import Decision
+from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.entrypoints.pruning import prune, would_prune
+from harness_worker.ports import TurnStore
+from harness_worker.schema import agents, metadata, sessions, turns
+from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import TurnStatus
+from tests.contract.store_world import World, new_call, new_turn, waiters, world_of
+from tests.stacks import run_harness
+from tests.unit.builders import CAPS
+
+DAY_S = 86_400.0
+ANN = Memory(kind=MemoryKind.FACT, text="my name is Ann")
+
+
+@pytest.fixture
+def world(database_url: str) -> Generator[World]:
+    """A fresh database of each kind."""
+    yield from entered(database_url)
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Generator[World]:
+    """Where writers do not wait for each other."""
+    yield from entered(postgres_url)
+
+
+def entered(url: str) -> Generator[World]:
+    """A world, closed at the end."""
+    with ExitStack() as stack:
+        yield stack.enter_context(world_of(url))
+
+
+def over(world: World, session: str, days: float = 40, tenant: str = "default", **changes: Any) -> str:  # noqa: ANN401 - any field
+    """A turn of that session that ended so long ago, with a call, messages and events; its id."""
+    turn_id = world.queued(session_id=session, tenant=tenant, **changes)
+    world.put(new_call(turn_id))
+    end(world, turn_id, days)
+    return turn_id
+
+
+def end(world: World, turn_id: str, days: float) -> None:
+    """End a turn so long ago."""
+    at = world.now() - days * DAY_S
+    with world.engine.begin() as connection:
+        change = update(turns).where(turns.c.id == turn_id)
+        connection.execute(change.values(status="completed", created_at=at - 1, finished_at=at, wake_at=None))
+
+
+def many(world: World, session: str, count: int) -> None:
+    """A session of so many turns, all over; of these nothing but their rows is there."""
+    first = over(world, session)
+    with world.engine.begin() as connection:
+        row = dict(connection.execute(select(turns).where(turns.c.id == first)).mappings().one())
+        rows = [{**row, "id": f"{session}-{number}", "number": number} for number in range(2, count + 1)]
+        connection.execute(insert(turns), rows)
+        connection.execute(update(sessions).where(sessions.c.id == session).values(turns=count))
+
+
+def pruned(world: World, days: float = 30, tenant: str | None = None) -> Removed:
+    """Prune what ended so long ago."""
+    return prune(SqlPruning(world.engine, tenant), SystemClock(), world.now() - days * DAY_S, lambda _: None)
+
+
+def counts(world: World) -> dict[str, int]:
+    """How many rows each table has that has any."""
+    with world.engine.connect() as connection:
+        found = {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+    return {name: count for name, count in found.items() if count}
+
+
+def session_ids(world: World) -> set[str]:
+    """The sessions that are there, whose turns are too."""
+    with world.engine.connect() as connection:
+        found = set(connection.execute(select(sessions.c.id)).scalars())
+        assert set(connection.execute(select(turns.c.session_id)).scalars()) == found
+    return found
+
+
+def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> None:
+    """Its turns, their messages, calls, events and scores; nothing else is touched."""
+    kept = over(world, "young", days=1)
+    before = counts(world)
+    for _ in range(2):
+        turn_id = over(world, "old")
+        with world.engine.begin() as connection:
+            row = {"turn_id": turn_id, "judge": "strict", "due_at": 1.0}
+            connection.execute(insert(metadata.tables["scores"]), row)
+    assert pruned(world) == Removed(sessions=1, turns=2)
+    assert counts(world) == before
+    assert world.turn(kept).id == kept
+
+
+@pytest.mark.parametrize("newest", ["ended lately", "running", "waits for a person"])
+def test_session_stays_whole_as_long_as_it_goes_on(world: World, newest: str) -> None:
+    """A later turn reads those before it, however old they are."""
+    old = over(world, "talk")
+    turn_id = world.queued(session_id="talk")
+    if newest == "ended lately":
+        end(world, turn_id, days=29)
+    elif newest == "waits for a person":
+        world.change(turn_id, status=TurnStatus.REQUIRES_ACTION)
+    before = counts(world)
+    assert pruned(world) == Removed()
+    assert counts(world) == before
+    assert world.turn(old).id == old
+
+
+def test_what_is_remembered_of_a_user_outlives_the_session(world: World) -> None:
+    """What belonged to the session alone goes with it: nobody else would ever read it."""
+    for metadata_of_turn in ({"user": "ann"}, {}):
+        turn_id = world.queued(session_id="talk", metadata=metadata_of_turn)
+        world.store.transact(turn_id, lambda _: Decision(result=None, memories=(ANN,)))
+        end(world, turn_id, days=40)
+    assert pruned(world) == Removed(sessions=1, turns=2, memories=1)
+    assert counts(world) == {"memories": 1}
+
+
+def test_tenant_that_is_named_is_the_only_one(world: World) -> None:
+    """Sessions of one id are several, each its tenant's."""
+    for tenant in ("acme", "umbrella"):
+        over(world, "talk", tenant=tenant)
+    assert pruned(world, tenant="acme") == Removed(sessions=1, turns=1)
+    assert session_ids(world) == {"talk"}
+    assert pruned(world, tenant="nobody") == Removed()
+    assert pruned(world) == Removed(sessions=1, turns=1)
+
+
+def test_dry_run_says_what_would_go_and_removes_nothing(world: World) -> None:
+    """The same figures as the removal that follows."""
+    for number in range(3):
+        turn_id = world.queued(session_id=f"s{number}")
+        world.store.transact(turn_id, lambda _: Decision(result=None, memories=(ANN,)))
+        end(world, turn_id, days=40)
+    over(world, "young", days=1)
+    before = counts(world)
+    would = would_prune(SqlPruning(world.engine), world.now() - 30 * DAY_S)
+    assert counts(world) == before
+    assert pruned(world) == would == Removed(sessions=3, turns=3, memories=3)
+
+
+def test_long_session_goes_from_its_end_in_bounded_transactions(world: World) -> None:
+    """Between two of them it stands as it once was: killed there, it can be gone on with, and goes the next time."""
+    many(world, "long", 2 * BATCH_TURNS + 50)
+    one = SqlPruning(world.engine)
+    assert one.remove([("default", "long")], world.now() - DAY_S) == Removed(turns=BATCH_TURNS)
+    with world.engine.connect() as connection:
+        numbers = set(connection.execute(select(turns.c.number)).scalars())
+        assert connection.execute(select(sessions.c.turns)).scalar_one() == BATCH_TURNS + 50
+    assert numbers == set(range(1, BATCH_TURNS + 51))
+    assert pruned(world) == Removed(sessions=1, turns=BATCH_TURNS + 50)
+    assert counts(world) == {}
+
+
+def test_long_session_that_is_gone_on_with_amid_its_removal_stays(world: World) -> None:
+    """Its next turn takes the place behind what is left."""
+    many(world, "long", BATCH_TURNS + 1)
+    assert SqlPruning(world.engine).remove([("default", "long")], world.now() - DAY_S).turns == BATCH_TURNS
+    turn = new_turn(session_id="long")
+    world.store.insert_turn(turn)
+    assert pruned(world) == Removed()
+    with world.engine.connect() as connection:
+        assert list(connection.execute(select(turns.c.number).order_by(turns.c.number)).scalars()) == [1, 2]
+
+
+def test_session_of_just_a_batch_is_gone(world: World) -> None:
+    """Its row too, which has no turn by then."""
+    many(world, "long", BATCH_TURNS)
+    assert pruned(world) == Removed(sessions=1, turns=BATCH_TURNS)
+    assert counts(world) == {}
+
+
+def test_session_that_gets_a_turn_before_it_is_removed_stays(world: World) -> None:
+    """Whether it is over is asked again where it is removed."""
+    over(world, "talk")
+    before = world.now() - DAY_S
+    one = SqlPruning(world.engine)
+    (found,) = one.page(before)
+    assert found.is_over
+    world.queued(session_id="talk")
+    assert one.remove([found.key], before) == Removed()
+    assert len(world.calls(world.queued())) == 0
+    assert "talk" in session_ids(world)
+
+
+def test_turn_that_comes_while_its_session_goes_begins_it_anew(world: World, database_url: str) -> None:
+    """It waits for the removal, and is the first of a session of that id."""
+    old = over(world, "talk")
+    turn = new_turn(session_id="talk")
+    with ThreadPoolExecutor(1) as threads, world_of(database_url) as other:
+        with world.engine.connect() as connection, connection.begin():
+            outcome = removal(connection, [("default", "talk")], world.now() - DAY_S)
+            posted = threads.submit(other.store.insert_turn, turn)
+            if world.engine.dialect.name == "postgresql":
+                wait_until(lambda: waiters(other) == 1, "the post to wait")
+            execute(connection, outcome.writes)
+        posted.result(10)
+    assert world.store.load(old) is None
+    with world.engine.connect() as connection:
+        assert connection.execute(select(turns.c.id, turns.c.number)).all() == [(turn.id, 1)]
+        assert connection.execute(select(sessions.c.turns)).scalar_one() == 1
+
+
+def test_session_that_somebody_adds_to_is_passed_over(postgres: World) -> None:
+    """Nobody waits for a post that takes its time."""
+    over(postgres, "talk")
+    over(postgres, "other")
+    held = select(sessions).where(sessions.c.id == "talk").with_for_update()
+    with postgres.locked(held):
+        assert pruned(postgres) == Removed(sessions=1, turns=1)
+    assert session_ids(postgres) == {"talk"}
+    assert pruned(postgres) == Removed(sessions=1, turns=1)
+
+
+def test_two_at_once_remove_each_session_once(world: World, database_url: str) -> None:
+    """None is counted twice, none is left."""
+    for number in range(12):
+        many(world, f"s{number}", 30)
+    with world_of(database_url) as other, ThreadPoolExecutor(2) as threads:
+        one, two = (each.result(60) for each in [threads.submit(pruned, each) for each in (world, other)])
+    assert one + two + pruned(world) == Removed(sessions=12, turns=360)
+    assert counts(world) == {}
+
+
+def test_late_word_about_a_turn_that_is_gone_changes_nothing(world: World) -> None:
+    """A message that comes weeks late, and a judge that does."""
+    turn_id = over(world, "talk")
+    assert pruned(world).turns == 1
+    store: TurnStore = world.store
+    assert store.transact(turn_id, lambda _: Decision(result=1)) is None
+    assert counts(world) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--older-than"),
+        (["--older-than", "30"], "--older-than 30: give days or weeks, at least 1d, such as 30d or 8w"),
+        (["--older-than", "0d"], "give days or weeks"),
+        (["--older-than", "12h"], "give days or weeks"),
+        (["--older-than", "-1d"], "give days or weeks"),
+    ],
+)
+def test_wrong_age_is_wrong_usage(arguments: list[str], said: str) -> None:
+    """Nothing is removed by a slip: less than a day is refused."""
+    refused = run_harness("prune", *arguments)
+    assert refused.returncode == 2, refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_command_says_what_went(world: World, database_url: str) -> None:
+    """In words, or as one document; a dry run says so."""
+    over(world, "talk", tenant="acme")
+    env = {"HARNESS_DATABASE_URL": database_url}
+    age = ("prune", "--older-than", "4w")
+    dry = run_harness(*age, "--dry-run", env=env)
+    assert (dry.returncode, dry.stderr) == (0, "")
+    assert dry.stdout.startswith("would remove 1 session, 1 turn, 0 memories: over since before 20")
+    assert run_harness(*age, "--tenant", "umbrella", env=env).stdout.startswith("removed 0 sessions, 0 turns")
+    told = json.loads(run_harness(*age, "--tenant", "acme", "--json", env=env).stdout)
+    assert {**told, "before": "then"} == {"before": "then", "dry_run": False, "sessions": 1, "turns": 1, "memories": 0}
+    assert session_ids(world) == set()
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "said"),
+    [
+        ("sqlite:///nowhere/harness.db", 3, "there is no database at"),
+        ("postgresql://someone:s3cret@127.0.0.1:1/none", 3, "did not answer"),
+        ("nonsense", 2, "is not a URL"),
+    ],
+)
+def test_command_says_what_is_wrong_with_the_database(url: str, code: int, said: str) -> None:
+    """And shows no password."""
+    refused = run_harness("prune", "--older-than", "30d", env={"HARNESS_DATABASE_URL": url})
+    assert refused.returncode == code, refused.stderr
+    assert said in refused.stderr
+    assert "s3cret" not in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_response_that_went_meanwhile_is_not_gone_on_from(world: World, database_url: str) -> None:
+    """Whoever has just read it is told that it is gone, and its session is not begun anew."""
+
+    async def post() -> None:
+        engine = create_engine(database_url)
+        creator = TurnCreator(engine, "default", new_id, TenantLimits())
+        request = TurnRequest(agent="support", input="And now?", session_id="talk")
+        try:
+            await creator.create(request, None, "gone")
+        finally:
+            await engine.dispose()
+
+    with world.engine.begin() as connection:
+        row: dict[str, Any] = {
+            "name": "support",
+            "app": "x",
+            "model": "x",
+            "tools": [],
+            "parallel": True,
+            "published_at": 0.0,
+        }
+        connection.execute(insert(agents).values(**row, budget=CAPS))
+    with pytest.raises(Problem, match="there is no turn 'gone' any more") as told:
+        asyncio.run(post())
+    assert (told.value.status, told.value.code) == (404, "not_found")
+    assert session_ids(world) == set()
