@@ -34,6 +34,7 @@ from api_gateway.query import no_repeats
 from api_gateway.rates import TurnRates
 from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, webhooks
 from api_gateway.services import Services, Shared
+from api_gateway.spending import Spending
 from api_gateway.store import Store
 from api_gateway.webhooks.deliverer import make_deliverer
 from api_gateway.webhooks.reading import Webhooks
@@ -93,6 +94,7 @@ def _wire(settings: Settings) -> Shared:
         engine=engine,
         files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
         rates=TurnRates(settings.redis_url, settings.tenant_rate),
+        spending=Spending(engine, settings.tenant_dollars),
         publisher=publisher,
         live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
         traffic=Traffic(),
@@ -112,6 +114,7 @@ def _services_for(shared: Shared, tenant: str) -> Services:
         creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings)),
         inputs=Inputs(engine, tenant),
         rates=shared.rates,
+        spending=shared.spending,
         webhooks=Webhooks(engine, tenant),
         publisher=shared.publisher,
         live=shared.live,

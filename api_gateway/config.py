@@ -82,6 +82,9 @@ class Settings(BaseSettings):
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     webhook_private: bool = Field(default=False, description="let webhooks call addresses that are not public")
+    tenant_dollars: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="what a tenant's turns of the last 24 hours may have used, in dollars"
+    )
     sse_heartbeat_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
     @property

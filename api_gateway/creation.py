@@ -95,24 +95,34 @@ class TurnCreator:
         self._new_id = new_id
         self._limits = limits
 
-    async def create(self, request: TurnRequest, claim: IdempotencyClaim | None, follows: str | None = None) -> Created:
+    async def create(
+        self,
+        request: TurnRequest,
+        claim: IdempotencyClaim | None,
+        *,
+        follows: str | None = None,
+        refusal: Problem | None = None,
+    ) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
 
         Args:
             request: What to do.
             claim: Its idempotency key.
             follows: The turn that must be the last of its session before this one.
+            refusal: Why no other turn is made, if so.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
-                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``; nothing is
-                written then, and the key is not used up.
+                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, and
+                ``refusal``; nothing is written then, and the key is not used up.
         """
         turn_id = self._new_id()
         async with self._writer.begin() as connection:
             earlier = await self._claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
                 return earlier
+            if refusal is not None:
+                raise refusal
             turn, place = await self._insert(connection, turn_id, request, follows)
         return Created(turn_id=turn_id, turn=turn, ahead=place.ahead)
 

@@ -50,10 +50,11 @@ async def make_turn(
     """Make the turn of a post, which counts against its tenant's rate, whatever becomes of it.
 
     Raises:
-        Problem: 429 ``rate_limited``; what ``TurnCreator.create`` raises.
+        Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
     """
     await services.rates.admit(services.tenant)
-    return await services.creator.create(request, claim, follows)
+    refusal = await services.spending.refusal(services.tenant)
+    return await services.creator.create(request, claim, follows=follows, refusal=refusal)
 
 
 async def _wake_and_wait(

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {
     "unauthorized": 401,
+    "budget_exhausted": 402,
     "forbidden": 403,
     "not_found": 404,
     "unknown_agent": 404,
@@ -43,8 +44,8 @@ CODES: Final[Mapping[str, int]] = {
 """Every code with its status (docs/reference/events.md)."""
 
 OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
-OPENAI_TYPES: Final[Mapping[int, str]] = {429: "rate_limit_exceeded"}
-"""What OpenAI calls errors that ask for patience."""
+OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
+"""What OpenAI calls errors that say no to who asks, not to what."""
 
 UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError)
 """What SQLAlchemy raises when the database does not answer or is not migrated; the last only sometimes."""

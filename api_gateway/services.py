@@ -22,6 +22,7 @@ from api_gateway.models import Turn
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.rates import TurnRates
+from api_gateway.spending import Spending
 from api_gateway.store import Store
 from api_gateway.webhooks.deliverer import Deliverer
 from api_gateway.webhooks.reading import Webhooks
@@ -35,6 +36,7 @@ class Shared:
     engine: AsyncEngine
     files: ArtifactFiles | None
     rates: TurnRates
+    spending: Spending
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic
@@ -54,6 +56,7 @@ class Services:
     creator: TurnCreator
     inputs: Inputs
     rates: TurnRates
+    spending: Spending
     webhooks: Webhooks
     publisher: Publisher
     live: LiveEvents

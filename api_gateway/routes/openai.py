@@ -56,7 +56,7 @@ async def _models(services: Services) -> list[ModelCard]:
 @router.post(
     "/v1/responses",
     response_model=AgentResponse,
-    responses={**openai_errors(404, 408, 409, 413, 429, 504), **_STREAM},
+    responses={**openai_errors(402, 404, 408, 409, 413, 429, 504), **_STREAM},
     openapi_extra=body_schema(ResponseRequest, IDEMPOTENCY_KEY),
 )
 async def create_response(
@@ -102,7 +102,7 @@ async def cancel_response(
 @router.post(
     "/v1/chat/completions",
     response_model=Completion,
-    responses={**openai_errors(404, 408, 409, 413, 429, 502, 504), **_STREAM},
+    responses={**openai_errors(402, 404, 408, 409, 413, 429, 502, 504), **_STREAM},
     openapi_extra=body_schema(ChatRequest, IDEMPOTENCY_KEY),
 )
 async def create_completion(

@@ -25,7 +25,7 @@ router = APIRouter(tags=["turns"])
     response_model=Turn,
     responses={
         200: {"model": Turn, "description": "finished within Prefer: wait"},
-        **problems(404, 408, 409, 413, 429),
+        **problems(402, 404, 408, 409, 413, 429),
     },
     openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER),
 )

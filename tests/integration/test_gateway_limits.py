@@ -15,10 +15,12 @@ import openai
 import pytest
 import redis
 from openai import OpenAI
+from sqlalchemy import select
 
 from api_gateway.rates import LEFT_ALONE_S, PREFIX
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.embedded.valkey import server_url
+from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
@@ -118,6 +120,84 @@ def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
             ask(client)
         assert (refused.value.code, refused.value.type) == ("queue_full", "rate_limit_exceeded")
         assert int(refused.value.response.headers["retry-after"]) >= 1
+
+
+def spend(gateway: Gateway, dollars: float, *, ago_s: float = 0.0, **columns: Any) -> str:  # noqa: ANN401 - any column
+    """A turn that was posted so long ago and has used so much; its id."""
+    turn = gateway.posted()
+    row = gateway.worker.row(turn["id"])
+    used = {**row.used, "dollars": dollars}
+    gateway.worker.change(turn["id"], used=used, created_at=row.created_at - ago_s, **columns)
+    return turn["id"]
+
+
+def refused_for_its_budget(gateway: Gateway) -> dict[str, Any]:
+    """The refusal, once the gateway has heard of what was used; how long that takes is a part of a second here."""
+
+    def refused() -> httpx.Response | None:
+        answer = gateway.post()
+        return answer if answer.status_code == 402 else None
+
+    answer = wait_until(refused, "the budget to be used up")
+    problem_of(answer, 402, "budget_exhausted")
+    return {**answer.json(), "retry_after_s": int(answer.headers["retry-after"])}
+
+
+def test_budget_of_a_day_that_is_used_up_takes_no_other_turn(serve: Serving) -> None:
+    """What turns that run have used counts too; what is left of the day is told."""
+    with serve(tenant_dollars=5) as gateway:
+        spend(gateway, 2.5)
+        gateway.posted()
+        spend(gateway, 2.5, status="running")
+        refusal = refused_for_its_budget(gateway)
+        assert refusal["detail"].startswith(
+            "this tenant's turns of the last 24 hours have used the 5 dollars that they may"
+        )
+        assert 86_000 < refusal["retry_after_s"] <= 86_400
+
+
+def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
+    """The turn is named by its time without which the newer ones have used less."""
+    with serve(tenant_dollars=5) as gateway:
+        for dollars, hours in ((9.0, 25), (1.0, 23), (3.0, 20), (1.0, 10), (1.5, 1)):
+            spend(gateway, dollars, ago_s=hours * 3_600)
+        assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
+
+
+def test_what_is_older_or_anothers_does_not_count(serve: Serving) -> None:
+    """A day is the last 24 hours."""
+    with serve(tenant_dollars=1) as gateway:
+        spend(gateway, 9.0, ago_s=86_460)
+        spend(gateway, 9.0, tenant="another")
+        spend(gateway, 0.9)
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 0.5, "what was known to be old")
+        assert gateway.post().status_code == 202
+
+
+def test_repeat_is_answered_though_the_budget_is_used_up(serve: Serving) -> None:
+    """Its turn is there; a post that is refused does not use its key up."""
+    with serve(tenant_dollars=1) as gateway:
+        first = gateway.post(key="once")
+        spend(gateway, 1.0)
+        refused_for_its_budget(gateway)
+        assert gateway.post(key="once").json()["id"] == first.json()["id"]
+        problem_of(gateway.post(key="later"), 402, "budget_exhausted")
+        with gateway.worker.engine.connect() as connection:
+            assert list(connection.execute(select(idempotency_keys.c.key)).scalars()) == ["once"]
+
+
+def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(serve: Serving) -> None:
+    """It would wait for hours: its error is no RateLimitError, and tells the gateway's code."""
+    with serve(tenant_dollars=1) as gateway, openai_client(gateway, max_retries=2) as client:
+        spend(gateway, 1.0)
+        refused_for_its_budget(gateway)
+        began = time.monotonic()
+        with pytest.raises(openai.APIStatusError) as refused:
+            ask(client)
+        assert time.monotonic() - began < 5
+        assert (refused.value.status_code, refused.value.code) == (402, "budget_exhausted")
+        assert refused.value.type == "insufficient_quota"
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from harness_worker.core.decisions import Decision
 from harness_worker.core.memories import Memory, MemoryKind
 from harness_worker.entrypoints.pruning import prune, would_prune
 from harness_worker.ports import TurnStore
-from harness_worker.schema import agents, metadata, sessions, turns
+from harness_worker.schema import agents, metadata, scores, sessions, turns, webhooks
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
 from tests.contract.store_world import World, new_call, new_turn, waiters, world_of
@@ -104,14 +104,15 @@ def session_ids(world: World) -> set[str]:
 
 
 def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> None:
-    """Its turns, their messages, calls, events and scores; nothing else is touched."""
+    """Its turns, their messages, calls, events, scores and webhooks; nothing else is touched."""
     kept = over(world, "young", days=1)
     before = counts(world)
     for _ in range(2):
         turn_id = over(world, "old")
         with world.engine.begin() as connection:
-            row = {"turn_id": turn_id, "judge": "strict", "due_at": 1.0}
-            connection.execute(insert(metadata.tables["scores"]), row)
+            connection.execute(insert(scores).values(turn_id=turn_id, judge="strict", due_at=1.0))
+            told = {"url": "https://example.com", "host": "example.com", "told_seq": 1, "seq": 1, "attempt": 1}
+            connection.execute(insert(webhooks).values(turn_id=turn_id, **told))
     assert pruned(world) == Removed(sessions=1, turns=2)
     assert counts(world) == before
     assert world.turn(kept).id == kept
@@ -314,7 +315,7 @@ def test_response_that_went_meanwhile_is_not_gone_on_from(world: World, database
         creator = TurnCreator(engine, "default", new_id, TenantLimits())
         request = TurnRequest(agent="support", input="And now?", session_id="talk")
         try:
-            await creator.create(request, None, "gone")
+            await creator.create(request, None, follows="gone")
         finally:
             await engine.dispose()
 

@@ -1,0 +1,80 @@
+"""What a tenant's turns have used in a day, asked of the database now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.problems import Problem
+from harness_worker.schema import db_now, turns
+
+WINDOW_S: Final = 86_400.0
+REMEMBERED: Final = 20
+"""An answer stands for so many times what it took to get: a twentieth of the time is spent on asking, at most."""
+
+_SINCE: Final = select(db_now()).scalar_subquery() - WINDOW_S
+_RECENT: Final = (turns.c.tenant == bindparam("of_tenant"), turns.c.created_at > _SINCE)
+_DOLLARS: Final = turns.c.used["dollars"].as_float()
+_SPENT: Final = select(func.coalesce(func.sum(_DOLLARS), 0.0)).where(*_RECENT)
+_RUNNING: Final = func.sum(_DOLLARS).over(order_by=turns.c.created_at.desc())
+_SUMS: Final = select(turns.c.created_at, _RUNNING.label("dollars")).where(*_RECENT).subquery()
+_LAST: Final = func.max(_SUMS.c.created_at)
+_FREE: Final = select(_LAST + WINDOW_S - db_now()).where(_SUMS.c.dollars >= bindparam("most"))
+"""In how many seconds the turn will be a day old without which those after it have used less than the budget."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is known of a tenant: until when that stands, and when its budget is free again, if it is used up."""
+
+    until: float = -math.inf
+    free_at: float | None = None
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Spending:
+    """Holds each tenant to what its turns of the last 24 hours may have used together.
+
+    Args:
+        engine: The database.
+        most: So many dollars; ``None``: any number, and nothing is asked.
+    """
+
+    def __init__(self, engine: AsyncEngine, most: float | None) -> None:
+        self._engine = engine
+        self._most = most
+        self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
+
+    async def refusal(self, tenant: str) -> Problem | None:
+        """402 ``budget_exhausted`` if the tenant has used its budget up, as far as was known a moment ago."""
+        if self._most is None:
+            return None
+        clock, account = asyncio.get_running_loop().time, self._accounts[tenant]
+        async with account.asking:
+            began = clock()
+            if account.until < began:
+                free_in_s = await self._free_in_s(tenant, self._most)
+                account.free_at = None if free_in_s is None else clock() + free_in_s
+                account.until = clock() + REMEMBERED * (clock() - began)
+        return None if account.free_at is None else _exhausted(self._most, account.free_at - clock())
+
+    async def _free_in_s(self, tenant: str, most: float) -> float | None:
+        async with self._engine.connect() as connection:
+            spent: float = (await connection.execute(_SPENT, {"of_tenant": tenant})).scalar_one()
+            if spent < most:
+                return None
+            return (await connection.execute(_FREE, {"of_tenant": tenant, "most": most})).scalar_one()
+
+
+def _exhausted(most: float, free_in_s: float) -> Problem:
+    wait_s = max(1, math.ceil(free_in_s))
+    used = f"this tenant's turns of the last 24 hours have used the {most:g} dollars that they may"
+    return Problem(
+        402, "budget_exhausted", f"{used}: the next is taken in {wait_s} s", headers={"Retry-After": str(wait_s)}
+    )
