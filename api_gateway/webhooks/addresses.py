@@ -21,12 +21,13 @@ from httpcore2 import (
 )
 
 from api_gateway.webhook_urls import is_public
+from api_gateway.webhooks.rules import IN_FLIGHT
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """For each address of a host."""
 
-RESOLVERS: Final = 8
-"""Threads of their own: a name server that hangs holds up nothing else of the process."""
+RESOLVERS: Final = IN_FLIGHT
+"""Threads of their own: a name server that hangs holds up nothing else of the process, and no other name."""
 
 
 class NoAddress(Exception):  # noqa: N818 - reads as what it says

@@ -92,26 +92,28 @@ class Deliverer:
         look_at = clock()
         while not self._stopping:
             self._wake.clear()
-            if clock() >= look_at:
-                began = clock()
-                await self._try(self._look)
+            began = clock()
+            is_time = began >= look_at
+            await self._try(self._look if is_time else self._start_pending)
+            if is_time:
                 look_at = clock() + max(LOOK_S, (clock() - began) / LOOKING_SHARE)
-            await self._try(self._start_pending)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-            self._is_cut_off = False
         except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next look finds them
             log = _log.debug if self._is_cut_off else _log.warning
-            log("webhooks wait, for the database does not answer: %s", str(error).partition("\n")[0])
+            log("webhooks wait: %s", str(error).partition("\n")[0] or type(error).__name__)
             self._is_cut_off = True
 
     async def _look(self) -> None:
+        """Look at all that may be due, and start what there is room for."""
         found = await self._outbox.due(FOUND_AT_ONCE, full_hosts(self._busy))
+        self._is_cut_off = False
         self._pending.update(dict.fromkeys(found))
+        await self._start_pending()
 
     async def _start_pending(self) -> None:
         """Go once through the turns to look at; those without room stay."""

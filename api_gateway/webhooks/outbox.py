@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy import and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import WRITES
@@ -39,12 +39,15 @@ _NEWEST: Final = (
 )
 # As a subquery the clock is read once.
 _NOW: Final = select(db_now()).scalar_subquery()
+_ABOVE: Final = case((_C.due_at <= _NOW, _C.told_seq), else_=_C.seq)
+"""An event that was not told waits for its time, a newer one for nothing."""
+
 _IS_DUE: Final = and_(
     _C.due_at.is_not(None),
     or_(_C.lease_until.is_(None), _C.lease_until <= _NOW),
-    or_(and_(_C.due_at <= _NOW, _NEWEST.is_not(None)), _C.seq < _NEWEST),
+    _NEWEST > _ABOVE,
 )
-"""An event that was not told waits for its time, a newer one for nothing; what somebody tells of is left to them."""
+"""What somebody tells of is left to them."""
 
 _TAKE: Final = (
     update(webhooks)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select, text, update
 from standardwebhooks import WebhookVerificationError
 
 from api_gateway.database import create_engine
@@ -146,7 +146,7 @@ def test_last_failure_gives_up_and_says_so(gateway: Gateway, other: Receiver, ca
     gateway.worker.finish(turn_id)
     now = await_state(gateway, turn_id, "given_up")
     assert (now["attempts"], now["status_code"]) == (8, 404)
-    (line,) = [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
+    (line,) = wait_until(lambda: _said(caplog, "given up"), "the log to say so")
     assert line == f"the webhook of turn {turn_id} to 127.0.0.1 is given up after 8 attempts: answered 404"
 
 
@@ -268,6 +268,25 @@ async def _taken(outbox: Outbox, turn_id: str) -> list[Claim]:
     claims, full = await outbox.take([turn_id], lambda hosts: [True] * len(hosts))
     assert full == []
     return claims
+
+
+def test_database_that_refuses_for_a_while_loses_no_event(
+    gateway: Gateway, other: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so once."""
+    turn_id = posted(gateway, other.url)
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text("alter table webhooks rename to away"))
+    gateway.worker.finish(turn_id)
+    wait_until(lambda: _said(caplog, "webhooks wait"), "the log to say so")
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(text("alter table away rename to webhooks"))
+    await_state(gateway, turn_id, "delivered")
+    assert len(_said(caplog, "webhooks wait")) == 1
+
+
+def _said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
 
 def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver) -> None:

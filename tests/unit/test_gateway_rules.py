@@ -216,6 +216,15 @@ def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
     assert "secret" not in str(error.value)
 
 
+def test_weak_webhook_secret_is_refused_and_not_shown() -> None:
+    """Nor is one that is good, wherever settings are shown."""
+    secret, urls = "hidden", {"database_url": "sqlite:///x", "redis_url": "redis://h"}
+    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: value error, give one secret") as refused:
+        load_settings(**urls, webhook_secret=secret)
+    assert "hidden" not in str(refused.value)
+    assert "hidden" not in repr(load_settings(**urls, webhook_secret=secret * 4))
+
+
 def test_tenant_budget_is_read_and_refused_with_words() -> None:
     """As JSON from the environment; what it does not know is named."""
     urls = {"database_url": "sqlite:///x", "redis_url": "redis://h"}

@@ -79,3 +79,11 @@ def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pyt
         load_settings()
     named = "HARNESS_HEARTBEAT_S=60: must be at most 3, half of HARNESS_LEASE_TTL_S=6,"
     assert str(refused.value) == f"{named} or what runs well is told as lost"
+
+
+@pytest.mark.parametrize("secret", ["hidden", "hidden-but-of-enough-characters hidden"])
+def test_weak_webhook_secret_is_refused_and_not_shown(secret: str) -> None:
+    """By whichever process reads it first."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: value error, give one secret") as refused:
+        load_settings(webhook_secret=secret)
+    assert "hidden" not in str(refused.value)
