@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 - bodies and answers are any JSON
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -13,18 +12,16 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import select, text, update
 from standardwebhooks import WebhookVerificationError
 
-from api_gateway.database import create_engine
-from api_gateway.webhooks.outbox import Claim, Outbox
-from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, Answer, Outcome, Verdict
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
-from tests.integration.receiver import SECRET, Receiver, answer, receiver
+from tests.receiver import SECRET, Receiver, answer, receiver
 from tests.stacks import HARNESS
 
 Serving: TypeAlias = Callable[..., Any]
@@ -218,56 +215,6 @@ def test_event_that_comes_while_another_is_told_follows_it(
         other.released.set()
         parked, ended = other.await_count(2)
     assert [parked.id, ended.id] == [f"{turn_id}_2", f"{turn_id}_3"]
-
-
-def test_who_was_overtaken_writes_nothing(serve: Serving, database_url: str) -> None:
-    """A gateway that stood still for longer than its lease is not heard: another one tells of the event now."""
-    with serve(NOWHERE, webhook_secret=None) as gateway:
-        turn_id = gateway.posted()["id"]
-        row = {
-            "turn_id": turn_id,
-            "url": "http://h/",
-            "host": "h",
-            "told_seq": 1,
-            "seq": 1,
-            "attempt": 0,
-            "due_at": 1.0,
-        }
-        with gateway.worker.engine.begin() as connection:
-            connection.execute(insert(webhooks).values(row))
-        asyncio.run(_be_overtaken(gateway, database_url, turn_id))
-
-
-async def _be_overtaken(gateway: Gateway, database_url: str, turn_id: str) -> None:
-    engine = create_engine(database_url)
-    outbox = Outbox(engine)
-    try:
-        assert await outbox.due(9, []) == []
-        assert await _taken(outbox, turn_id) == []
-        gateway.worker.finish(turn_id, live=False)
-        assert (await outbox.due(9, []), await outbox.due(9, ["h"])) == ([turn_id], [])
-        assert await outbox.take([turn_id], lambda hosts: [False] * len(hosts)) == ([], [turn_id])
-        (first,) = await _taken(outbox, turn_id)
-        assert (await outbox.due(9, []), await _taken(outbox, turn_id)) == ([], [])
-        pass_time(gateway, turn_id)
-        (second,) = await _taken(outbox, turn_id)
-        assert (first.seq, first.attempt, second.seq, second.attempt) == (2, 1, 2, 2)
-        telling = await outbox.telling(second)
-        assert telling is not None
-        good = Answer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
-        assert not await outbox.record(first, telling, *good)
-        assert state(gateway, turn_id)["status"] == "trying"
-        assert await outbox.record(second, telling, *good)
-        assert not await outbox.record(second, telling, *good)
-    finally:
-        await engine.dispose()
-    assert state(gateway, turn_id)["status"] == "delivered"
-
-
-async def _taken(outbox: Outbox, turn_id: str) -> list[Claim]:
-    claims, full = await outbox.take([turn_id], lambda hosts: [True] * len(hosts))
-    assert full == []
-    return claims
 
 
 def test_database_that_refuses_for_a_while_loses_no_event(

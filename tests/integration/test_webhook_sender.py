@@ -17,7 +17,7 @@ from api_gateway.webhooks.rules import Answer
 from api_gateway.webhooks.sender import Sender
 from harness_worker.adapters.embedded.ports import free_port
 from tests.integration.certificates import write_certificate
-from tests.integration.receiver import Receiver, answer, receiver
+from tests.receiver import Receiver, answer, receiver
 
 TIMEOUT_S = 3.0
 

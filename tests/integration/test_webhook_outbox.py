@@ -1,0 +1,142 @@
+"""The rows of webhooks: who holds one, what is due, and what is written of it, on each kind of database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import TypeAlias
+
+import pytest
+from sqlalchemy import insert, update
+
+from api_gateway.database import create_engine
+from api_gateway.webhooks.outbox import Claim, Outbox, Telling
+from api_gateway.webhooks.reading import Webhooks
+from api_gateway.webhooks.rules import Answer, Outcome, Verdict
+from harness_worker.schema import webhooks
+from harness_worker.wire import TENANT
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
+
+GOOD = Answer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
+BAD = Answer(error="no answer"), Verdict(outcome=Outcome.FAILED, pause_s=600.0)
+ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "due_at": 1.0}
+
+Story: TypeAlias = Callable[[Outbox], Awaitable[None]]
+
+
+@pytest.fixture
+def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
+    """One that tells nobody: the test does."""
+    with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as running:
+        yield running
+
+
+@pytest.fixture
+def turn_id(gateway: Gateway) -> str:
+    """A turn with a webhook."""
+    made: str = gateway.posted()["id"]
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(insert(webhooks).values({"turn_id": made, **ROW}))
+    return made
+
+
+def play(gateway: Gateway, story: Story) -> None:
+    """Have it go so on the gateway's database."""
+
+    async def played() -> None:
+        engine = create_engine(gateway.settings.database_url)
+        try:
+            await story(Outbox(engine))
+        finally:
+            await engine.dispose()
+
+    asyncio.run(played())
+
+
+async def taken(outbox: Outbox, turn_id: str) -> list[Claim]:
+    """What is taken of the turn where there is room."""
+    claims, full = await outbox.take([turn_id], lambda hosts: [True] * len(hosts))
+    assert full == []
+    return claims
+
+
+async def telling_of(outbox: Outbox, claim: Claim) -> Telling:
+    """What it is about."""
+    telling = await outbox.telling(claim)
+    assert telling is not None
+    return telling
+
+
+def status_of(gateway: Gateway, turn_id: str) -> str:
+    """What its client reads."""
+    return gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()["status"]
+
+
+def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str) -> None:
+    """Then it is, unless its host has no room, or it is another's that is looked for."""
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.event(turn_id, "turn.started", live=False)
+        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        gateway.worker.finish(turn_id, live=False)
+        assert (await outbox.due(9, []), await outbox.due(9, ["h"])) == ([turn_id], [])
+        assert await outbox.take([turn_id], lambda hosts: [False] * len(hosts)) == ([], [turn_id])
+        assert await taken(outbox, "another") == []
+        assert [claim.seq for claim in await taken(outbox, turn_id)] == [3]
+
+    play(gateway, story)
+
+
+def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> None:
+    """A gateway that stood still for longer than its lease is not heard: another one tells of the event now."""
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.finish(turn_id, live=False)
+        (first,) = await taken(outbox, turn_id)
+        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(webhooks).values(lease_until=1.0))
+        (second,) = await taken(outbox, turn_id)
+        assert (first.seq, first.attempt, second.seq, second.attempt) == (2, 1, 2, 2)
+        telling = await telling_of(outbox, second)
+        assert not await outbox.record(first, telling, *GOOD)
+        assert status_of(gateway, turn_id) == "trying"
+        assert await outbox.record(second, telling, *GOOD)
+        assert not await outbox.record(second, telling, *GOOD)
+
+    play(gateway, story)
+    assert status_of(gateway, turn_id) == "delivered"
+
+
+def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gateway, turn_id: str) -> None:
+    """The newer one is told in its place, and tried as often."""
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.event(turn_id, "turn.requires_action", live=False)
+        (first,) = await taken(outbox, turn_id)
+        await outbox.record(first, await telling_of(outbox, first), *BAD)
+        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        gateway.worker.finish(turn_id, live=False)
+        assert await outbox.due(9, []) == [turn_id]
+        (second,) = await taken(outbox, turn_id)
+        assert (second.seq, second.attempt) == (3, 1)
+        await outbox.record(second, await telling_of(outbox, second), *BAD)
+        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(webhooks).values(due_at=1.0))
+        (third,) = await taken(outbox, turn_id)
+        assert (third.seq, third.attempt) == (3, 2)
+
+    play(gateway, story)
+
+
+def test_webhook_of_another_tenant_is_none(gateway: Gateway, turn_id: str) -> None:
+    """As one of a turn that does not exist."""
+
+    async def story(_: Outbox) -> None:
+        engine = create_engine(gateway.settings.database_url)
+        assert await Webhooks(engine, TENANT).of_turn(turn_id) is not None
+        assert await Webhooks(engine, "another").of_turn(turn_id) is None
+        await engine.dispose()
+
+    play(gateway, story)
