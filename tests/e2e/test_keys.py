@@ -79,13 +79,22 @@ def test_tenants_of_one_stack_see_nothing_of_each_other(
 ) -> None:
     """Real workers work for both; each has all of its own, and of the other's it is told what it is told of nothing."""
     acme, other = tenant_of("acme"), tenant_of("other")
-    turn = acme.run([call("context"), call("touch", keys=[LONG])], "done", session_id="shared", input="I am Ada.")
+    turn = acme.run(
+        [call("context"), call("touch", keys=[LONG])],
+        "done",
+        session_id="shared",
+        input="I am Ada.",
+        webhook="http://127.0.0.1:1/",
+    )
     assert json.loads(turn["calls"][0]["content"])["tenant"] == "acme"
     (artifact,) = re.findall(r"art_\w+", turn["calls"][1]["content"])
     assert acme.http.get(f"/v1/artifacts/{artifact}").text == LONG
     for stranger in (other, outsider):
         for path, never in (
-            *((f"/v1/turns/{{}}{part}", NEVER) for part in ("", "/events", "/scores", "?include=messages,scores")),
+            *(
+                (f"/v1/turns/{{}}{part}", NEVER)
+                for part in ("", "/events", "/scores", "/webhook", "?include=messages,scores")
+            ),
             *(("/v1/responses/{}", NEVER), ("/v1/artifacts/{}", "art_" + "0" * (len(artifact) - 4))),
         ):
             theirs = artifact if "artifacts" in path else turn["id"]

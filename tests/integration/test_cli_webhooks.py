@@ -48,3 +48,10 @@ def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, s
     assert said in told.stderr
     assert "HARNESS_WEBHOOK_SECRET" in told.stderr
     assert "hidden" not in told.stderr
+
+
+def test_tenant_that_could_have_no_key_is_refused() -> None:
+    """A blank at the end would give a secret that verifies nothing."""
+    told = run_harness("webhooks", "secret", "--tenant", "acme ", env={"HARNESS_WEBHOOK_SECRET": NEW})
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "--tenant 'acme '" in told.stderr

@@ -20,7 +20,17 @@ from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.integration.gateway_kit import (
+    NOWHERE,
+    Gateway,
+    bearer,
+    gateway_on,
+    keys_on,
+    new_key,
+    own_db,
+    problem_of,
+    serving,
+)
 from tests.receiver import SECRET, Receiver, answer, receiver
 from tests.stacks import HARNESS
 
@@ -323,6 +333,23 @@ def test_long_texts_are_cut(gateway: Gateway, other: Receiver) -> None:
     document = other.await_count(1)[0].verified()
     assert (document["truncated"], document["data"]["input"]) == (True, "ü" * 10_000)
     assert len(gateway.turn(turn_id)["input"]) == 10_001
+
+
+def test_tenant_with_a_key_is_told_with_its_own_secret(gateway: Gateway, other: Receiver) -> None:
+    """Which verifies no other tenant's webhooks; and nobody else reads what became of them."""
+    with keys_on(gateway.settings.database_url) as keys:
+        acme, stranger = (bearer(new_key(keys, tenant)[0]) for tenant in ("acme", "stranger"))
+    body = {**gateway.defaults, "webhook": other.url}
+    turn_id = gateway.http.post("/v1/turns", json=body, headers=acme).json()["id"]
+    gateway.worker.finish(turn_id)
+    (told,) = other.await_count(1)
+    assert told.verified(tenant="acme")["data"]["id"] == turn_id
+    with pytest.raises(WebhookVerificationError):
+        told.verified()
+    path = f"/v1/turns/{turn_id}/webhook"
+    assert gateway.http.get(path, headers=acme).json()["url"] == other.url
+    theirs = problem_of(gateway.http.get(path, headers=stranger), 404, "not_found")
+    assert theirs["detail"] == f"there is no turn {turn_id!r}"
 
 
 def test_old_secret_is_good_while_two_are_set(serve: Serving, valkey_url: str, other: Receiver) -> None:

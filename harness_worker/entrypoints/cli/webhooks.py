@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness_worker.config import Settings, load_settings
+from harness_worker.core.api_keys import checked_name
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
@@ -40,7 +41,7 @@ def secret(
 ) -> None:
     """Print what HARNESS_WEBHOOK_SECRET, or the one that a stack made in its home, gives this tenant."""
     newest, *_ = webhook_secrets(_operators(load_settings(home=home)))
-    derived = tenant_webhook_secret(newest, tenant)
+    derived = tenant_webhook_secret(newest, checked_name(tenant, "--tenant"))
     if as_json:
         write_json({"tenant": tenant, "secret": derived})
     else:
