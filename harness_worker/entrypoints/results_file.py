@@ -77,7 +77,7 @@ def _opened(path: Path) -> FileIO:
     file = FileIO(number, "r+")
     try:
         _take(file)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         file.close()
         raise ConfigError(f"--out {path}: {error}") from error
     return file
@@ -88,7 +88,7 @@ def _take(file: FileIO) -> None:
         raise ConfigError("give the name of a file; a sweep reads its results again to go on")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         raise ConfigError("another sweep writes to it; wait for its end, or name another file") from error
 
 

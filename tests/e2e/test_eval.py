@@ -211,6 +211,18 @@ def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> 
     assert made < {turn["id"] for turn in turns}
 
 
+def test_two_evals_of_one_name_share_their_turns(evaluator: Evaluator) -> None:
+    """Both at once, neither of which knows of the other: each reports on the same turns."""
+    sweep = "together"
+    evaluator.write(SLOW, *({"id": str(number)} for number in range(4)))
+    options = ("--agent", "worker", "--name", sweep)
+    with evaluator.start(*options) as other:
+        assert evaluator.report(*options)["agents"][0]["passed"] == 4
+        other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert len(evaluator.turns(sweep)) == 4
+
+
 def test_eval_asks_nothing_twice_after_the_keys_are_forgotten(evaluator: Evaluator, outsider: Outsider) -> None:
     """After a day and without its results it finds its turns; what is expected may be another thing by then."""
     sweep = "of last week"

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from harness_worker.testing.waiting import wait_until
 from tests.stacks import HARNESS, ROOT, run_harness
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "evaluate.md").read_text()
@@ -106,30 +108,30 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
 
 
 def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
-    """With --app alone, which has one agent; the stack is gone afterwards, and what it knows is not."""
-    (tmp_path / "cases.jsonl").write_text('{"id": "a", "input": "hi", "expect": {"contains": "pong"}}\n')
+    """With --app alone, which has one agent; killed with its stack, it goes on from what the next one knows."""
+    cases = ('{"input": "hi", "expect": {"contains": "pong", "calls": "ping"}}\n') * 3
+    (tmp_path / "cases.jsonl").write_text(cases)
     (tmp_path / "trivial.jsonl").write_text(
         '{"step": 0, "content": [{"type": "tool_use", "id": "a", "name": "ping", "input": {}}]}\n'
-        '{"step": 1, "content": [{"type": "text", "text": "Pong."}]}\n'
+        '{"step": 1, "latency_s": 1.5, "content": [{"type": "text", "text": "Pong."}]}\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "harness_worker.entrypoints.cli",
-        "eval",
-        "cases.jsonl",
-        "--name",
-        "mine",
-        "--json",
-    ]
-    stack = ["--app", "tests.apps.trivial:registry", "--home", "home"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = ("--app", "tests.apps.trivial:registry", "--home", "home", "--name", "mine", "--json")
+    command = [*HARNESS, "eval", "cases.jsonl", *options, "--concurrency", "1"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_DATABASE_URL": f"sqlite:///{tmp_path / 'own.db'}"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as running:
+        wait_until(lambda: _turns(tmp_path / "own.db") == 2, "the second case to be asked", 60)
+        running.kill()
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["agents"][0]["passed"] == 3
+    assert _turns(tmp_path / "own.db") == 3
 
-    def run() -> dict[str, object]:
-        ran = subprocess.run(
-            [*command, *stack], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        return json.loads(ran.stdout)
 
-    assert run() == run()
+def _turns(database: Path) -> int:
+    """How many there are, as soon as there can be any."""
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM turns").fetchone()
+            return count
+    except sqlite3.OperationalError:
+        return 0

@@ -163,7 +163,7 @@ def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
             raise KeyboardInterrupt
 
     gateway = Gateway(hi={"status": "running", "stop_reason": None})
-    runner = gateway.runner(timeout_s=600.0)
+    runner = gateway.runner(timeout_s=20.0)
     with pytest.raises(KeyboardInterrupt):
         run_cells(runner, [cell(repeat=repeat) for repeat in range(1, 9)], Stopper(), 2)
     assert len(gateway.turns) == 2
