@@ -102,7 +102,7 @@ def _retry_after_s(response: httpx.Response) -> float | None:
 def _about_keys(response: httpx.Response) -> str:
     """What a gateway that asks for a key wants of who uses the command line, who sets no headers."""
     url = masked(str(response.url.copy_with(path="/", query=None)))
-    if "authorization" in response.request.headers:
+    if response.request.headers.get("authorization", "").startswith("Bearer "):
         wrong = f"the gateway at {url} refuses the key in HARNESS_API_KEY: it is unknown there, expired or revoked"
     else:
         wrong = f"the gateway at {url} asks for an API key"

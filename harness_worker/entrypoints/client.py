@@ -57,6 +57,7 @@ class GatewayClient:
         self._http = httpx.Client(
             base_url=self.base_url,
             headers=headers,
+            auth=(lambda request: request) if key else None,  # else a user in the URL would take the key's place
             timeout=timeout_s,
             transport=transport,
             trust_env=not is_loopback(self.base_url),  # HTTP_PROXY is not for this machine

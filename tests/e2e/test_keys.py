@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -179,7 +180,11 @@ def test_client_at_work_is_refused_once_its_key_is_revoked(
 
 
 def test_command_line_is_the_tenant_of_its_key(
-    outsider: Outsider, command: Command, key_of: Callable[[str], str], tenant_of: Callable[[str], Outsider]
+    outsider: Outsider,
+    command: Command,
+    key_of: Callable[[str], str],
+    tenant_of: Callable[[str], Outsider],
+    tmp_path: Path,
 ) -> None:
     """It lists, asks and shows what the key's tenant may; a wrong key is told with what to set, and never shown."""
     commander = tenant_of("commander")
@@ -190,6 +195,10 @@ def test_command_line_is_the_tenant_of_its_key(
     (turn_id,) = command("turns", "list", "-q", HARNESS_API_KEY=key).stdout.split()
     assert commander.turn(turn_id)["input"] == "go"
     assert turn_id not in command("turns", "list", "-q", "--limit", "200").stdout
+    case = tmp_path / "cases.jsonl"
+    case.write_text(json.dumps({"id": "one", "input": "go", "metadata": {"script": script}}))
+    command("eval", str(case), "--agent", "worker", "--repeats", "2", HARNESS_API_KEY=key)
+    assert len(command("turns", "list", "-q", HARNESS_API_KEY=key).stdout.split()) == 3
     for given, code, said in (
         ("hk_" + "w" * 43, 1, "refuses the key in HARNESS_API_KEY"),
         ("hk_wr ong", 2, "HARNESS_API_KEY=***: value error, must be visible characters"),

@@ -243,13 +243,23 @@ def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
 
 
 @pytest.mark.usefixtures("fleet")
-def test_gateway_refuses_neighbours_even_when_keyless(here: Here) -> None:
-    """Keyless use is for the container itself: what comes by another address, as a published port does, is refused."""
+def test_gateway_serves_neighbours_with_a_key_alone(here: Here) -> None:
+    """Keyless use is for the container itself: what comes by another address, as a published port does, needs a key.
+
+    One is made by a command in the gateway's container.
+    """
     port = here.ports["8700"]
+    create = [*HARNESS, "keys", "create", "--tenant", "acme", "--name", "billing"]
+    made = subprocess.run(
+        create, env=here.environment("gateway"), cwd=here.directory, capture_output=True, text=True, check=True
+    )
+    key = {"Authorization": f"Bearer {made.stdout.strip()}"}
     families = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
     others = [a.address for a in families if a.family is socket.AF_INET and not a.address.startswith("127.")]
     for address in others:
         assert httpx.get(f"http://{address}:{port}/v1/turns", trust_env=False).status_code == 401
+        mine = httpx.get(f"http://{address}:{port}/v1/turns", headers=key, trust_env=False)
+        assert mine.json() == {"data": [], "next": None}
         assert httpx.get(f"http://{address}:{port}/healthz", trust_env=False).status_code == 200
 
 

@@ -3,7 +3,9 @@
 # ruff: noqa: ANN401 - rows and answers are any JSON
 from __future__ import annotations
 
+import asyncio
 import re
+import secrets
 import socket
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,16 +18,24 @@ import pytest
 from sqlalchemy import insert, select, text, update
 
 from api_gateway.config import Settings
+from api_gateway.database import create_engine
+from api_gateway.requests import EventsQuery
+from api_gateway.store import Store
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.entrypoints.client import RequestRefused
+from harness_worker.entrypoints.sweep_stack import StackWish, sweep_settings
+from harness_worker.errors import ConfigError
 from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns
 from harness_worker.wire import artifact_key
 from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
     bearer,
+    gateway_on,
     keys_on,
     new_key,
+    own_db,
     problem_of,
     serving,
 )
@@ -366,3 +376,45 @@ def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:
     with gateway.worker.engine.connect() as connection:
         kept: Sequence[Any] = connection.execute(select(api_keys)).one()
     assert not any(part in str(value) for value in kept for part in (key, key[3:], key[-8:]))
+
+
+def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs) -> None:
+    """Whoever asks the store without having asked for the turn before."""
+
+    async def read(tenant: str) -> list[int]:
+        engine = create_engine(gateway.settings.database_url)
+        page = await Store(engine, tenant).events(theirs.turn_id, EventsQuery())
+        await engine.dispose()
+        return [event.seq for event in page.data]
+
+    assert (asyncio.run(read("acme")), asyncio.run(read("other"))) == ([1, 2], [])
+
+
+def test_limits_are_each_keys_tenants(database_url: str, valkey_url: str) -> None:
+    """A tenant that has used its own up takes nothing from another; two keys of one share."""
+    limits: dict[str, Any] = {"tenant_queue": 1, "tenant_rate": "2/hour"}
+    tenants = [secrets.token_hex(4) for _ in range(2)]  # Redis remembers what earlier runs have posted
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
+        with keys_on(database_url) as keys:
+            clients = [as_tenant(gateway, keys, each) for each in (tenants[0], tenants[0], tenants[1])]
+        posts = [client.post("/v1/turns", json=gateway.defaults) for client in (*clients, clients[0])]
+        for client in clients:
+            client.close()
+    told = [(post.status_code, post.json().get("code")) for post in posts]
+    assert told == [(202, None), (429, "queue_full"), (202, None), (429, "rate_limited")]
+
+
+def test_sweep_sends_its_key_to_a_running_stack(sqlite_url: str) -> None:
+    """It asks a gateway that wants one which agents it serves."""
+    with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url, keys_on(sqlite_url) as keys:
+        key, _ = new_key(keys, "acme")
+
+        def settings(key: str | None) -> object:
+            return sweep_settings(StackWish(url=url, home=None, coordinators=1, tools=1, key=key), "tau2-retail")
+
+        with pytest.raises(RequestRefused, match=r"asks for an API key\. Set HARNESS_API_KEY"):
+            settings(None)
+        with pytest.raises(RequestRefused, match="refuses the key in HARNESS_API_KEY"):
+            settings(UNKNOWN)
+        with pytest.raises(ConfigError, match="has no agent tau2-retail"):
+            settings(key)

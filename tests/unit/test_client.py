@@ -53,6 +53,41 @@ def test_client_refusal_carries_the_problem() -> None:
     assert "bad body\n  input: must be a string" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "said"), [(None, "asks for an API key"), ("key-1", "refuses the key in HARNESS_API_KEY")]
+)
+def test_client_that_is_not_let_in_is_told_what_to_set(key: str | None, said: str) -> None:
+    """Whoever uses the command line sets no headers, of which the gateway speaks; the key is not shown."""
+    problem = {
+        "status": 401,
+        "code": "unauthorized",
+        "detail": "send Authorization: Bearer KEY",
+        "title": "Unauthorized",
+    }
+    transport = httpx.MockTransport(lambda _: httpx.Response(401, json=problem))
+    with GatewayClient("http://u:s3cret@gateway", key, transport=transport) as client:
+        with pytest.raises(RequestRefused, match=f"{said}.*Set HARNESS_API_KEY to one") as refused:
+            client.turns()
+        with pytest.raises(RequestRefused, match=said):
+            list(client.live_events("t1"))
+    assert refused.value.code == "unauthorized"
+    assert not any(secret in str(refused.value) for secret in ("key-1", "s3cret"))
+
+
+def test_client_sends_its_key_whoever_the_address_names() -> None:
+    """There is one header for both, and the key is what the gateway looks at."""
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={})
+
+    for key in ("key-1", None):
+        with GatewayClient("http://u:s3cret@gateway", key, transport=httpx.MockTransport(handle)) as client:
+            client.turns()
+    assert [request.headers["authorization"].split()[0] for request in seen] == ["Bearer", "Basic"]
+
+
 def test_client_shows_no_password_of_the_address() -> None:
     """Whether nothing answers there, or something else than the gateway."""
     with pytest.raises(StackUnreachable, match=r"http://u:\*\*\*@127.0.0.1:1 ") as away:

@@ -70,6 +70,20 @@ def test_blank_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().anthropic_api_key is None
 
 
+def test_api_key_is_one_that_a_header_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be sent is refused before it is tried; no message shows it, nor any other secret."""
+    for given, key in {"hk_abc": "hk_abc", " hk_abc\n": "hk_abc", "": None, "\n": None}.items():
+        monkeypatch.setenv("HARNESS_API_KEY", given)
+        settings = load_settings()
+        assert settings.gateway_key == key
+        assert "hk_abc" not in repr(settings)
+    for given in ("hk_a b", "hk_ä", "hk_a\x7f"):
+        with pytest.raises(
+            ConfigError, match=r"^HARNESS_API_KEY=\*\*\*: value error, must be visible characters of ASCII"
+        ):
+            load_settings(api_key=given)
+
+
 def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A healthy write would be told as lost; both variables are named, and nothing else that is set is shown."""
     assert load_settings(heartbeat_s=30.0, lease_ttl_s=60.0).heartbeat_s == 30.0
