@@ -12,13 +12,14 @@ from prometheus_client.exposition import choose_encoder
 from api_gateway.ended_turns import Key, Totals
 from api_gateway.figures import Figures
 from api_gateway.metering import Traffic
-from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
+from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS, TRACES_LOST
 
 _PROCESS: Final = ProcessCollector(registry=None)
 _COUNTED: Final[Mapping[str, str]] = {
     LATE_RESULTS: "Results of tools that came too late and were dropped.",
     HOOK_FAILURES: "Calls of hooks that failed and were ignored.",
     FINALIZER_FAILURES: "Steps of turns' ends that failed and were left out.",
+    TRACES_LOST: "Turns whose traces were lost.",
 }
 
 

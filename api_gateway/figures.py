@@ -21,6 +21,7 @@ from harness_worker.wire import (
     FINALIZER_FAILURES,
     HOOK_FAILURES,
     LATE_RESULTS,
+    TRACES_LOST,
     Priority,
     turn_queue,
 )
@@ -31,7 +32,7 @@ OVERDUE_S: Final = 10.0
 
 TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
 
-COUNTED: Final = (LATE_RESULTS, HOOK_FAILURES, FINALIZER_FAILURES)
+COUNTED: Final = (LATE_RESULTS, HOOK_FAILURES, FINALIZER_FAILURES, TRACES_LOST)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

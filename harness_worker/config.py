@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from harness_worker.errors import ConfigError
 from harness_worker.wire import (
     BROKER_SCHEMES,
+    HTTP_SCHEMES,
     REDIS_SCHEMES,
     masked,
     service_url,
@@ -25,6 +26,7 @@ PREFIX = "HARNESS_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
+TraceUrl = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
 BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 
 
@@ -45,7 +47,8 @@ class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
     White space around a text is dropped: what comes from a file, such as a secret, often ends in a newline.
-    What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``.
+    What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``. So
+    is what OpenTelemetry's read (``OTEL_…``).
     The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are told in docs/reference/settings.md.
     """
 
@@ -84,6 +87,16 @@ class Settings(BaseSettings):
     anthropic_base_url: Annotated[str, Field(pattern="^https?://")] | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", description="where the Messages API is, if elsewhere"
     )
+    otlp_endpoint: TraceUrl | None = Field(
+        default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="where traces go: <this>/v1/traces"
+    )
+    otlp_traces_endpoint: TraceUrl | None = Field(
+        default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", description="where traces go, as it is"
+    )
+    otel_disabled: bool = Field(
+        default=False, validation_alias="OTEL_SDK_DISABLED", description="no traces, whatever else is set"
+    )
+    trace_content: bool = Field(default=False, description="whether traces tell what was said")
 
     grace_s: Seconds = 20.0
     lease_ttl_s: Seconds = 6.0
@@ -110,6 +123,15 @@ class Settings(BaseSettings):
     def gateway_key(self) -> str | None:
         """The API key as it is sent."""
         return self.api_key.get_secret_value() if self.api_key else None
+
+    @property
+    def traces_url(self) -> str | None:
+        """Where traces are posted to; ``None``: nowhere."""
+        if self.otel_disabled:
+            return None
+        if self.otlp_traces_endpoint is not None or self.otlp_endpoint is None:
+            return self.otlp_traces_endpoint
+        return f"{self.otlp_endpoint.rstrip('/')}/v1/traces"
 
     @model_validator(mode="after")
     def _beats_in_time(self) -> Self:

@@ -18,10 +18,11 @@ from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, Remembered
 from harness_worker.core.prompt import PastTurn, RequestKind
 from harness_worker.core.reads import ReadState, SettledRead
-from harness_worker.core.records import Call, Message, Turn
+from harness_worker.core.records import Call, Event, Message, Turn
 from harness_worker.core.scores import ScoreRow
 from harness_worker.core.thinking import ThinkLevel
 from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.core.trace import Trace
 
 __all__ = [
     "Admission",
@@ -54,6 +55,8 @@ __all__ = [
     "SoftDeadline",
     "StopSignal",
     "TextIndex",
+    "Trace",
+    "Traces",
     "TurnStore",
     "Vault",
 ]
@@ -121,6 +124,10 @@ class TurnStore(Protocol):
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """The turn's messages in order."""
+        ...
+
+    def events_of(self, turn_id: str) -> tuple[Event, ...]:
+        """The turn's events in order."""
         ...
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
@@ -515,17 +522,6 @@ class BlobStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """A durable event as its commit made it; ``at`` in seconds since the epoch."""
-
-    turn_id: str
-    seq: int
-    type: str
-    at: float
-    data: Mapping[str, Any]
-
-
 class EventSink(Protocol):
     """Carries committed events to those who watch; may lose them, SQL has them."""
 
@@ -535,6 +531,22 @@ class EventSink(Protocol):
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Show those who watch right now something without a ``seq``, never to be shown again; never raises."""
+        ...
+
+
+class Traces(Protocol):
+    """Carries traces to whoever collects them."""
+
+    def send(self, traces: Sequence[Trace]) -> None:
+        """Send them; returns when they are taken, which may last some seconds.
+
+        Raises:
+            TransientError: They were not; the message says why.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; nothing is sent any more."""
         ...
 
 

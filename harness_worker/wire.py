@@ -69,8 +69,10 @@ COUNTERS: Final = "harness:counters"
 LATE_RESULTS: Final = "late_results"
 HOOK_FAILURES: Final = "hook_failures"
 FINALIZER_FAILURES: Final = "finalizer_failures"
+TRACES_LOST: Final = "traces_lost"
 
 REDIS_SCHEMES: Final = ("redis", "rediss")
+HTTP_SCHEMES: Final = ("http", "https")
 BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}

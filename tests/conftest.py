@@ -19,6 +19,8 @@ from harness_worker.testing.services import given_or_own_postgres, given_or_own_
 from tests.s3 import S3, s3_service
 
 os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
+for name in [name for name in os.environ if name.startswith("OTEL_")]:
+    del os.environ[name]  # nor send traces of its turns
 
 
 @pytest.fixture(scope="session")

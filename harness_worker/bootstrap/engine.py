@@ -39,6 +39,7 @@ from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from harness_worker.turn.tool_selector import ToolSelector
+from harness_worker.turn.tracing import untold
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
 
@@ -71,6 +72,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     models: Mapping[str, ModelClient],
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
     count: Callable[[str], None] = _uncounted,
+    trace: Callable[[str], None] = untold,
 ) -> Coordinator:
     """A coordinator over these ports."""
     hooks = HookCaller(partial(count, HOOK_FAILURES))
@@ -100,6 +102,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
             hooks=hooks,
             dispatcher=dispatcher,
             on_failure=partial(count, FINALIZER_FAILURES),
+            trace=trace,
         ),
         hooks=hooks,
     )

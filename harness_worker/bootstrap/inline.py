@@ -26,6 +26,7 @@ from harness_worker.adapters.sql.transactions import read
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
+from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.asking import Asked, queued_turn
 from harness_worker.core.budget import agent_limits
@@ -36,12 +37,17 @@ from harness_worker.core.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
+from harness_worker.ports import Traces
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
+from harness_worker.turn.tracing import Tracing, untold
 from harness_worker.wire import MEMORY, TENANT, Priority
+
+LAST_TRACES_S = 2.0
+"""How long :meth:`AgentHarness.close` may go on sending traces."""
 
 NO_LEASE_S = 86_400.0
 """A thread does not die without a word: nothing is taken for lost here, however long the interpreter is held."""
@@ -58,12 +64,13 @@ class AgentHarness:
             goes with this object.
 
     Raises:
-        ConfigError: A setting is wrong, or an agent's vault is missing.
+        ConfigError: A setting is wrong, an agent's vault is missing, or what a setting asks for is not installed.
     """
 
     def __init__(self, registry: Registry, settings: Settings | None = None) -> None:
         given = settings or load_settings()
         self._knowledge = make_knowledge(given, registry.agents)
+        traces = make_traces(given)
         home = Path(tempfile.mkdtemp(prefix="harness-"))
         url = given.database_url or f"sqlite:///{home / 'harness.db'}"
         alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
@@ -74,7 +81,8 @@ class AgentHarness:
         self._engine = make_engine(url)
         self._memories = SqlMemories(self._engine)
         self._locks = MemoryLocks(lease_ttl_s=self._settings.lease_ttl_s)
-        self._closed = weakref.finalize(self, _clean_up, self._engine, home)
+        self._tracing = self._begin_tracing(traces)
+        self._closed = weakref.finalize(self, _clean_up, self._engine, home, self._tracing)
 
     def run_turn(  # noqa: PLR0913 - the options of a turn, by name
         self,
@@ -147,6 +155,13 @@ class AgentHarness:
         """Close the journal; removes it if it was this object's own."""
         self._closed()
 
+    def _begin_tracing(self, traces: Traces | None) -> Tracing | None:
+        store = SqlTurnStore(self._engine, MemoryEvents())
+        tracing = make_tracing(self._settings, traces, store, self._knowledge.agents, lambda _: None)
+        if tracing is not None:
+            tracing.start()
+        return tracing
+
     def _check_open(self) -> None:
         if not self._closed.alive:
             raise ConfigError("this AgentHarness was closed; make a new one")
@@ -166,6 +181,7 @@ class AgentHarness:
             events=events,
             models=self._models,
             holding=_unwatched,
+            trace=untold if self._tracing is None else self._tracing.tell,
         )
         runner = make_call_runner(
             settings=self._settings,
@@ -230,6 +246,8 @@ def _unlimited(remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[
     yield
 
 
-def _clean_up(engine: Engine, home: Path) -> None:
+def _clean_up(engine: Engine, home: Path, tracing: Tracing | None) -> None:
+    if tracing is not None:
+        tracing.finish(LAST_TRACES_S)
     engine.dispose()
     shutil.rmtree(home, ignore_errors=True)

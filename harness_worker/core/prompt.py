@@ -201,16 +201,21 @@ def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) ->
     return _sha256(prefix if summary is None else {**prefix, "summary": summary})
 
 
+def provider_of(model: str) -> str:
+    """Who serves a model, by its name."""
+    provider, separator, _ = model.partition(":")
+    return provider if separator else "anthropic"
+
+
 def contexts_of(turn: Turn, *, model: str, gathered: Gathered = NOTHING) -> tuple[str, ...]:
     """What stands before the user's words, in order, nothing of it empty.
 
     Runtime metadata, what is remembered, what was found and is not to be trusted, the request's ``skill_context``.
     """
     date = datetime.fromtimestamp(turn.started_at or turn.created_at, UTC).date().isoformat()
-    provider, separator, _ = model.partition(":")
     facts = {
         "session_id": turn.session_id,
-        "provider": provider if separator else "anthropic",
+        "provider": provider_of(model),
         "model": model,
         "date": date,
     }

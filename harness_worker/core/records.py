@@ -198,3 +198,14 @@ class EventDraft:
 
     type: EventType
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A durable event as its commit made it; ``at`` in seconds since the epoch."""
+
+    turn_id: str
+    seq: int
+    type: str
+    at: float
+    data: Mapping[str, Any]

@@ -28,6 +28,7 @@ from harness_worker.bootstrap.engine import make_artifact_sweep, make_call_runne
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.bootstrap.models import make_models
+from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
 from harness_worker.entrypoints.roles import Role
@@ -41,6 +42,7 @@ from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.rounds import Rounds
 from harness_worker.turn.submitting import Submitting
+from harness_worker.turn.tracing import Tracing, untold
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,10 @@ STOP_THREADS = 2
 COLLECT_AFTER = 10_000
 
 
-Services: TypeAlias = tuple[Rounds, ...]
+LAST_TRACES_S = 2.0
+"""How long a worker that leaves may go on sending traces, of the time that a drain keeps for the end."""
+
+Services: TypeAlias = tuple[Rounds | Tracing, ...]
 """What runs beside a worker's tasks."""
 
 
@@ -134,6 +139,9 @@ def _serve(
         service.start()
     _keep_what_is_loaded()
     worker.start()
+    for service in services:
+        if isinstance(service, Tracing):
+            service.finish(LAST_TRACES_S)
     _leave(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
     return os.EX_OK
 
@@ -161,6 +169,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     memories = SqlMemories(fleet.engine)
     tally = Tally(fleet.redis)
+    tracing = make_tracing(settings, make_traces(settings), fleet.store, knowledge.agents, tally.add)
     coordinator = make_coordinator(
         settings=settings,
         knowledge=knowledge,
@@ -172,6 +181,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
         models=models,
         holding=heartbeat.holding,
         count=tally.add,
+        trace=untold if tracing is None else tracing.tell,
     )
     judging = Judging(
         store=fleet.store,
@@ -195,7 +205,7 @@ def _coordinator(fleet: Fleet, registry: Registry, knowledge: Knowledge, faults:
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
     besides = (tally.tell, judges, sweep)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
-    return (heartbeat, reconciler)
+    return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
 
 
 def _advance(coordinator: Coordinator, turn_id: str) -> None:

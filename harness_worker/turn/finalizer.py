@@ -21,6 +21,7 @@ from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Dispatcher, TurnStore, uncounted
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
+from harness_worker.turn.tracing import untold
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +38,13 @@ class Finalizer:
         dispatcher: Sends judges.
         seals: The steps of the commit.
         on_failure: Told of each step that failed.
+        trace: Told of each turn that is over; never waits, never raises.
 
     Attributes:
         failures: How often each step failed in this process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an end needs
         self,
         *,
         agents: Mapping[str, AgentSpec],
@@ -51,6 +53,7 @@ class Finalizer:
         dispatcher: Dispatcher,
         seals: tuple[tuple[str, Seal], ...] = SEALS,
         on_failure: Callable[[], None] = uncounted,
+        trace: Callable[[str], None] = untold,
     ) -> None:
         self.failures: Counter[str] = Counter()
         self._agents = agents
@@ -59,6 +62,7 @@ class Finalizer:
         self._dispatcher = dispatcher
         self._seals = seals
         self._on_failure = on_failure
+        self._trace = trace
         self._lock = threading.Lock()
 
     def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
@@ -76,6 +80,7 @@ class Finalizer:
 
     def follow(self, turn: Turn) -> None:
         """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""
+        self._trace(turn.id)
         agent = self._agents.get(turn.agent)
         if agent is None or not (agent.hooks or agent.judges or agent.memory_model):
             return

@@ -69,6 +69,7 @@ def test_load_of_no_turn_is_none(world: World):
     """An id that nobody gave has no turn, no history, and nothing to transact on."""
     assert world.store.load("nobody") is None
     assert world.store.history("nobody") == ()
+    assert world.store.events_of("nobody") == ()
     assert world.store.transact("nobody", one_event) is None
 
 
@@ -227,6 +228,9 @@ def test_transact_numbers_events_without_gaps_under_threads(world: World):
         assert world.seqs(turn_id) == list(range(1, 42))
         assert sorted(event.seq for event in world.sink.sent if event.turn_id == turn_id) == list(range(1, 42))
         assert world.turn(turn_id).last_seq == 41
+        assert list(world.store.events_of(turn_id)) == sorted(
+            (event for event in world.sink.sent if event.turn_id == turn_id), key=lambda event: event.seq
+        )
 
 
 def test_transact_is_decided_again_on_a_turn_that_changed_meanwhile(postgres_world: World):

@@ -27,7 +27,7 @@ from harness_worker.core.hooks import UsageReport
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.hooking import tell_usage
-from harness_worker.wire import COUNTERS, LATE_RESULTS, turn_queue
+from harness_worker.wire import COUNTERS, LATE_RESULTS, TRACES_LOST, turn_queue
 from tests.integration.gateway_kit import NOWHERE, Gateway, serving
 
 MANY = 3_000_000_000
@@ -164,11 +164,12 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     )
     tell_usage(runner.hooks, [Raising()], loaded[0])
     runner.on_late()
+    tally.add(TRACES_LOST)
     for _ in range(2):
         tally.tell()
     told = scraped(gateway)
     fleet.close()
-    more = {"hook_failures_total": 2, "finalizer_failures_total": 1, "late_results_total": 1}
+    more = {"hook_failures_total": 2, "finalizer_failures_total": 1, "late_results_total": 1, "traces_lost_total": 1}
     assert {name: (value(told, name) or 0) - (value(before, name) or 0) for name in more} == more
 
 

@@ -116,6 +116,10 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.history``."""
         return tuple(self._messages.get(turn_id, ()))
 
+    def events_of(self, turn_id: str) -> tuple[Event, ...]:
+        """See ``ports.TurnStore.events_of``."""
+        return tuple(event for event in self.events if event.turn_id == turn_id)
+
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
         """See ``ports.TurnStore.past``."""
         session = (turn.tenant, turn.session_id)

@@ -26,7 +26,7 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, CallStatus, Message, Turn, TurnPreparation
+from harness_worker.core.records import Call, CallStatus, Event, Message, Turn, TurnPreparation
 from harness_worker.core.text import REPLACEMENT, UNSTORABLE
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
@@ -70,6 +70,12 @@ def message_of(row: Sequence[Any]) -> Message:
     """A message from (position, role, content)."""
     position, role, content = row
     return Message(position=position, role=role, content=content)
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """An event from (turn_id, seq, type, at, data)."""
+    turn_id, seq, kind, at, data = row
+    return Event(turn_id=turn_id, seq=seq, type=kind, at=at, data=data)
 
 
 def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -> tuple[PastTurn, ...]:

@@ -51,6 +51,12 @@ HISTORY: Final = (
     .order_by(messages.c.position)
 )
 
+EVENTS: Final = (
+    select(turn_events.c.turn_id, turn_events.c.seq, turn_events.c.type, turn_events.c.at, turn_events.c.data)
+    .where(turn_events.c.turn_id == bindparam("turn_id"))
+    .order_by(turn_events.c.seq)
+)
+
 CHANGE_TURN: Final = update(turns).where(turns.c.id == bindparam("this_turn"))
 CHANGE_CALL: Final = update(tool_calls).where(
     tool_calls.c.turn_id == bindparam("this_turn"),

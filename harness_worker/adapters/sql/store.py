@@ -14,7 +14,7 @@ from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
-from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, message_of, past_of, turn_of
+from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, event_of, message_of, past_of, turn_of
 from harness_worker.adapters.sql.statements import (
     ADD_EVENT,
     ADD_MESSAGE,
@@ -22,6 +22,7 @@ from harness_worker.adapters.sql.statements import (
     ALL_CALLS,
     ARTIFACT_URL,
     CAPS,
+    EVENTS,
     EXPIRED_ARTIFACTS,
     FORGET_AGENTS,
     FORGET_ARTIFACTS,
@@ -164,6 +165,11 @@ class SqlTurnStore:
         """The turn's messages in order."""
         (rows,) = read(self._reader, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
         return tuple(map(message_of, rows))
+
+    def events_of(self, turn_id: str) -> tuple[Event, ...]:
+        """The turn's events in order."""
+        (rows,) = read(self._reader, lambda connection: fetch(connection, [EVENTS], {"turn_id": turn_id}))
+        return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
         """The session's earlier turns, in order."""

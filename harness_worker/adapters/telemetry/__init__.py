@@ -1,0 +1,3 @@
+"""Where traces go."""
+
+from __future__ import annotations

@@ -1,0 +1,123 @@
+"""Traces by OpenTelemetry's protocol over HTTP. What else is to be set of it, its SDK reads from ``OTEL_…`` itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from harness_worker.core.trace import Attribute, Span, SpanEvent, Trace
+from harness_worker.errors import TransientError
+from harness_worker.wire import masked
+
+SERVICE: Final = "agent-harness"
+MOST_CHARS: Final = 300
+"""So much of why traces were not taken is told, in characters."""
+
+_KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE: Final = InstrumentationScope("harness_worker")
+_EXPORTER_LOG: Final = logging.getLogger(OTLPSpanExporter.__module__)
+
+
+class OtlpTraces:
+    """Implements ``ports.Traces``.
+
+    The spans are made as they are to be read, not through a tracer, which would choose ids and times of its own.
+
+    Args:
+        url: Where traces are posted to.
+    """
+
+    def __init__(self, url: str) -> None:
+        named = {SERVICE_NAME: SERVICE, **OTELResourceDetector().detect().attributes}
+        provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+        self._resource = provider.resource
+        self._sampler = provider.sampler
+        self._exporter = OTLPSpanExporter(endpoint=url)
+
+    def send(self, traces: Sequence[Trace]) -> None:
+        """Send those that the sampler takes."""
+        spans = [span for trace in traces if self._is_sampled(trace[0]) for span in self._readable(trace)]
+        if not spans:
+            return
+        with _Listening() as heard:
+            result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            raise TransientError(f"the collector of traces did not take them: {heard.said}")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._exporter.shutdown()
+
+    def _is_sampled(self, first: Span) -> bool:
+        answer = self._sampler.should_sample(
+            None, first.trace_id, first.name, _KINDS[first.kind], dict(first.attributes)
+        )
+        return answer.decision.is_sampled()
+
+    def _readable(self, trace: Trace) -> Iterator[ReadableSpan]:
+        for span in trace:
+            yield ReadableSpan(
+                name=span.name,
+                context=_context(span.trace_id, span.span_id),
+                parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id),
+                resource=self._resource,
+                attributes=_attributes(span),
+                events=[_event(event) for event in span.events],
+                kind=_KINDS[span.kind],
+                status=Status(StatusCode.UNSET if span.error is None else StatusCode.ERROR),
+                start_time=span.start_ns,
+                end_time=span.end_ns,
+                instrumentation_scope=_SCOPE,
+            )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=_SAMPLED)
+
+
+def _attributes(span: Span) -> dict[str, Attribute]:
+    return {**span.attributes, **({} if span.error is None else {ERROR_TYPE: span.error})}
+
+
+def _event(event: SpanEvent) -> Event:
+    return Event(event.name, attributes=dict(event.attributes), timestamp=event.at_ns)
+
+
+class _Listening(logging.Filter):
+    """Hears what the exporter says within the context, in this thread, instead of the log, which hears it elsewhere.
+
+    Attributes:
+        said: The first of it, without secrets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = "it does not say why"
+        self._is_first = True
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> _Listening:
+        _EXPORTER_LOG.addFilter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _EXPORTER_LOG.removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the log shall have it."""
+        if record.thread != self._thread:
+            return True
+        if self._is_first:
+            self.said, self._is_first = masked(record.getMessage())[:MOST_CHARS], False
+        return False

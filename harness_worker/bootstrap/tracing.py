@@ -1,0 +1,55 @@
+"""What tells of turns that are over, where traces are collected; its libraries are loaded only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Final
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import Settings, variable_of
+from harness_worker.core.tools import AgentSpec
+from harness_worker.errors import ConfigError
+from harness_worker.ports import Traces, TurnStore
+from harness_worker.turn.tracing import Tracing
+from harness_worker.wire import TRACES_LOST
+
+_OTLP: Final = "harness_worker.adapters.telemetry.otlp"
+
+
+def make_traces(settings: Settings) -> Traces | None:
+    """What sends traces; ``None`` if nobody collects them.
+
+    Raises:
+        ConfigError: Somebody does, and what sends them is not installed.
+    """
+    url = settings.traces_url
+    if url is None:
+        return None
+    try:
+        return import_module(_OTLP).OtlpTraces(url)
+    except ImportError as missing:
+        given = variable_of("otlp_endpoint" if settings.otlp_traces_endpoint is None else "otlp_traces_endpoint")
+        extra = "pip install 'agent-harness[otel]'"
+        raise ConfigError(f"{given} is set: {missing}; install it with {extra}, or unset {given}") from None
+
+
+def make_tracing(
+    settings: Settings,
+    traces: Traces | None,
+    store: TurnStore,
+    agents: Mapping[str, AgentSpec],
+    count: Callable[[str], None],
+) -> Tracing | None:
+    """What tells of turns, not begun yet; ``None`` if nobody collects traces."""
+    if traces is None:
+        return None
+    return Tracing(
+        store=store,
+        traces=traces,
+        agents=agents,
+        clock=SystemClock(),
+        has_content=settings.trace_content,
+        on_lost=partial(count, TRACES_LOST),
+    )

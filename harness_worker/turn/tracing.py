@@ -1,0 +1,149 @@
+"""Tells of turns that are over as traces, in a thread of its own: no turn ever waits for whoever collects them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Final
+
+from harness_worker.core.tools import AgentSpec
+from harness_worker.core.trace_story import Story
+from harness_worker.core.trace_telling import trace_of
+from harness_worker.errors import TransientError
+from harness_worker.ports import Clock, Trace, Traces, TurnStore, uncounted
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 2_000
+"""So many turns wait to be told; they are ids. What comes then is lost."""
+
+BATCH: Final = 32
+"""So many turns are told at once, at most."""
+
+QUIET_S: Final = 60.0
+"""How long the log is silent after a word on lost traces."""
+
+
+def untold(_turn_id: str) -> None:
+    """What hears of each turn that is over where nobody collects traces."""
+
+
+class Tracing:
+    """Reads turns that are over from the journal, and sends their traces.
+
+    Best effort: what waits when the process dies is lost, and so is what is not taken. The journal has it all.
+
+    Args:
+        store: The journal.
+        traces: Takes them.
+        agents: What this process serves, by name.
+        clock: Between two words in the log.
+        has_content: Whether texts are told.
+        on_lost: Told of each turn whose trace is lost.
+
+    Attributes:
+        lost: How many that were.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: TurnStore,
+        traces: Traces,
+        agents: Mapping[str, AgentSpec],
+        clock: Clock,
+        has_content: bool = False,
+        on_lost: Callable[[], None] = uncounted,
+    ) -> None:
+        self.lost = 0
+        self._store = store
+        self._traces = traces
+        self._agents = agents
+        self._clock = clock
+        self._has_content = has_content
+        self._on_lost = on_lost
+        self._waiting: SimpleQueue[str | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._quiet_until = clock.monotonic()
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def tell(self, turn_id: str) -> None:
+        """Have a turn told that is over. Never waits, never raises."""
+        if self._waiting.qsize() < MOST_WAITING:
+            self._waiting.put(turn_id)
+        else:
+            self._lose(1, "more turns end than can be told")
+
+    def finish(self, within_s: float) -> None:
+        """Tell of what waits, for so many seconds at most; then no more."""
+        self._waiting.put(None)
+        self._thread.join(within_s)
+        if self._thread.is_alive():
+            log.warning("traces of about %d turns were not sent before this process ended", self._waiting.qsize())
+
+    def _run(self) -> None:
+        while batch := self._next():
+            with suppress(Exception):  # memory that was short may be so still
+                self._send(batch)
+        self._traces.close()
+
+    def _next(self) -> list[str]:
+        """The turns to tell now, at least one; none once it is over."""
+        batch = [self._waiting.get()]
+        while batch[-1] is not None and len(batch) < BATCH and not self._waiting.empty():
+            batch.append(self._waiting.get())
+        if batch[-1] is None and len(batch) > 1:
+            self._waiting.put(None)  # it is over after this batch
+        return [turn_id for turn_id in batch if turn_id is not None]
+
+    def _send(self, batch: list[str]) -> None:
+        traces = [trace for turn_id in batch if (trace := self._trace(turn_id))]
+        try:
+            if traces:
+                self._traces.send(traces)
+        except TransientError as why:
+            self._lose(len(traces), str(why))
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: the next ones may be told
+            self._lose(len(traces), "they cannot be sent", error)
+
+    def _trace(self, turn_id: str) -> Trace:
+        """Empty if it cannot be told."""
+        try:
+            story = self._story(turn_id)
+            return () if story is None else trace_of(story)
+        except TransientError as why:
+            self._lose(1, str(why))
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be told
+            self._lose(1, f"turn {turn_id} cannot be told", error)
+        return ()
+
+    def _story(self, turn_id: str) -> Story | None:
+        loaded = self._store.load(turn_id)
+        if loaded is None:
+            return None
+        turn, calls = loaded
+        return Story(
+            turn=turn,
+            calls=calls,
+            events=self._store.events_of(turn_id),
+            agent=self._agents.get(turn.agent),
+            messages=self._store.history(turn_id) if self._has_content else None,
+        )
+
+    def _lose(self, count: int, why: str, error: Exception | None = None) -> None:
+        for _ in range(count):
+            self._on_lost()
+        with self._lock:
+            self.lost += count
+            now = self._clock.monotonic()
+            if now < self._quiet_until:
+                return
+            self._quiet_until = now + QUIET_S
+        log.warning("traces of %d turns are lost so far, the last because %s", self.lost, why, exc_info=error)

@@ -1,0 +1,243 @@
+"""Turns as traces, from end to end: what a real collector gets over HTTP of turns on a real database."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.trace import SpanKind as Kind
+
+from harness_worker import AgentHarness, Effect, Registry, Settings, ToolError
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.core.trace import call_span_id, chat_span_id, turn_span_id
+from harness_worker.errors import ConfigError
+from harness_worker.testing.waiting import wait_until
+from harness_worker.turn import tracing
+from tests.collector import Collector, Taken, collecting
+
+CLIENT, INTERNAL = (kind.value + 1 for kind in (Kind.CLIENT, Kind.INTERNAL))  # as the protocol counts them
+WORDS = "their-own-words"
+LINES: list[dict[str, Any]] = [
+    {
+        "content": [
+            {"type": "text", "text": WORDS},
+            {"type": "tool_use", "id": "a", "name": "look", "input": {"word": WORDS}},
+            {"type": "tool_use", "id": "b", "name": "look", "input": {"word": "other"}},
+            {"type": "tool_use", "id": "c", "name": "fail", "input": {}},
+            {"type": "tool_use", "id": "d", "name": WORDS, "input": {}},
+        ],
+        "usage": {"input_tokens": 9, "output_tokens": 2},
+    },
+    {"content": [{"type": "text", "text": WORDS}]},
+]
+
+
+@pytest.fixture
+def collector() -> Generator[Collector]:
+    """Somebody who takes traces."""
+    with collecting() as running:
+        yield running
+
+
+@contextmanager
+def harness_on(home: Path, **settings: Any) -> Generator[AgentHarness]:  # noqa: ANN401 - any setting
+    """One agent with two tools, one of which fails."""
+    registry = Registry()
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def look(word: str) -> str:
+        """Look a word up."""
+        return f"{word} {WORDS}"
+
+    @registry.tool(effect=Effect.LOCAL_WRITE)
+    def fail() -> str:
+        """Fail."""
+        raise ToolError(WORDS)
+
+    script = home / "script.jsonl"
+    script.write_text("".join(json.dumps({"script": "s", "step": n, **line}) + "\n" for n, line in enumerate(LINES)))
+    registry.agent("clerk", model=f"scripted:{script}", tools=[look, fail])
+    harness = AgentHarness(registry, Settings(home=home, **settings))
+    yield harness
+    harness.close()
+
+
+def work(harness: AgentHarness) -> str:
+    """Have it work a turn; returns its id."""
+    result = harness.run_turn("session-1", WORDS, metadata={"script": "s", "words": WORDS})
+    assert (result.status, result.output_text) == ("completed", WORDS)
+    return result.id
+
+
+def lost_by(harness: AgentHarness) -> int:
+    """How many traces it has lost."""
+    own: Any = harness
+    return own._tracing.lost
+
+
+def shape(spans: list[Taken]) -> list[tuple[str, int, bool]]:
+    """What a trace is made of, without the model's own name."""
+    return [(span.name.partition(" scripted:")[0], span.kind, span.is_error) for span in spans]
+
+
+SHAPE = [
+    ("invoke_agent clerk", INTERNAL, False),
+    ("chat", CLIENT, False),
+    ("chat", CLIENT, False),
+    ("execute_tool look", INTERNAL, False),
+    ("execute_tool look", INTERNAL, False),
+    ("execute_tool fail", INTERNAL, True),
+    ("execute_tool _OTHER", INTERNAL, True),
+]
+
+
+def test_turn_arrives_as_a_tree_of_spans(
+    collector: Collector, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, whole, under ids that follow from the turn's, with nothing that anybody said."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
+    with harness_on(tmp_path, database_url=database_url, otlp_endpoint=f"{collector.url}/") as harness:
+        turn_id = work(harness)
+        spans = collector.trace(turn_id)
+    assert shape(spans) == SHAPE
+    turn, first, _, look, *_ = spans
+    assert (turn.parent_id, {span.parent_id for span in spans[1:]}) == (None, {turn_span_id(turn_id)})
+    assert (turn.span_id, first.span_id) == (turn_span_id(turn_id), chat_span_id(turn_id, 0))
+    assert (look.span_id, look.attributes["harness.wave"]) == (call_span_id(turn_id, "0.0", 1), 0)
+    assert all(turn.start_ns <= span.start_ns <= span.end_ns <= turn.end_ns for span in spans)
+    assert abs(turn.end_ns / 1e9 - time.time()) < 60
+    assert first.attributes["gen_ai.usage.input_tokens"] == 9
+    assert first.attributes["gen_ai.response.finish_reasons"] == ["tool_use"]
+    assert spans[5].attributes["error.type"] == "tool_error"
+    assert {span.resource["service.name"] for span in spans} == {"agent-harness"}
+    assert {span.scope for span in spans} == {"harness_worker"}
+    assert turn.events == ("turn.started",)
+    assert (collector.paths, collector.headers[0]["x-tenant"]) == (["/v1/traces"], "blue")
+    assert WORDS.encode() not in b"".join(collector.bodies)
+
+
+def test_texts_arrive_where_they_are_asked_for(collector: Collector, database_url: str, tmp_path: Path) -> None:
+    """With the setting for it, below the conventions' names."""
+    settings = {"otlp_traces_endpoint": f"{collector.url}/api/own", "trace_content": True}
+    with harness_on(tmp_path, database_url=database_url, **settings) as harness:
+        turn, first, _, look, *_ = collector.trace(work(harness))
+    assert collector.paths == ["/api/own"]
+    for span, name in [(turn, "input.messages"), (turn, "output.messages"), (first, "output.messages")]:
+        assert WORDS in json.dumps(json.loads(span.attributes[f"gen_ai.{name}"]))
+    assert json.loads(look.attributes["gen_ai.tool.call.arguments"]) == {"word": WORDS}
+    assert look.attributes["gen_ai.tool.call.result"] == f"{WORDS} {WORDS}"
+
+
+def test_what_opentelemetry_reads_from_the_environment_holds(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service's name, the resource, the sampler."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "till")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    with harness_on(tmp_path) as harness:
+        turn, *_ = collector.trace(work(harness))
+    assert (turn.resource["service.name"], turn.resource["deployment.environment.name"]) == ("till", "test")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    before = collector.posts
+    with harness_on(tmp_path) as harness:
+        work(harness)
+    assert collector.posts == before
+    monkeypatch.delenv("OTEL_TRACES_SAMPLER")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with harness_on(tmp_path) as harness:
+        work(harness)
+    assert collector.posts == before
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Everything that the log says of traces, whoever says it."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("trouble", ["away", "refuses", "unauthorized"])
+def test_collector_that_takes_nothing_costs_a_line_in_the_log(
+    trouble: str,
+    collector: Collector,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Turns end as ever; the line says why, once a minute, and shows no secret."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")  # enough to be told why a first try failed
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hidden")
+    collector.status = {"refuses": 500, "unauthorized": 401}.get(trouble, 200)
+    place = f"127.0.0.1:{free_port()}" if trouble == "away" else collector.url.removeprefix("http://")
+    with harness_on(tmp_path, otlp_endpoint=f"http://me:hidden@{place}") as harness:
+        for _ in range(3):
+            work(harness)
+        wait_until(lambda: lost_by(harness) == 3, "all to be lost")
+    (line,) = logged(caplog)
+    assert line.startswith("traces of ")
+    assert {"away": "refused", "refuses": "500", "unauthorized": "401"}[trouble] in line
+    assert "hidden" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_collector_that_hangs_holds_no_turn_up(
+    collector: Collector, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turn after turn ends while it holds the first one's trace; what waits at the end is told as lost."""
+    monkeypatch.setattr("harness_worker.bootstrap.inline.LAST_TRACES_S", 0.1)
+    collector.is_hanging = True
+    with harness_on(tmp_path, otlp_endpoint=collector.url) as harness:
+        work(harness)
+        wait_until(lambda: collector.posts, "the collector to be asked")
+        for _ in range(3):
+            work(harness)
+        assert collector.posts == 1
+    assert logged(caplog) == ["traces of about 4 turns were not sent before this process ended"]
+    collector.over.set()
+
+
+def test_collector_that_comes_back_gets_what_ends_from_then_on(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has to be started anew."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    collector.status = 500
+    with harness_on(tmp_path, otlp_endpoint=collector.url) as harness:
+        work(harness)
+        wait_until(lambda: lost_by(harness) == 1, "the first to be lost")
+        collector.status = 200
+        assert shape(collector.trace(work(harness))) == SHAPE
+
+
+def test_missing_extra_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says which setting wants it and how it is installed; no directory is left behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.delitem(sys.modules, "harness_worker.adapters.telemetry.otlp", raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    told = r"^OTEL_EXPORTER_OTLP_ENDPOINT is set: .*; install it with pip install 'agent-harness\[otel\]', or unset "
+    with pytest.raises(ConfigError, match=told):
+        AgentHarness(Registry())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_collector_nothing_is_loaded() -> None:
+    """Not the SDK, and no thread."""
+    code = (
+        "import sys, threading\n"
+        "from harness_worker import AgentHarness, Registry\n"
+        "registry = Registry(); registry.agent('a', model='scripted:x')\n"
+        "harness = AgentHarness(registry)\n"
+        "print('opentelemetry.sdk' in sys.modules, [t.name for t in threading.enumerate()])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.strip() == "False ['MainThread']"
+    assert tracing.untold("turn") is None
