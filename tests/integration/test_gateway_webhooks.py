@@ -3,18 +3,21 @@
 # ruff: noqa: ANN401 - bodies and answers are any JSON
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
+import jsonschema_rs
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select, text, update
 from standardwebhooks import WebhookVerificationError
 
+from api_gateway.live import RESTING_EVENTS
 from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks
@@ -257,10 +260,40 @@ def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver)
     assert sorted(told.id for told in other.received) == sorted(f"{turn_id}_2" for turn_id in turn_ids)
 
 
-def test_gateway_killed_before_it_wrote_that_it_told_is_followed_by_another(
-    serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sig", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)])
+def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
+    told_by_a_process: Telling, sig: signal.Signals, code: int
 ) -> None:
     """The receiver is told again, once the lease is over, and knows by the id that it is the same."""
+    reader, turn_id, other = told_by_a_process.reader, told_by_a_process.turn_id, told_by_a_process.other
+    told_by_a_process.process.send_signal(sig)
+    assert told_by_a_process.process.wait(10) == code
+    assert "Traceback" not in told_by_a_process.log.read_text()
+    now = state(reader, turn_id)
+    assert (now["status"], now["attempts"], now["last_attempt_at"]) == ("trying", 1, None)
+    with serving(reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})):
+        pass_time(reader, turn_id)
+        first, second = other.await_count(2)
+        assert first.id == second.id
+        assert await_state(reader, turn_id, "delivered")["attempts"] == 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """A gateway's process in the midst of telling a receiver that hangs, and a gateway beside it that tells nobody."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    reader: Gateway
+    turn_id: str
+    other: Receiver
+
+
+@pytest.fixture
+def told_by_a_process(
+    serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Telling]:
+    """The same, as a gateway on a machine of its own would be."""
     other.answers.append(other.hang)
     with serve(own_db(valkey_url), webhook_secret=None) as reader:
         places = {"DATABASE_URL": reader.settings.database_url, "REDIS_URL": own_db(valkey_url), "DEV_KEYLESS": "1"}
@@ -274,14 +307,7 @@ def test_gateway_killed_before_it_wrote_that_it_told_is_followed_by_another(
             turn_id = response.json()["id"]
             reader.worker.finish(turn_id)
             other.await_count(1)
-            os.kill(process.pid, signal.SIGKILL)
-        now = state(reader, turn_id)
-        assert (now["status"], now["attempts"], now["last_attempt_at"]) == ("trying", 1, None)
-        with serving(reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})):
-            pass_time(reader, turn_id)
-            first, second = other.await_count(2)
-            assert first.id == second.id
-            assert await_state(reader, turn_id, "delivered")["attempts"] == 2
+            yield Telling(process=process, log=log, reader=reader, turn_id=turn_id, other=other)
 
 
 def _is_ready(url: str) -> bool:
@@ -289,24 +315,6 @@ def _is_ready(url: str) -> bool:
         return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
-
-
-def test_request_under_way_is_left_to_its_lease_when_the_gateway_stops(
-    serve: Serving, valkey_url: str, other: Receiver
-) -> None:
-    """The process does not wait for a receiver that hangs; another gateway tells it again."""
-    other.answers.append(other.hang)
-    with serve(own_db(valkey_url), webhook_secret=None) as reader:
-        told = reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})
-        with serving(told) as url:
-            response = httpx.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
-            turn_id = response.json()["id"]
-            reader.worker.finish(turn_id)
-            other.await_count(1)
-        assert state(reader, turn_id)["last_attempt_at"] is None
-        with serving(told):
-            pass_time(reader, turn_id)
-            await_state(reader, turn_id, "delivered")
 
 
 def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver) -> None:
@@ -401,6 +409,17 @@ def test_turn_without_webhook_has_none_to_read(gateway: Gateway) -> None:
     assert "has no webhook" in problem_of(gateway.http.get(f"/v1/turns/{turn_id}/webhook"), 404, "not_found")["detail"]
     problem = problem_of(gateway.http.get("/v1/turns/nothing/webhook"), 404, "not_found")
     assert problem["detail"] == "there is no turn 'nothing'"
+
+
+def test_openapi_tells_what_receivers_are_sent(gateway: Gateway, other: Receiver) -> None:
+    """Each event, and the shape of the body."""
+    document = gateway.http.get("/openapi.json").json()
+    assert set(document["webhooks"]) == RESTING_EVENTS
+    gateway.worker.finish(posted(gateway, other.url))
+    body = document["webhooks"]["turn.completed"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = {**body, "components": document["components"]}
+    assert jsonschema_rs.is_valid(schema, other.await_count(1)[0].verified())
+    assert not jsonschema_rs.is_valid(schema, {})
 
 
 def test_metrics_count_attempts(gateway: Gateway, other: Receiver) -> None:
