@@ -108,7 +108,10 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
 
 
 def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
-    """With --app alone, which has one agent; killed with its stack, it goes on from what the next one knows."""
+    """With --app alone, which has one agent; killed with its stack, it goes on from what the next one knows.
+
+    A gateway that takes one turn at a time has the other cells wait.
+    """
     cases = ('{"input": "hi", "expect": {"contains": "pong", "calls": "ping"}}\n') * 3
     (tmp_path / "cases.jsonl").write_text(cases)
     (tmp_path / "trivial.jsonl").write_text(
@@ -116,8 +119,9 @@ def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
         '{"step": 1, "latency_s": 1.5, "content": [{"type": "text", "text": "Pong."}]}\n'
     )
     options = ("--app", "tests.apps.trivial:registry", "--home", "home", "--name", "mine", "--json")
-    command = [*HARNESS, "eval", "cases.jsonl", *options, "--concurrency", "1"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_DATABASE_URL": f"sqlite:///{tmp_path / 'own.db'}"}
+    command = [*HARNESS, "eval", "cases.jsonl", *options, "--concurrency", "3"]
+    settings = {"HARNESS_DATABASE_URL": f"sqlite:///{tmp_path / 'own.db'}", "HARNESS_TENANT_QUEUE": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
     with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as running:
         wait_until(lambda: _turns(tmp_path / "own.db") == 2, "the second case to be asked", 60)
         running.kill()

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from harness_worker.config import load_settings
+from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.cli.asking import agents_of, there_are
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
@@ -87,9 +87,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         include=("messages",) if own else (),
         on_waiting=lambda turn: _tell_waiting(console, turn),
     )
-    threads = min(concurrency, MOST_COORDINATORS)
-    where = {"url": settings.gateway_url, "app": settings.app, "key": settings.gateway_key}
-    target = Target(**where, home=settings.home, coordinators=threads)
+    target = _target(settings, concurrency)
     with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
         plan = Plan(sweep=sweep, cases=chosen, repeats=repeats, concurrency=concurrency, check=own, out=file)
         agents = _chosen(client, agent or [])
@@ -99,6 +97,12 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     found = summary(Sweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results))
     _print(found, as_json=as_json)
     raise typer.Exit(0 if found["passed"] else 1)
+
+
+def _target(settings: Settings, concurrency: int) -> Target:
+    """The stack; one that is started has a thread for each cell in flight, within reason."""
+    where = {"url": settings.gateway_url, "app": settings.app, "key": settings.gateway_key}
+    return Target(**where, home=settings.home, coordinators=min(concurrency, MOST_COORDINATORS))
 
 
 def _content(cases: Path) -> bytes:
