@@ -107,8 +107,8 @@ class TurnRates:
 
 
 def _too_many(rate: RateLimitItem, wait_s: int) -> Problem:
-    time_words = rate.GRANULARITY.name if rate.multiples == 1 else f"{rate.multiples} {rate.GRANULARITY.name}s"
-    detail = f"this tenant has posted {rate.amount} turns in a {time_words}, as many as it may: ask again in {wait_s} s"
+    every = rate.GRANULARITY.name if rate.multiples == 1 else f"{rate.multiples} {rate.GRANULARITY.name}s"
+    detail = f"this tenant has posted as many turns as it may ({rate.amount} per {every}): ask again in {wait_s} s"
     return Problem(429, "rate_limited", detail, headers={"Retry-After": str(wait_s)})
 
 

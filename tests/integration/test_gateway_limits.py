@@ -24,6 +24,7 @@ from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.stacks import run_harness
 
 Serving: TypeAlias = Callable[..., Any]
 """Serves a gateway with the given settings; a context manager."""
@@ -55,7 +56,7 @@ def test_full_queue_takes_no_other_turn_until_one_has_ended(serve: Serving) -> N
         gateway.worker.change(second["id"], status="running")
         refused = gateway.post()
         problem = problem_of(refused, 429, "queue_full")
-        assert problem["detail"].startswith("2 turns of this tenant are queued or running")
+        assert problem["detail"].startswith("as many turns of this tenant are queued or running as may be (2)")
         assert int(refused.headers["retry-after"]) >= 1
         assert gateway.ids() == [second["id"], first["id"]]
         gateway.worker.finish(first["id"])
@@ -110,6 +111,16 @@ def test_posts_at_once_overshoot_by_no_more_than_their_number(serve: Serving) ->
         assert set(codes) == {202, 429}
         assert 2 <= codes.count(202) <= 2 + 4
         assert gateway.post().status_code == 429
+
+
+def test_command_line_says_why_its_question_is_refused(serve: Serving) -> None:
+    """In the gateway's words, and the work has failed."""
+    with serve(tenant_queue=1) as gateway:
+        gateway.posted()
+        asked = run_harness("run", "Where is it?", "--agent", AGENT, "--url", gateway.url)
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert asked.stderr.startswith("harness: as many turns of this tenant are queued or running as may be (1)")
+    assert asked.stderr.endswith("(429 queue_full)\n")
 
 
 def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
@@ -227,7 +238,7 @@ def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -
         assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
         refused = gateway.post()
         problem = problem_of(refused, 429, "rate_limited")
-        assert problem["detail"].startswith("this tenant has posted 3 turns in a 2 seconds, as many as it may")
+        assert problem["detail"].startswith("this tenant has posted as many turns as it may (3 per 2 seconds)")
         assert refused.headers["retry-after"] in {"1", "2"}
         wait_until(lambda: gateway.post().status_code == 202, "a place to be free", 3)
 

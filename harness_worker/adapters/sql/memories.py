@@ -1,35 +1,64 @@
-"""``ports.MemoryStore`` on SQLite or Postgres. What is remembered is written by the commit that ends a turn."""
+"""``ports.MemoryStore`` on SQLite or Postgres, and what an operator may do with memories.
+
+What is remembered is written by the commit that ends a turn, or by whoever asks a model afterwards.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Engine, bindparam, func, select
+from sqlalchemy import Connection, Engine, bindparam, delete, func, select
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import AnySelect, fetch
-from harness_worker.adapters.sql.transactions import read
+from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.memories import Memory, MemoryKind
 from harness_worker.schema import memories
 
 _LATEST: Final = func.max(memories.c.created_at)
+_WHOSE: Final = (memories.c.tenant == bindparam("of_tenant"), memories.c.scope == bindparam("of_scope"))
 _RECALL: Final[AnySelect] = (
     select(memories.c.kind, memories.c.text)
-    .where(memories.c.tenant == bindparam("of_tenant"), memories.c.scope == bindparam("of_scope"))
+    .where(*_WHOSE)
     .group_by(memories.c.kind, memories.c.text)
     .order_by(_LATEST.desc(), func.max(memories.c.position).desc())
     .limit(bindparam("most"))
 )
+_LISTED: Final = (
+    select(memories.c.kind, memories.c.text, memories.c.turn_id, memories.c.created_at)
+    .where(*_WHOSE)
+    .order_by(memories.c.created_at.desc(), memories.c.turn_id, memories.c.position)
+)
+_FORGET: Final = delete(memories).where(*_WHOSE).returning(memories.c.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A memory as it lies in the database.
+
+    Args:
+        kind: ``fact`` or ``preference``.
+        text: What was said.
+        turn_id: In which turn; it may be gone.
+        created_at: When, seconds since the epoch.
+    """
+
+    kind: str
+    text: str
+    turn_id: str
+    created_at: float
 
 
 class SqlMemories:
-    """Reads what is remembered.
+    """What is remembered.
 
     Args:
         engine: Made by ``make_engine``.
     """
 
     def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._reader = reading(engine)
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
@@ -37,3 +66,18 @@ class SqlMemories:
         values = {"of_tenant": tenant, "of_scope": scope, "most": limit}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [_RECALL], values))
         return tuple(Memory(kind=MemoryKind(kind), text=text) for kind, text in rows)
+
+    def listed(self, tenant: str, scope: str) -> list[Kept]:
+        """All that is remembered within a scope of a tenant, as often as it was said, newest first."""
+        values = {"of_tenant": tenant, "of_scope": scope}
+        rows = read(self._reader, lambda connection: connection.execute(_LISTED, values).all())
+        return [Kept(kind=row.kind, text=row.text, turn_id=row.turn_id, created_at=row.created_at) for row in rows]
+
+    def forget(self, tenant: str, scope: str) -> int:
+        """Remove all of it; returns how many memories that were."""
+
+        def work(connection: Connection) -> Outcome[int]:
+            gone = connection.execute(_FORGET, {"of_tenant": tenant, "of_scope": scope}).all()
+            return Outcome(value=len(gone), writes=())
+
+        return write(self._engine, work)

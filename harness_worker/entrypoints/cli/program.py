@@ -70,6 +70,7 @@ _COMMANDS: Final = (
     Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
     Lazy(name="webhooks", where=f"{_PACKAGE}.webhooks:app", help="Show what receivers of webhooks need."),
     Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
+    Lazy(name="memories", where=f"{_PACKAGE}.memories:app", help="Show and forget what is remembered of a user."),
     Lazy(name="prune", where=f"{_PACKAGE}.prune:prune", help="Remove old sessions from the database."),
     Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop.", hidden=True),
 )

@@ -1,0 +1,92 @@
+"""``harness memories``: what is remembered of a user, and forgetting it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from harness_worker.adapters.sql.memories import SqlMemories
+from harness_worker.config import load_settings
+from harness_worker.core.memories import user_scope
+from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.view.plain import one_line, plain
+from harness_worker.wire import TENANT, rfc3339
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Show what is remembered of a user, and forget it.
+
+    A user is who the metadata of a tenant's turns name, {"user": "ann"}.
+
+    \b
+        harness memories list --user ann
+        harness memories forget --user ann
+
+    Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
+    """,
+)
+
+User: TypeAlias = Annotated[str, typer.Option(help="As turns' metadata name them.", show_default=False)]
+Tenant: TypeAlias = Annotated[str, typer.Option(help="Whose user.")]
+Home: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
+]
+
+
+@app.command("list", short_help="What is remembered of a user.")
+def list_(
+    *,
+    user: User,
+    tenant: Tenant = TENANT,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{kind, text, turn_id, created_at}]}.")] = False,
+) -> None:
+    """What is remembered of a user, newest first, as often as they said it."""
+    with _memories(home) as memories:
+        found = memories.listed(tenant, user_scope(user))
+    if as_json:
+        write_json({"data": [{**asdict(each), "created_at": rfc3339(each.created_at)} for each in found]})
+        return
+    for each in found:
+        write(f"{rfc3339(each.created_at)}  {each.kind:<10}  {one_line(each.text)}")
+    if not found:
+        console(stderr=True).print(_nothing(user, tenant), markup=False, soft_wrap=True)
+
+
+@app.command(short_help="Forget what is remembered of a user.")
+def forget(
+    *,
+    user: User,
+    tenant: Tenant = TENANT,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {forgotten}.")] = False,
+) -> None:
+    """Forget what is remembered of a user, at once for every turn that begins later.
+
+    What they said stays in the turns themselves until `harness prune` removes these, and a turn of theirs that still
+    runs, or has only just ended, may leave new memories: call it again once theirs are over.
+    """
+    with _memories(home) as memories:
+        gone = memories.forget(tenant, user_scope(user))
+    if as_json:
+        write_json({"forgotten": gone})
+    elif gone:
+        write(plain(f"forgot {gone} {'memory' if gone == 1 else 'memories'} of user {user!r} of tenant {tenant}"))
+    else:
+        write(_nothing(user, tenant))
+
+
+@contextmanager
+def _memories(home: Path | None) -> Generator[SqlMemories]:
+    with open_journal(load_settings(home=home)) as engine:
+        yield SqlMemories(engine)
+
+
+def _nothing(user: str, tenant: str) -> str:
+    return plain(f"nothing is remembered of user {user!r} of tenant {tenant}")

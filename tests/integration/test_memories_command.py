@@ -1,0 +1,71 @@
+"""What an operator sees of memories, and forgetting a user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import ExitStack
+
+import pytest
+
+from harness_worker.adapters.sql.memories import SqlMemories
+from harness_worker.core.decisions import Decision
+from harness_worker.core.memories import Memory, MemoryKind
+from tests.contract.store_world import World, world_of
+from tests.stacks import run_harness
+
+NAME = Memory(kind=MemoryKind.FACT, text="my name is\x1b Änn")
+TEA = Memory(kind=MemoryKind.PREFERENCE, text="I like tea")
+
+
+@pytest.fixture
+def world(database_url: str) -> Generator[World]:
+    """A fresh database of each kind."""
+    with ExitStack() as stack:
+        yield stack.enter_context(world_of(database_url))
+
+
+def remember(world: World, *memories: Memory, user: str = "ann", tenant: str = "default") -> str:
+    """Have a turn of a user leave these; its id."""
+    turn_id = world.queued(metadata={"user": user} if user else {}, tenant=tenant)
+    world.store.transact(turn_id, lambda _: Decision(result=None, memories=memories))
+    return turn_id
+
+
+def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> None:
+    """Not another of the tenant, not one of that name of another tenant, not a session of nobody who was named."""
+    env = {"HARNESS_DATABASE_URL": database_url}
+    remember(world, NAME)
+    remember(world, TEA, NAME)
+    others = (("bob", "default"), ("ann", "acme"), ("", "default"))
+    for user, tenant in others:
+        remember(world, TEA, user=user, tenant=tenant)
+    forgot = run_harness("memories", "forget", "--user", "ann", env=env)
+    assert (forgot.returncode, forgot.stdout) == (0, "forgot 3 memories of user 'ann' of tenant default\n")
+    memories = SqlMemories(world.engine)
+    assert memories.recall("default", "user:ann", 10) == ()
+    assert memories.recall("default", "user:bob", 10) == (TEA,)
+    assert memories.recall("acme", "user:ann", 10) == (TEA,)
+    again = run_harness("memories", "forget", "--user", "ann", "--json", env=env)
+    assert (again.returncode, json.loads(again.stdout)) == (0, {"forgotten": 0})
+    assert run_harness("memories", "forget", "--user", "ann", "--tenant", "acme", "--json", env=env).returncode == 0
+    assert memories.recall("acme", "user:ann", 10) == ()
+
+
+def test_memories_of_a_user_are_listed(world: World, database_url: str) -> None:
+    """With the turn that each is from, verbatim in JSON; a terminal is safe from what stands in them."""
+    env = {"HARNESS_DATABASE_URL": database_url}
+    turn_id = remember(world, NAME, TEA)
+    told = json.loads(run_harness("memories", "list", "--user", "ann", "--json", env=env).stdout)["data"]
+    assert [(each["kind"], each["text"], each["turn_id"]) for each in told] == [
+        ("fact", NAME.text, turn_id),
+        ("preference", TEA.text, turn_id),
+    ]
+    shown = run_harness("memories", "list", "--user", "ann", env=env)
+    assert [line.split("  ", 1)[1] for line in shown.stdout.splitlines()] == [
+        "fact        my name is· Änn",
+        "preference  I like tea",
+    ]
+    nobody = run_harness("memories", "list", "--user", "zoe", env=env)
+    assert (nobody.returncode, nobody.stdout) == (0, "")
+    assert nobody.stderr == "nothing is remembered of user 'zoe' of tenant default\n"
