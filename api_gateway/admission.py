@@ -44,7 +44,5 @@ async def check_queue(connection: AsyncConnection, tenant: str, most: int) -> No
     unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_IN_THE_WAY))
     last = select(turns.c.id).where(*unfinished).limit(1).offset(most - 1)
     if (await connection.execute(last)).first() is not None:
-        detail = (
-            f"{most} turns of this tenant are queued or running, as many as it may have: wait until some have ended"
-        )
+        detail = f"as many turns of this tenant are queued or running as may be ({most}): wait until some have ended"
         raise Problem(429, "queue_full", detail, headers={"Retry-After": str(QUEUE_RETRY_S)})
