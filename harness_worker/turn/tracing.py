@@ -67,6 +67,7 @@ class Tracing:
         self._on_lost = on_lost
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._under_way = 0
         self._quiet_until = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
@@ -86,12 +87,15 @@ class Tracing:
         self._waiting.put(None)
         self._thread.join(within_s)
         if self._thread.is_alive():
-            log.warning("traces of about %d turns were not sent before this process ended", self._waiting.qsize())
+            unsent = max(0, self._under_way + self._waiting.qsize() - 1)
+            log.warning("traces of about %d turns were not sent before this process ended", unsent)
 
     def _run(self) -> None:
         while batch := self._next():
+            self._under_way = len(batch)
             with suppress(Exception):  # memory that was short may be so still
                 self._send(batch)
+            self._under_way = 0
         self._traces.close()
 
     def _next(self) -> list[str]:
