@@ -103,7 +103,7 @@ def _wire(settings: Settings) -> Shared:
     )
 
 
-def _services_for(shared: Shared, tenant: str) -> Services:
+def _services_for(shared: Shared, tenant: str, traceparent: str | None) -> Services:
     engine = shared.engine
     return Services(
         tenant=tenant,
@@ -111,7 +111,7 @@ def _services_for(shared: Shared, tenant: str) -> Services:
         store=Store(engine, tenant),
         artifacts=Artifacts(engine, tenant, shared.files),
         conversations=Conversations(engine, tenant),
-        creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings)),
+        creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings), traceparent),
         inputs=Inputs(engine, tenant),
         rates=shared.rates,
         spending=shared.spending,

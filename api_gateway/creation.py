@@ -86,14 +86,23 @@ class TurnCreator:
         tenant: Whose turns.
         new_id: Makes a turn's id.
         limits: What it may have.
+        traceparent: The caller's span, if it named one.
     """
 
-    def __init__(self, engine: AsyncEngine, tenant: str, new_id: Callable[[], str], limits: TenantLimits) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        tenant: str,
+        new_id: Callable[[], str],
+        limits: TenantLimits,
+        traceparent: str | None = None,
+    ) -> None:
         self._writer = engine.execution_options(**{WRITES: True})
         self._insert_key = postgres_insert if engine.dialect.name == "postgresql" else sqlite_insert
         self._tenant = tenant
         self._new_id = new_id
         self._limits = limits
+        self._traceparent = traceparent
 
     async def create(
         self,
@@ -188,6 +197,7 @@ class TurnCreator:
                 parallel=request.parallel,
                 system_prompt_override=request.system_prompt_override,
                 skill_context=request.skill_context,
+                traceparent=self._traceparent,
                 budget=budget.model_dump(),
                 used=Usage().model_dump(),
                 last_seq=1,

@@ -31,6 +31,12 @@ PREFER: Final[Parameter] = {
     "description": "`wait=SECONDS`: wait for the turn's end, at most 60 seconds (RFC 7240)",
     "schema": {"type": "string", "examples": ["wait=20"]},
 }
+TRACEPARENT: Final[Parameter] = {
+    "name": "traceparent",
+    "in": "header",
+    "description": "the caller's span, below which the turn's trace is told (W3C Trace Context)",
+    "schema": {"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]},
+}
 METADATA: Final[Parameter] = {
     "name": "metadata",
     "in": "query",

@@ -26,6 +26,7 @@ from api_gateway.spending import Spending
 from api_gateway.store import Store
 from api_gateway.webhooks.deliverer import Deliverer
 from api_gateway.webhooks.reading import Webhooks
+from harness_worker.wire import TRACEPARENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,14 @@ def shared_of(request: Request) -> Shared:
 
 def services_of(request: Request) -> Services:
     """The services of the tenant for whom the guard let the request in; nobody is served whom it has not seen."""
-    services_for: Callable[[str], Services] = request.app.state.services_for
-    return services_for(request.state.tenant)
+    services_for: Callable[[str, str | None], Services] = request.app.state.services_for
+    return services_for(request.state.tenant, traceparent_of(request))
+
+
+def traceparent_of(request: Request) -> str | None:
+    """The span that the client names as the caller's; what names none is nobody's fault, and ignored (W3C)."""
+    given = request.headers.getlist("traceparent")
+    return given[0] if len(given) == 1 and TRACEPARENT.fullmatch(given[0]) else None
 
 
 def turn_id_of(turn_id: str) -> str:

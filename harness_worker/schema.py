@@ -70,6 +70,7 @@ turns = Table(
     Column("parallel", Boolean),
     Column("system_prompt_override", Text),
     Column("skill_context", Text),
+    Column("traceparent", String(55)),
     Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("citations", JSON(none_as_null=True)),

@@ -43,6 +43,9 @@ OWN_TOOLS: Final = frozenset({READ_ARTIFACT, GET_CONTEXT_PACK})
 TURN_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What a turn's id consists of, if somebody else than the harness chose it."""
 
+TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+"""How a caller names its span to whom it calls: trace, span, flags (W3C Trace Context)."""
+
 TENANT: Final = "default"
 """On whose behalf a turn runs that nobody posted with an API key."""
 

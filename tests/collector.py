@@ -13,7 +13,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from harness_worker.core.trace import trace_id_of
 from harness_worker.testing.waiting import wait_until
 
 
@@ -59,9 +58,12 @@ class Collector:
     over: threading.Event = field(default_factory=threading.Event)
 
     def spans(self, turn_id: str) -> list[Taken]:
-        """Every span that came of a turn's trace."""
-        wanted = trace_id_of(turn_id)
-        return [span for body in tuple(self.bodies) for span in _spans(body) if span.trace_id == wanted]
+        """Every span that came of a turn."""
+        return [span for span in self.all_spans() if span.attributes.get("harness.turn_id") == turn_id]
+
+    def all_spans(self) -> list[Taken]:
+        """Every span that came."""
+        return [span for body in tuple(self.bodies) for span in _spans(body)]
 
     def trace(self, turn_id: str, timeout_s: float = 10.0) -> list[Taken]:
         """The turn's trace, as soon as it comes."""

@@ -15,7 +15,7 @@ from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import awaited, claim_of, followed, made
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.telling import completion_of, response_of
-from api_gateway.openapi import IDEMPOTENCY_KEY, body_schema, openai_errors
+from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.posting import make_turn, wake
 from api_gateway.problems import Problem
 from api_gateway.requests import NoQuery
@@ -57,7 +57,7 @@ async def _models(services: Services) -> list[ModelCard]:
     "/v1/responses",
     response_model=AgentResponse,
     responses={**openai_errors(402, 404, 408, 409, 413, 429, 504), **_STREAM},
-    openapi_extra=body_schema(ResponseRequest, IDEMPOTENCY_KEY),
+    openapi_extra=body_schema(ResponseRequest, IDEMPOTENCY_KEY, TRACEPARENT),
 )
 async def create_response(
     http: Request,
@@ -103,7 +103,7 @@ async def cancel_response(
     "/v1/chat/completions",
     response_model=Completion,
     responses={**openai_errors(402, 404, 408, 409, 413, 429, 502, 504), **_STREAM},
-    openapi_extra=body_schema(ChatRequest, IDEMPOTENCY_KEY),
+    openapi_extra=body_schema(ChatRequest, IDEMPOTENCY_KEY, TRACEPARENT),
 )
 async def create_completion(
     http: Request,

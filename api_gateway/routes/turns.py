@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from api_gateway.body import Body, body_of
 from api_gateway.creation import IdempotencyClaim
 from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
-from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, body_schema, problems
+from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
@@ -27,7 +27,7 @@ router = APIRouter(tags=["turns"])
         200: {"model": Turn, "description": "finished within Prefer: wait"},
         **problems(402, 404, 408, 409, 413, 429),
     },
-    openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER),
+    openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER, TRACEPARENT),
 )
 async def create_turn(
     request: Request,

@@ -78,7 +78,7 @@ class Turn:
     not ended by then; ``followed``: a later one waits for it.
     ``decision`` says of an ended turn how it came by its answer.
     ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
-    what later calls are judged by. ``citations`` are those of the answer.
+    what later calls are judged by. ``citations`` are those of the answer. ``traceparent`` names the span of who asked.
     """
 
     id: str
@@ -96,6 +96,7 @@ class Turn:
     parallel: bool | None = None
     system_prompt_override: str | None = None
     skill_context: str | None = None
+    traceparent: str | None = None
     preparation: TurnPreparation | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
+from harness_worker.wire import TRACEPARENT
+
 Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = Mapping[str, Attribute]
 
@@ -31,6 +33,21 @@ class SpanEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The span of another system that asked for a turn.
+
+    Args:
+        trace_id: Of its trace, which is the turn's too.
+        span_id: Its own.
+        is_sampled: Whether its trace is kept.
+    """
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """One operation, with its begin and its end.
 
@@ -45,6 +62,7 @@ class Span:
         attributes: What is known of it.
         error: The class of error that it ended with, if it did.
         events: What happened within it, in order.
+        caller: Who asked for it, if that is another system; its parent then.
     """
 
     name: str
@@ -57,6 +75,7 @@ class Span:
     attributes: Attributes
     error: str | None = None
     events: tuple[SpanEvent, ...] = field(default=())
+    caller: Caller | None = None
 
 
 Trace: TypeAlias = tuple[Span, ...]
@@ -64,8 +83,17 @@ Trace: TypeAlias = tuple[Span, ...]
 
 
 def trace_id_of(turn_id: str) -> int:
-    """The id of a turn's trace."""
+    """The id of a turn's trace, unless its caller has one."""
     return _number(f"trace:{turn_id}", 16)
+
+
+def caller_of(traceparent: str | None) -> Caller | None:
+    """The span that such a header names, if it names one."""
+    found = TRACEPARENT.fullmatch(traceparent or "")
+    if found is None:
+        return None
+    trace_id, span_id, flags = (int(digits, 16) for digits in found.groups())
+    return Caller(trace_id=trace_id, span_id=span_id, is_sampled=bool(flags & 1))
 
 
 def turn_span_id(turn_id: str) -> int:

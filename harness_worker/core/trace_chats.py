@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from harness_worker.core.records import Event
-from harness_worker.core.trace import Attributes, Span, aside_span_id, chat_span_id, trace_id_of, turn_span_id
+from harness_worker.core.trace import Attributes, Span, aside_span_id, chat_span_id, turn_span_id
 from harness_worker.core.trace_content import content_of_aside, content_of_step
-from harness_worker.core.trace_story import Story, bounds, common, known, model_of, within
+from harness_worker.core.trace_story import Story, bounds, common, known, model_of, trace_id, within
 from harness_worker.wire import StopReason
 
 STEP: Final = "model.completed"
@@ -84,7 +84,7 @@ def _chat(
     return Span(
         name=" ".join(("chat", str(model.get("gen_ai.request.model", "")))).strip(),
         kind="client",
-        trace_id=trace_id_of(turn.id),
+        trace_id=trace_id(turn),
         span_id=span_id,
         parent_id=turn_span_id(turn.id),
         start_ns=start_ns,

@@ -9,7 +9,7 @@ from typing import Any
 from harness_worker.core.prompt import provider_of
 from harness_worker.core.records import Call, Event, Message, Turn
 from harness_worker.core.tools import AgentSpec
-from harness_worker.core.trace import Attribute, Attributes
+from harness_worker.core.trace import Attribute, Attributes, caller_of, trace_id_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,12 @@ class Story:
 def common(turn: Turn) -> Attributes:
     """What every span of a turn has."""
     return {"gen_ai.conversation.id": turn.session_id, "harness.turn_id": turn.id}
+
+
+def trace_id(turn: Turn) -> int:
+    """The id of the trace that the turn is a part of."""
+    caller = caller_of(turn.traceparent)
+    return trace_id_of(turn.id) if caller is None else caller.trace_id
 
 
 def model_of(story: Story) -> Attributes:

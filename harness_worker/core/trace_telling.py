@@ -21,10 +21,10 @@ from harness_worker.core.outcomes import (
     ToolTimeout,
 )
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.trace import Attributes, Span, SpanEvent, Trace, call_span_id, trace_id_of, turn_span_id
+from harness_worker.core.trace import Attributes, Span, SpanEvent, Trace, call_span_id, caller_of, turn_span_id
 from harness_worker.core.trace_chats import chats_of
 from harness_worker.core.trace_content import content_of_call, content_of_turn
-from harness_worker.core.trace_story import Story, bounds, common, known, model_of, nanoseconds, within
+from harness_worker.core.trace_story import Story, bounds, common, known, model_of, nanoseconds, trace_id, within
 from harness_worker.wire import TurnStatus
 
 OTHER: Final = "_OTHER"
@@ -53,12 +53,13 @@ def trace_of(story: Story) -> Trace:
 def _turn(story: Story) -> Span:
     turn = story.turn
     start, end = bounds(turn)
+    caller = caller_of(turn.traceparent)
     return Span(
         name=f"invoke_agent {turn.agent}",
         kind="internal",
-        trace_id=trace_id_of(turn.id),
+        trace_id=trace_id(turn),
         span_id=turn_span_id(turn.id),
-        parent_id=None,
+        parent_id=None if caller is None else caller.span_id,
         start_ns=nanoseconds(start),
         end_ns=nanoseconds(end),
         attributes={
@@ -71,6 +72,7 @@ def _turn(story: Story) -> Span:
         },
         error=str(turn.stop_reason) if turn.status is TurnStatus.FAILED else None,
         events=tuple(_noted(story)),
+        caller=caller,
     )
 
 
@@ -123,7 +125,7 @@ def _call(story: Story, call: Call) -> Span:
     return Span(
         name=f"execute_tool {tool}",
         kind="internal",
-        trace_id=trace_id_of(turn.id),
+        trace_id=trace_id(turn),
         span_id=call_span_id(turn.id, call.call_id, call.attempt),
         parent_id=turn_span_id(turn.id),
         start_ns=start_ns,

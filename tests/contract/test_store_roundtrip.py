@@ -68,6 +68,7 @@ TURN_CHANGES = st.fixed_dictionaries(
         "metadata": st.dictionaries(TEXT, TEXT, max_size=3),
         "parallel": st.none() | st.booleans(),
         "system_prompt_override": st.none() | TEXT,
+        "traceparent": st.none() | st.just(f"00-{'a' * 32}-{'b' * 16}-01"),
         "output_text": TEXT,
         "error": st.none() | st.fixed_dictionaries({"code": TEXT, "message": TEXT}),
         "used": st.builds(Usage, input_tokens=st.integers(0, 2**70), dollars=NUMBER, steps=SMALL),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from harness_worker.core.trace import turn_span_id
+from harness_worker.core.trace import trace_id_of, turn_span_id
 from harness_worker.entrypoints.stack import open_stack
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.collector import Collector, Taken, collecting
@@ -14,6 +14,7 @@ from tests.e2e.outsider import Outsider, Step, call
 from tests.e2e.workers import APP, worker
 from tests.stacks import ROOT
 
+CALLER = f"00-{10:032x}-{11:016x}-01"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 STEPS: tuple[Step, ...] = (
     [call("meet", who="a", parties=2), call("meet", who="b", parties=2), call("put", n=1)],
@@ -72,6 +73,23 @@ def test_turn_is_a_tree_of_what_it_did(traced: Outsider, collector: Collector) -
     assert max(span.start_ns for span in reads) < min(span.end_ns for span in reads)
     assert [span.attributes["harness.call_id"] for span in parts[3:]] == [each["call_id"] for each in turn["calls"]]
     assert first.attributes["gen_ai.conversation.id"] == turn["session_id"]
+
+
+@pytest.mark.parametrize("path", ["/v1/turns", "/v1/responses", "/v1/chat/completions"])
+def test_turn_of_a_caller_is_told_below_its_span(traced: Outsider, collector: Collector, path: str) -> None:
+    """Whichever way it is posted; a header that names no span is ignored."""
+    body = {"metadata": traced.body("done")["metadata"]}
+    said = {"input": "go", "agent": "worker"} if path == "/v1/turns" else {"model": "worker"}
+    words = {"messages": [{"role": "user", "content": "go"}]} if "chat" in path else {"input": "go"}
+    for header, expected in [(CALLER, (0xA, 0xB)), (f"{CALLER}x", None)]:
+        answer = traced.http.post(path, json={**body, **said, **words}, headers={"traceparent": header})
+        assert answer.is_success, answer.text
+        turn_id = answer.json()["id"]
+        traced.end(turn_id)
+        first = collector.trace(turn_id)[0]
+        assert (first.trace_id, first.parent_id) == (
+            expected or (trace_id_of(first.attributes["harness.turn_id"]), None)
+        )
 
 
 def test_coordinators_tell_each_turn_once(

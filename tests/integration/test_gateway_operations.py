@@ -193,7 +193,7 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
         _fits(document, key["schema"], "k" * 255)
         assert not jsonschema_rs.is_valid(key["schema"], "")
     posting = _parameters(document, "/v1/turns", "post")
-    assert set(posting) == {("header", "Idempotency-Key"), ("header", "Prefer")}
+    assert set(posting) == {("header", "Idempotency-Key"), ("header", "Prefer"), ("header", "traceparent")}
     _fits(document, posting["header", "Prefer"]["schema"], "wait=0.1")
     listing = _parameters(document, "/v1/turns", "get")
     assert {name for _, name in listing} == {"after", "limit", "status", "session_id", "agent", "metadata"}

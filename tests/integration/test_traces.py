@@ -18,7 +18,8 @@ from opentelemetry.trace import SpanKind as Kind
 
 from harness_worker import AgentHarness, Effect, Registry, Settings, ToolError
 from harness_worker.adapters.embedded.ports import free_port
-from harness_worker.core.trace import call_span_id, chat_span_id, turn_span_id
+from harness_worker.adapters.telemetry.otlp import OtlpTraces
+from harness_worker.core.trace import Caller, Span, Trace, call_span_id, chat_span_id, turn_span_id
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn import tracing
@@ -157,6 +158,33 @@ def test_what_opentelemetry_reads_from_the_environment_holds(
     with harness_on(tmp_path) as harness:
         work(harness)
     assert collector.posts == before
+
+
+def an_end(caller: Caller | None) -> Trace:
+    """The trace of a turn without any step."""
+    root = Span(
+        name="invoke_agent clerk",
+        kind="internal",
+        trace_id=caller.trace_id if caller else 5,
+        span_id=7,
+        parent_id=caller.span_id if caller else None,
+        start_ns=1,
+        end_ns=2,
+        attributes={},
+        caller=caller,
+    )
+    return (root,)
+
+
+def test_caller_decides_whether_its_turns_are_kept(collector: Collector) -> None:
+    """By OpenTelemetry's default sampler: what a caller does not keep would hang in the air."""
+    traces = OtlpTraces(f"{collector.url}/v1/traces")
+    callers = [Caller(trace_id=n, span_id=n, is_sampled=n == 2) for n in (1, 2)]
+    for caller in (*callers, None):
+        traces.send([an_end(caller)])
+    traces.close()
+    assert collector.posts == 2
+    assert [(span.trace_id, span.parent_id) for span in collector.all_spans()] == [(2, 2), (5, None)]
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -22,7 +22,7 @@ from harness_worker.core.outcomes import (
     ToolTimeout,
 )
 from harness_worker.core.records import Call, Event, Message
-from harness_worker.core.trace import Span, Trace, call_span_id, trace_id_of, turn_span_id
+from harness_worker.core.trace import Caller, Span, Trace, call_span_id, trace_id_of, turn_span_id
 from harness_worker.core.trace_content import MOST_CHARS
 from harness_worker.core.trace_story import Story
 from harness_worker.core.trace_telling import OTHER, trace_of
@@ -245,6 +245,34 @@ def test_ids_follow_from_the_turns_own() -> None:
     assert call_span_id("turn", "0.1", 1) == 0xB7EBDDCE71D0D102
     assert len({call_span_id("turn", call, attempt) for call in ("0.0", "0.1", "1.0") for attempt in (1, 2)}) == 6
     assert trace_id_of("turn") != trace_id_of("other")
+
+
+@pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("01", True), ("03", True)])
+def test_turn_of_a_caller_is_a_part_of_its_trace(flags: str, is_sampled: bool) -> None:
+    """In its trace and below its span; only the turn's own parts are below the turn."""
+    story = an_ended(ended(a_call()), traceparent=f"00-{'0' * 31}a-{'0' * 15}b-{flags}")
+    turn, call = trace_of(story)
+    assert turn.caller == Caller(trace_id=10, span_id=11, is_sampled=is_sampled)
+    assert (turn.trace_id, turn.parent_id, turn.span_id) == (10, 11, turn_span_id("turn"))
+    assert (call.trace_id, call.parent_id, call.caller) == (10, turn.span_id, None)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "00-" + "0" * 32 + "-" + "b" * 16 + "-01",
+        "00-" + "a" * 32 + "-" + "0" * 16 + "-01",
+        "00-" + "A" * 32 + "-" + "b" * 16 + "-01",
+        "ff-" + "a" * 32 + "-" + "b" * 16 + "-01",
+        "00-" + "a" * 32 + "-" + "b" * 16 + "-01-more",
+        "00-" + "a" * 32 + "-" + "b" * 16 + "-01\n",
+    ],
+)
+def test_what_names_no_span_is_no_caller(given: str) -> None:
+    """The turn has a trace of its own."""
+    (turn,) = trace_of(an_ended(traceparent=given))
+    assert (turn.trace_id, turn.parent_id, turn.caller) == (trace_id_of("turn"), None, None)
 
 
 TIMES = st.none() | st.floats(NOW - 5, NOW + 20)

@@ -7,13 +7,22 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from harness_worker.core.trace import Attribute, Span, SpanEvent, Trace
 from harness_worker.errors import TransientError
@@ -61,7 +70,7 @@ class OtlpTraces:
 
     def _is_sampled(self, first: Span) -> bool:
         answer = self._sampler.should_sample(
-            None, first.trace_id, first.name, _KINDS[first.kind], dict(first.attributes)
+            _around(first), first.trace_id, first.name, _KINDS[first.kind], dict(first.attributes)
         )
         return answer.decision.is_sampled()
 
@@ -70,7 +79,7 @@ class OtlpTraces:
             yield ReadableSpan(
                 name=span.name,
                 context=_context(span.trace_id, span.span_id),
-                parent=None if span.parent_id is None else _context(span.trace_id, span.parent_id),
+                parent=_parent(span),
                 resource=self._resource,
                 attributes=_attributes(span),
                 events=[_event(event) for event in span.events],
@@ -82,8 +91,24 @@ class OtlpTraces:
             )
 
 
-def _context(trace_id: int, span_id: int) -> SpanContext:
-    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=_SAMPLED)
+def _parent(span: Span) -> SpanContext | None:
+    if span.parent_id is None:
+        return None
+    return _context(span.trace_id, span.parent_id, is_remote=span.caller is not None)
+
+
+def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=_SAMPLED)
+
+
+def _around(first: Span) -> Context | None:
+    """The caller's span, which decides for the turn's if the sampler asks it."""
+    caller = first.caller
+    if caller is None:
+        return None
+    flags = TraceFlags(TraceFlags.SAMPLED if caller.is_sampled else TraceFlags.DEFAULT)
+    named = SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=flags)
+    return set_span_in_context(NonRecordingSpan(named))
 
 
 def _attributes(span: Span) -> dict[str, Attribute]:

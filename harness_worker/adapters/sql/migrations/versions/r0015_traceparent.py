@@ -1,0 +1,16 @@
+"""Which span of its caller a turn belongs to."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0015"
+down_revision: str | None = "0014"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Turns that are there belong to none."""
+    op.add_column("turns", sa.Column("traceparent", sa.String(55)))
