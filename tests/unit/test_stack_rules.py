@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.config import Settings
+from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
+from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line
-from harness_worker.entrypoints.stack.plan import StackPlan
+from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 
@@ -79,3 +80,14 @@ def test_relative_database_becomes_absolute(tmp_path: Path, monkeypatch: pytest.
     settings = Settings(database_url="sqlite:///data.db")
     plan = StackPlan(settings=settings, port=0, coordinators=1, tools=0)
     assert plan.database_url == f"sqlite:///{tmp_path / 'data.db'}"
+
+
+@pytest.mark.parametrize("given", ["", "secret-of-enough-characters"])
+def test_webhook_secret_reaches_the_gateway_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """A tool does what a model chooses, and may read its environment. One that is given wins over the home's."""
+    monkeypatch.setenv("HARNESS_WEBHOOK_SECRET", given)
+    home = Home(tmp_path)
+    home.prepare()
+    plan = StackPlan(settings=load_settings(home=tmp_path, app="a:b"), port=0, coordinators=1, tools=1)
+    found = {spec.role: spec.environment.get("HARNESS_WEBHOOK_SECRET") for spec in service_specs(plan, "redis://h", 3)}
+    assert found == {"gateway": given or home.kept_webhook_secret(), "coordinator": None, "tools": None}

@@ -21,6 +21,7 @@ from harness_worker.entrypoints.stack.sessions import MARK
 from harness_worker.errors import ConfigError
 
 CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
+_WEBHOOK_KEY: Final = "HARNESS_WEBHOOK_SECRET"
 _SQLITE: Final = "sqlite:///"
 
 
@@ -119,7 +120,7 @@ def _for_one_machine(plan: StackPlan, shared: Mapping[str, str]) -> dict[str, st
     given = plan.settings.webhook_secret
     secret = plan.home.webhook_secret() if given is None else given.get_secret_value()
     usual = {"HARNESS_DEV_KEYLESS": "1", "HARNESS_WEBHOOK_PRIVATE": "1"}
-    return {**usual, **shared, "HARNESS_WEBHOOK_SECRET": secret}
+    return {**usual, **shared, _WEBHOOK_KEY: secret}
 
 
 def flower_spec(plan: StackPlan, access: FlowerAccess, redis_url: str, descriptor: int) -> ChildSpec:
@@ -148,8 +149,10 @@ def _worker(plan: StackPlan, role: Role, concurrency: int, shared: Mapping[str, 
 
 def _environment(plan: StackPlan, redis_url: str) -> dict[str, str]:
     home = plan.home
+    given = environment()
+    given.pop(_WEBHOOK_KEY, None)  # for the gateway alone: tools do what models choose
     return {
-        **environment(),
+        **given,
         "HARNESS_APP": plan.app,
         "HARNESS_HOME": str(home.path),
         "HARNESS_REDIS_URL": redis_url,
