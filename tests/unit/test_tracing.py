@@ -83,6 +83,19 @@ def test_turns_that_wait_are_told_together_before_the_end() -> None:
     assert len(world.traces.sent) == 2
 
 
+def test_end_that_comes_while_something_is_sent_is_not_forgotten() -> None:
+    """What waited then is told, and the thread ends."""
+    goes_on = threading.Event()
+    world = World(lambda: goes_on.wait(30))
+    for _ in range(BATCH + 1):
+        world.tracing.tell(TURN_ID)
+    world.tracing.start()
+    world.tracing.finish(0.0)
+    goes_on.set()
+    wait_until(lambda: world.traces.is_closed, "the thread to end")
+    assert [len(traces) for traces in world.traces.sent] == [BATCH, 1]
+
+
 def test_turn_is_told_by_who_ends_it_once_its_end_is_committed() -> None:
     """Also one whose agent has no hook and no judge, and one whose agent nobody serves here."""
     engine = Engine()
