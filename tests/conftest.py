@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
+from hypothesis import HealthCheck, settings
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import PostgresServer, database_name
@@ -21,6 +22,9 @@ from tests.s3 import S3, s3_service
 os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
 for name in [name for name in os.environ if name.startswith("OTEL_")]:
     del os.environ[name]  # nor send traces of its turns
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a slow machine is no error
 
 
 @pytest.fixture(scope="session")

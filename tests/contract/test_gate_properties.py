@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_worker.adapters.memory.gate import MemoryGate
@@ -95,7 +95,7 @@ def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation repli
             return reply
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(history=histories)
 def test_gates_give_equal_answers(client: RedisClient, history: list[Step]) -> None:
     """The gate in memory is the gate on Valkey, as far as anyone can tell; and every key expires, always."""
@@ -167,7 +167,7 @@ class Promises:
 
 
 @pytest.mark.parametrize("kind", ["memory", "valkey"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(history=histories)
 def test_gate_keeps_its_promises(client: RedisClient, kind: str, history: list[Step]) -> None:
     """At most one run an attempt; a completion never changes; nothing starts or completes through a closed gate."""

@@ -116,7 +116,7 @@ CALL_CHANGES = st.fixed_dictionaries(
         "finished_at": TIME,
     },
 )
-A_FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+A_FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @A_FEW

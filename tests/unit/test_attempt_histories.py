@@ -179,7 +179,7 @@ def check(plans: list[list[str]], ops: list[Op]) -> None:
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=120, suppress_health_check=SLOW)
 @given(plans=_plans, ops=_ops)
 @example(plans=[["safe_write"]], ops=[("meanwhile", 2), ("run", 0)]).via("the first attempt ends while the second runs")
 def test_history_of_attempts_leaves_one_result_a_call(plans: list[list[str]], ops: list[Op]) -> None:
@@ -189,7 +189,7 @@ def test_history_of_attempts_leaves_one_result_a_call(plans: list[list[str]], op
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3_600)
-@settings(max_examples=5_000, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=5_000, suppress_health_check=SLOW)
 @given(plans=_plans, ops=_ops)
 def test_thousands_of_histories_leave_one_result_a_call(plans: list[list[str]], ops: list[Op]) -> None:
     """The same, for longer."""

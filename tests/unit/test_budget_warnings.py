@@ -90,7 +90,7 @@ def test_turn_that_ends_is_not_warned() -> None:
 _SOME = st.integers(0, 12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(uses=st.lists(st.builds(Usage, steps=_SOME, tool_calls=_SOME, output_tokens=st.integers(0, 120)), max_size=8))
 def test_warnings_are_never_repeated(uses: list[Usage]) -> None:
     """Whatever a turn's usage does from commit to commit."""

@@ -314,7 +314,7 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(past=STEPS, own=STEPS, later=STEPS, cut=st.integers(0, 6))
 def test_compaction_never_splits_a_call_from_its_result(
     past: list[Step], own: list[Step], later: list[Step], cut: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.errors import ConfigError
@@ -102,7 +102,6 @@ def test_file_without_cases_is_refused(data: bytes) -> None:
         read_cases("cases.jsonl", data)
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
     """Whatever a file holds, it is cases or words."""
@@ -112,7 +111,6 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
         return
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_no_json_raises_anything_else(line: dict[str, object]) -> None:
     """Whatever a line's members are, it is a case that can be sent, or words."""

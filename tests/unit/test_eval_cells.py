@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.evaluation.cells import Cell, cells_of
@@ -21,7 +21,6 @@ ASKED = st.tuples(TEXT, st.lists(TEXT, min_size=1, max_size=3), TEXT, st.integer
 CELLS = st.builds(_cell, TEXT, TEXT, st.integers(1, 20), ASKED)
 
 
-@settings(deadline=None)
 @given(CELLS, CELLS)
 def test_cells_share_a_name_only_if_they_ask_the_same(one: Cell, other: Cell) -> None:
     """Session and keys follow from all that is asked, and are of a size and of characters that a header takes."""

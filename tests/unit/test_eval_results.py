@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -95,7 +95,6 @@ def test_check_that_raises_fails_the_cell() -> None:
     assert found.why == ("m:f raised ZeroDivisionError: division by zero",)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_summary_counts_cells_and_cases(cases: list[list[bool]]) -> None:
     """pass@k is of cases that passed in any of k repeats, pass^k of those that passed in all."""

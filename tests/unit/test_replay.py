@@ -168,7 +168,7 @@ def _call(position: int, kind: str, n: int, how: str) -> Call:
     return denied(call) if kind == "denied" else ended(call, _OUTCOMES[how])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(history=_history(), cut=st.integers(0, 12), n=_N, write=st.booleans())
 def test_replay_table_holds_for_any_history(history: list[Call], cut: int, n: int, write: bool) -> None:
     """Folded at once or step by step, the answer is the table's: a success, and as many other writes since as then."""

@@ -48,7 +48,7 @@ _keys = st.frozensets(st.sampled_from("abcde"), max_size=3)
 _wants = st.lists(st.builds(Want, keys=st.one_of(st.none(), _keys, _keys)), max_size=12)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(wants=_wants, parallel=st.booleans())
 def test_waves_keep_order_and_never_conflict(wants: list[Want], parallel: bool) -> None:
     """Numbers never fall or skip; a sequential call is alone; no resource is read twice in a wave."""
@@ -57,7 +57,7 @@ def test_waves_keep_order_and_never_conflict(wants: list[Want], parallel: bool) 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3_600)
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=20_000)
 @given(wants=_wants, parallel=st.booleans())
 def test_waves_keep_their_rules_in_thousands_of_plans(wants: list[Want], parallel: bool) -> None:
     """The same, for longer."""
@@ -78,7 +78,7 @@ def check(wants: list[Want], *, parallel: bool) -> None:
             assert sum(map(len, known)) == len({key for keys in known for key in keys})
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(wants=_wants)
 def test_waves_are_as_wide_as_may_be(wants: list[Want]) -> None:
     """A call that starts a wave could not have joined the one before it."""
