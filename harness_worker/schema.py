@@ -231,11 +231,11 @@ memories = Table(
     Column("kind", String(32), nullable=False),
     Column("text", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    PrimaryKeyConstraint("turn_id", "position"),
+    PrimaryKeyConstraint("turn_id", "position", "created_at"),
     Index("memories_scope", "tenant", "scope", "created_at"),
 )
 """What users said that is worth remembering; ``scope`` is whose it is within the tenant: a user's or a session's.
-``turn_id`` says where it comes from, and outlives that turn."""
+``turn_id`` says where it comes from, and outlives that turn; a producer may give its id to another turn then."""
 
 agents = Table(
     "agents",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from kombu import Connection
 
 from harness_worker.entrypoints.stack import open_stack
 from harness_worker.testing.waiting import wait_until
@@ -174,3 +175,21 @@ def _send_until_stored(outsider: Outsider, producer: Celery, asked: Json, turn_i
             return
         submit(producer, asked, task_id=turn_id)
     wait_until(is_stored, f"{turn_id} to be stored", PATIENCE_S)
+
+
+def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsider, producer: Celery) -> None:
+    """In the wrong queue, of a task that is none, with an expiry, an id or an argument that is none."""
+    secret = uuid.uuid4().hex
+    asked = {"agent": "worker", "input": secret}
+    submit(producer, asked, queue="tools")
+    submit(producer, {**asked, "self": 1})
+    producer.send_task("turn.nothing", kwargs=asked, queue="turns.interactive")
+    with Connection(outsider.broker_url) as broker, broker.Producer() as sender:
+        for odd in ({"expires": "zzz"}, {"expires": 5}, {"id": 7}):
+            headers = {"task": "turn.submit", "id": uuid.uuid4().hex, "timelimit": [None, None], **odd}
+            said: Any = [[], asked, {}]
+            sender.publish(said, routing_key="turns.interactive", serializer="json", headers=headers)
+    assert outsider.run([call("look", n=n) for n in range(8)], "done")["output_text"] == "done"
+    log = (outsider.stack.home / "logs" / "up.log").read_text()
+    assert "withheld: it may tell what somebody said" in log
+    assert secret not in log

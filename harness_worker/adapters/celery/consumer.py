@@ -12,6 +12,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import Any, Final, cast
 
+from celery.utils.time import maybe_iso8601
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 1.0
 TICK_S: Final = 0.1
+
+WITHHELD: Final = "withheld: it may tell what somebody said"
+"""In the log, in the place of a message."""
 
 
 class CarefulConsumer(Consumer):
@@ -58,6 +62,14 @@ class CarefulConsumer(Consumer):
                     message.reject()
 
         return receive
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
+        """Refuse a task that nobody here knows; Celery's own would log all that it says."""
+        super().on_unknown_task(WITHHELD, _without_words(message), exc)
+
+    def on_invalid_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
+        """Refuse a message that is no task of Celery's; likewise."""
+        super().on_invalid_task(WITHHELD, _without_words(message), exc)
 
     def add_task_queue(self, queue: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - celery-types has it wrong
         """Take from this queue too, for a control command; what is none is not tried again after a reconnect."""
@@ -125,6 +137,9 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
     limits = message.headers["timelimit"] or (None, None)
     args, kwargs, embed = message.payload
     is_task = isinstance(args, list) and isinstance(kwargs, dict) and isinstance(embed, dict)
+    if not isinstance(message.headers["id"], str) or "self" in kwargs:
+        raise ValueError("not the id of a task, or an argument named self, of which Python has one already")
+    maybe_iso8601(message.headers.get("expires"))
     soft, hard = limits
     if not is_task or not all(limit is None or isinstance(limit, int | float) for limit in (soft, hard)):
         raise ValueError("not the body and time limits of a task")
@@ -132,6 +147,11 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
         raise ValueError("not the stamps of a task")
     if message.headers.get("eta") is not None:
         raise ValueError("it is for later, with an ETA or a countdown: the worker would be given it again and again")
+
+
+def _without_words(message: Any) -> Any:  # noqa: ANN401 - a kombu message
+    message.headers = {**message.headers, "argsrepr": WITHHELD, "kwargsrepr": WITHHELD}
+    return message
 
 
 def _are_stamps(names: Any, stamps: Any) -> bool:  # noqa: ANN401 - whatever a message holds

@@ -9,11 +9,13 @@ down_revision: str | None = "0013"
 branch_labels: None = None
 depends_on: None = None
 
-NAMES = {"fk": "%(table_name)s_%(column_0_name)s_fkey"}
+NAMES = {"fk": "%(table_name)s_%(column_0_name)s_fkey", "pk": "%(table_name)s_pkey"}
 """As Postgres names what nobody named; SQLite leaves it without a name, by which it is found here."""
 
 
 def upgrade() -> None:
-    """No reference to the turn; on SQLite the table is copied."""
+    """No reference to the turn, whose id may come again; on SQLite the table is copied."""
     with op.batch_alter_table("memories", naming_convention=NAMES) as memories:
         memories.drop_constraint("memories_turn_id_fkey", type_="foreignkey")
+        memories.drop_constraint("memories_pkey", type_="primary")
+        memories.create_primary_key("memories_pkey", ["turn_id", "position", "created_at"])
