@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.wire import tenant_webhook_secret
-from tests.stacks import run_harness
+from tests.stacks import APP, run_harness
 
 NEW = "the-newest-secret-of-the-operator"
 OLD = "an-older-secret-of-the-operator"
@@ -38,8 +39,53 @@ def test_secret_of_a_home_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     assert told.stdout.strip() == tenant_webhook_secret(made, "default")
 
 
+@pytest.mark.parametrize("content", [b"", b" \n"], ids=["empty", "blank"])
+def test_secret_whose_file_is_empty_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    """A power cut may leave one; it is none to verify with, and the next stack has one."""
+    (tmp_path / "webhook_secret").write_bytes(content)
+    told = run_harness("webhooks", "secret", "--home", str(tmp_path), env={"HARNESS_WEBHOOK_SECRET": ""})
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "has kept none in" in told.stderr
+    home = Home(tmp_path)
+    made = home.webhook_secret()
+    assert len(made) == 64
+    assert home.kept_webhook_secret() == made
+
+
 @pytest.mark.parametrize(
-    ("secret", "said"), [("", "never ran in"), ("hidden", "HARNESS_WEBHOOK_SECRET=***: value error, give one secret")]
+    "content",
+    [b"\xff\xfehidden" * 8, b"\0" * 65, b"hidden", b"hidden-and-long-enough-\x1b-to-be-a-secret"],
+    ids=["no text", "zeros", "short", "control character"],
+)
+def test_secret_whose_file_holds_none_is_wrong_usage(tmp_path: Path, content: bytes) -> None:
+    """The file is named and kept, and nothing of it is shown: by who asks, and by a stack that would sign with it."""
+    file = tmp_path / "webhook_secret"
+    file.write_bytes(content)
+    env = {"HARNESS_WEBHOOK_SECRET": "", "HARNESS_HOME": str(tmp_path), "HARNESS_APP": APP}
+    for command in (("webhooks", "secret"), ("up", "--port", "0")):
+        told = run_harness(*command, env=env)
+        assert (told.returncode, told.stdout) == (2, ""), told.stderr
+        assert f"harness: {file} holds no secret for webhooks" in told.stderr
+        assert "hidden" not in told.stderr
+    assert file.read_bytes() == content
+
+
+def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves the old content or the new, never an empty file."""
+    file = tmp_path / "file"
+    synced: list[tuple[int, bool]] = []
+
+    def watched(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_size, file.exists()))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    Home(tmp_path).write_private(file, "secret\n")
+    assert (synced, file.read_text()) == ([(7, False)], "secret\n")
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [("", "has kept none in"), ("hidden", "HARNESS_WEBHOOK_SECRET=***: value error, give one secret")],
 )
 def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, said: str) -> None:
     """With the exit code of wrong usage."""

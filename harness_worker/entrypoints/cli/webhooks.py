@@ -54,7 +54,7 @@ def _operators(settings: Settings) -> str:
     kept = Home(settings.home).kept_webhook_secret()
     if kept is None:
         raise ConfigError(
-            f"HARNESS_WEBHOOK_SECRET is not set, and `harness up` never ran in {settings.home}: "
+            f"HARNESS_WEBHOOK_SECRET is not set, and `harness up` has kept none in {settings.home}: "
             "set it as it is set for the gateway, or name the home of a stack with --home"
         )
     return kept

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from harness_worker.errors import ConfigError, HarnessError
+from harness_worker.wire import webhook_secrets
 
 _SECRET_BYTES: Final = 32
 
@@ -77,17 +78,27 @@ class Home:
         return self.run / f"{role}.pid"
 
     def kept_webhook_secret(self) -> str | None:
-        """What its stack signs webhooks with unless it is told otherwise; ``None`` before its first."""
+        """What its stack signs webhooks with unless it is told otherwise; ``None`` before its first.
+
+        Raises:
+            ConfigError: The file holds something else; an empty one holds nothing.
+        """
+        file = self._webhook_secret_file
         try:
-            return self._webhook_secret_file.read_text().strip()
+            return _secret_in(file.read_bytes())
         except FileNotFoundError:
             return None
+        except ValueError:
+            raise ConfigError(
+                f"{file} holds no secret for webhooks: put back the one it held, or remove it, and `harness up` makes "
+                "another; HARNESS_WEBHOOK_SECRET wins over it"
+            ) from None
 
     def webhook_secret(self) -> str:
         """The same, made now if there is none; for who holds the home."""
         kept = self.kept_webhook_secret()
         if kept is None:
-            kept = secrets.token_hex(_SECRET_BYTES)
+            kept = token_hex(_SECRET_BYTES)
             self.write_private(self._webhook_secret_file, f"{kept}\n")
         return kept
 
@@ -97,6 +108,8 @@ class Home:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(text)
+            stream.flush()
+            os.fsync(descriptor)  # or a power cut may leave the new name without its content
         new.replace(file)
 
     @contextmanager
@@ -121,3 +134,11 @@ class Home:
             f"home {self.path} is in use by `harness up` with pid {pid or 'unknown'}: "
             f"stop that one (kill {pid or 'PID'}), or choose another home with --home"
         )
+
+
+def _secret_in(content: bytes) -> str | None:
+    text = content.decode().strip()
+    secrets = webhook_secrets(text) if text else ()
+    if not all(each.isprintable() for each in secrets):  # a power cut may leave zeros, which no environment takes
+        raise ValueError
+    return " ".join(secrets) or None
