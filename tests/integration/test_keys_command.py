@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import create_engine, select, update
+from sqlalchemy import create_engine, select, text, update
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.schema import api_keys, db_now
 from harness_worker.wire import key_digest
 from tests.integration.gateway_kit import sync_url
-from tests.stacks import run_harness
+from tests.stacks import HARNESS, ROOT, run_harness
 
 DAY_S: Final = 86_400
 
@@ -26,6 +28,21 @@ def keys(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProces
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
     return ran
+
+
+def created(url: str, ending: str) -> subprocess.CompletedProcess[str]:
+    """What becomes of a new key whose output ends so, as a shell writes it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    line = f"set -o pipefail; {shlex.join(HARNESS)} keys create --tenant acme --name x {ending}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=ROOT,
+        env={**environment, "HARNESS_DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def document(url: str, *arguments: str) -> dict[str, Any]:
@@ -61,6 +78,41 @@ def test_create_prints_the_key_alone_and_keeps_its_digest(database_url: str) -> 
         None,
         pytest.approx(2 * DAY_S, abs=5),
     )
+
+
+@pytest.mark.parametrize("ending", [">/dev/full", "| :"])
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_key_that_cannot_be_written_is_revoked(database_url: str, form: str, ending: str) -> None:
+    """A full disk or a reader that left: no key is accepted that nobody has, and that is said, once."""
+    ran = created(database_url, f"{form} {ending}")
+    (row,) = kept(database_url)
+    assert (ran.returncode, ran.stdout, row.revoked_at is None) == (1, "", False)
+    (told,) = (line for line in ran.stderr.splitlines() if line.startswith("harness: "))
+    assert "cannot write the key: " in told
+    assert f"so {row.id} is revoked" in told
+    assert "cannot write the output" not in ran.stderr
+
+
+def test_key_that_is_written_stays_though_its_words_are_lost(sqlite_url: str) -> None:
+    """Only the key itself is told nowhere else."""
+    ran = created(sqlite_url, "2>/dev/full")
+    (row,) = kept(sqlite_url)
+    assert (ran.returncode, key_digest(ran.stdout.strip()), row.revoked_at) == (0, row.digest, None)
+
+
+def test_key_that_is_lost_and_cannot_be_revoked_is_named(sqlite_url: str) -> None:
+    """So that it can be revoked later."""
+    engine = create_engine(sync_url(sqlite_url))
+    refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON api_keys BEGIN SELECT RAISE(ABORT, 'not now'); END"
+    with engine.begin() as connection:
+        connection.execute(text(refuse))
+    engine.dispose()
+    ran = created(sqlite_url, ">/dev/full")
+    (row,) = kept(sqlite_url)
+    assert (ran.returncode, row.revoked_at) == (1, None)
+    assert "not now" in ran.stderr
+    assert f"`harness keys revoke {row.id}`" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_list_tells_states_and_no_key(database_url: str) -> None:

@@ -14,10 +14,11 @@ from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.config import load_settings
 from harness_worker.core.api_keys import ApiKey, checked_name
 from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.streams import lost_output, tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.key_table import key_table
 from harness_worker.entrypoints.view.plain import plain
-from harness_worker.errors import PermanentError
+from harness_worker.errors import HarnessError, PermanentError
 from harness_worker.wire import KEY_PREFIX, JsonObject, key_digest, rfc3339
 
 KEY_BYTES: Final = 32
@@ -62,13 +63,12 @@ def create(
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     with _keys(home) as keys:
         made = keys.add(secrets.token_hex(ID_BYTES), key_digest(key) or "", **whose, days=days)
-    if as_json:
-        write_json({"key": key, **_shown(made, made.created_at)})
-        return
-    until = rfc3339(made.expires_at)
-    said = f"key {made.id} of tenant {made.tenant}, {f'until {until}' if until else 'until it is revoked'}"
-    console(stderr=True).print(f"{plain(said)}; it is shown only now", markup=False, soft_wrap=True)
-    write(key)
+        with _revoked_if_lost(keys, made):
+            if as_json:
+                write_json({"key": key, **_shown(made, made.created_at)})
+            else:
+                tell(f"{plain(_introduced(made))}; it is shown only now")
+                write(key)
 
 
 @app.command("list", short_help="Which keys there are.")
@@ -116,6 +116,29 @@ def revoke(
 def _keys(home: Path | None) -> Generator[SqlApiKeys]:
     with open_journal(load_settings(home=home)) as engine:
         yield SqlApiKeys(engine)
+
+
+@contextmanager
+def _revoked_if_lost(keys: SqlApiKeys, made: ApiKey) -> Generator[None]:
+    """Leave no key that is accepted and that nobody has."""
+    try:
+        yield
+    except OSError as lost:
+        lost_output()  # what stdout still holds is not told of once more
+        raise PermanentError(f"cannot write the key: {lost.strerror}; {_without_it(keys, made)}") from None
+
+
+def _without_it(keys: SqlApiKeys, made: ApiKey) -> str:
+    try:
+        keys.revoke(made.id)
+    except HarnessError as wrong:
+        return f"nobody has it, and it is not revoked ({wrong}): `harness keys revoke {made.id}` does that"
+    return f"so {made.id} is revoked: make another, where there is room for it"
+
+
+def _introduced(made: ApiKey) -> str:
+    until = rfc3339(made.expires_at)
+    return f"key {made.id} of tenant {made.tenant}, {f'until {until}' if until else 'until it is revoked'}"
 
 
 def _shown(key: ApiKey, now: float) -> JsonObject:
