@@ -250,7 +250,7 @@ def clamped(caps: Mapping[str, Any], *wishes: BudgetRequest | None) -> Budget:
 
 def _webhook(turn_id: str, url: str, now: float) -> dict[str, Any]:
     """A row of ``webhooks`` of which nothing was told but that the turn is queued, which its client knows."""
-    told = {"told_seq": 1, "seq": 1, "attempt": 0, "due_at": now}
+    told = {"told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": now}
     return {"turn_id": turn_id, "url": url, "host": host_of(url), **told}
 
 

@@ -211,6 +211,7 @@ webhooks = Table(
     Column("told_seq", Integer, nullable=False),
     Column("seq", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
     Column("due_at", Double),
     Column("lease_until", Double),
     Column("status_code", Integer),
@@ -219,7 +220,8 @@ webhooks = Table(
     Index("webhooks_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
 )
 """Who is told how a turn goes. ``told_seq`` is the last event that was told or given up, ``seq`` and ``attempt`` the
-one that was tried last and how often, ``at`` when; ``due_at`` is null once nothing more will be told."""
+one that was tried last and how often, ``failures`` how many of these tries ended and failed, ``at`` when the last did;
+``due_at`` is null once nothing more will be told."""
 
 memories = Table(
     "memories",

@@ -158,7 +158,7 @@ class Deliverer:
         body = told(telling.kind, telling.at, telling.turn)
         headers = self._signer.headers(telling.tenant, message_id(claim.turn_id, claim.seq), telling.now, body)
         answer = await self._sender.post(claim.url, headers, body)
-        verdict = verdict_of(answer, claim.attempt, claim.turn_id)
+        verdict = verdict_of(answer, claim.failures, claim.turn_id)
         if await self._outbox.record(claim, telling, answer, verdict):
             self._count(claim, answer, verdict)
         if not telling.is_last:  # what happened meanwhile was left to this

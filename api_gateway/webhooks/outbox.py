@@ -1,7 +1,7 @@
 """The rows of ``webhooks``: which are due, who tells of one, and what became of it.
 
 Who takes a row holds it by a lease, and writes what became of it only if nobody has taken it since: ``seq`` and
-``attempt`` say which try is meant, as a turn's fence does.
+``attempt`` say which try is meant, as a turn's fence does. A try that died with its gateway is no failure.
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ _IS_DUE: Final = and_(
 _TAKE: Final = (
     update(webhooks)
     .where(_C.turn_id == bindparam("this_turn"))
-    .values(seq=bindparam("now_seq"), attempt=bindparam("now_attempt"), lease_until=db_now() + LEASE_S)
+    .values(
+        seq=bindparam("now_seq"),
+        attempt=bindparam("now_attempt"),
+        failures=bindparam("now_failures"),
+        lease_until=db_now() + LEASE_S,
+    )
 )
 
 
@@ -66,6 +71,7 @@ class Claim:
         host: The URL's host.
         seq: Of which event.
         attempt: The how manyeth try to tell of it.
+        failures: How many of those before failed.
     """
 
     turn_id: str
@@ -73,6 +79,7 @@ class Claim:
     host: str
     seq: int
     attempt: int
+    failures: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +135,7 @@ class Outbox:
         async with self._engine.connect() as connection:  # no lock for the many turns that nobody is to be told of
             if (await connection.execute(select(_C.turn_id).where(mine, _IS_DUE).limit(1))).first() is None:
                 return [], []
-        columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _NEWEST.label("newest"))
+        columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
         query = select(*columns).where(mine, _IS_DUE).order_by(_C.due_at).with_for_update(skip_locked=True)
         async with self._writer.begin() as connection:
             rows = (await connection.execute(query)).all()
@@ -159,18 +166,29 @@ class Outbox:
             _C.lease_until.is_not(None),
         )
         change = update(webhooks).where(*still_held).values(_after(claim, told, verdict))
-        seen = {"status_code": answer.status_code, "error": answer.error, "at": db_now(), "lease_until": None}
+        seen = {
+            "status_code": answer.status_code,
+            "error": answer.error,
+            "failures": claim.failures + (answer.error is not None),
+            "at": db_now(),
+            "lease_until": None,
+        }
         async with self._writer.begin() as connection:
             return (await connection.execute(change.values(seen))).rowcount == 1
 
 
 def _claim(row: AnyRow) -> Claim:
-    attempt = row.attempt + 1 if row.newest == row.seq else 1
-    return Claim(turn_id=row.turn_id, url=row.url, host=row.host, seq=row.newest, attempt=attempt)
+    attempt, failures = (row.attempt + 1, row.failures) if row.newest == row.seq else (1, 0)
+    return Claim(turn_id=row.turn_id, url=row.url, host=row.host, seq=row.newest, attempt=attempt, failures=failures)
 
 
 def _taken(claim: Claim) -> dict[str, Any]:
-    return {"this_turn": claim.turn_id, "now_seq": claim.seq, "now_attempt": claim.attempt}
+    return {
+        "this_turn": claim.turn_id,
+        "now_seq": claim.seq,
+        "now_attempt": claim.attempt,
+        "now_failures": claim.failures,
+    }
 
 
 async def _telling(connection: AsyncConnection, row: AnyRow) -> Telling:

@@ -77,15 +77,15 @@ def answer_of(status_code: int, retry_after: str) -> Answer:
     return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=min(wait_s, MOST_WAIT_S))
 
 
-def verdict_of(answer: Answer, attempt: int, turn_id: str) -> Verdict:
-    """What follows the answer to the ``attempt``-th try, counted from 1."""
+def verdict_of(answer: Answer, failures: int, turn_id: str) -> Verdict:
+    """What follows an answer after so many failures of the same event."""
     if answer.error is None:
         return Verdict(outcome=Outcome.DELIVERED)
     if answer.status_code == GONE:
         return Verdict(outcome=Outcome.GIVEN_UP, is_gone=True)
-    if attempt > len(PAUSES_S):
+    if failures >= len(PAUSES_S):
         return Verdict(outcome=Outcome.GIVEN_UP)
-    pause_s = max(PAUSES_S[attempt - 1], answer.wait_s)
+    pause_s = max(PAUSES_S[failures], answer.wait_s)
     return Verdict(outcome=Outcome.FAILED, pause_s=pause_s * (1 + JITTER * _share(turn_id)))
 
 

@@ -150,14 +150,24 @@ def test_last_failure_gives_up_and_says_so(gateway: Gateway, other: Receiver, ca
     """After about eighteen hours; the log names the turn and the host, and nothing of the URL's rest."""
     other.answers.append(answer(404))
     turn_id = posted(gateway, other.url + "/hidden?token=hidden")
-    with gateway.worker.engine.begin() as connection:  # as if it had been tried seven times
-        last = {"seq": 2, "attempt": 7, "error": "answered 404", "at": 1.0}
+    with gateway.worker.engine.begin() as connection:  # as if seven tries had failed and two had died
+        last = {"seq": 2, "attempt": 9, "failures": 7, "error": "answered 404", "at": 1.0}
         connection.execute(update(webhooks).where(webhooks.c.turn_id == turn_id).values(last))
     gateway.worker.finish(turn_id)
     now = await_state(gateway, turn_id, "given_up")
-    assert (now["attempts"], now["status_code"]) == (8, 404)
+    assert (now["attempts"], now["status_code"]) == (10, 404)
     (line,) = wait_until(lambda: _said(caplog, "given up"), "the log to say so")
-    assert line == f"the webhook of turn {turn_id} to 127.0.0.1 is given up after 8 attempts: answered 404"
+    assert line == f"the webhook of turn {turn_id} to 127.0.0.1 is given up after 10 attempts: answered 404"
+
+
+def test_tries_that_died_with_their_gateways_use_up_no_pause(gateway: Gateway, other: Receiver) -> None:
+    """Only what failed counts: a receiver is not given up because gateways were killed."""
+    other.answers.append(answer(500))
+    turn_id = posted(gateway, other.url)
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(update(webhooks).where(webhooks.c.turn_id == turn_id).values(seq=2, attempt=9))
+    gateway.worker.finish(turn_id)
+    assert await_state(gateway, turn_id, "trying")["attempts"] == 10
 
 
 def test_turn_that_parks_and_ends_is_told_twice_in_order(gateway: Gateway, other: Receiver) -> None:

@@ -111,8 +111,9 @@ def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> 
         turn_id = over(world, "old")
         with world.engine.begin() as connection:
             connection.execute(insert(scores).values(turn_id=turn_id, judge="strict", due_at=1.0))
-            told = {"url": "https://example.com", "host": "example.com", "told_seq": 1, "seq": 1, "attempt": 1}
-            connection.execute(insert(webhooks).values(turn_id=turn_id, **told))
+            whom = {"url": "https://example.com", "host": "example.com"}
+            told = {"told_seq": 1, "seq": 1, "attempt": 1, "failures": 0}
+            connection.execute(insert(webhooks).values(turn_id=turn_id, **whom, **told))
     assert pruned(world) == Removed(sessions=1, turns=2)
     assert counts(world) == before
     assert world.turn(kept).id == kept

@@ -19,7 +19,7 @@ from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
 
 GOOD = Answer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
 BAD = Answer(error="no answer"), Verdict(outcome=Outcome.FAILED, pause_s=600.0)
-ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "due_at": 1.0}
+ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": 1.0}
 
 Story: TypeAlias = Callable[[Outbox], Awaitable[None]]
 
@@ -126,6 +126,30 @@ def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gatew
             connection.execute(update(webhooks).values(due_at=1.0))
         (third,) = await taken(outbox, turn_id)
         assert (third.seq, third.attempt) == (3, 2)
+
+    play(gateway, story)
+
+
+def test_try_that_died_with_its_gateway_is_no_failure(gateway: Gateway, turn_id: str) -> None:
+    """However many die, the receiver has as many pauses as it would have had; a new event begins anew."""
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.event(turn_id, "turn.requires_action", live=False)
+        for _ in range(9):
+            (claim,) = await taken(outbox, turn_id)
+            with gateway.worker.engine.begin() as connection:
+                connection.execute(update(webhooks).values(lease_until=1.0))
+        (claim,) = await taken(outbox, turn_id)
+        assert (claim.attempt, claim.failures) == (10, 0)
+        await outbox.record(claim, await telling_of(outbox, claim), *BAD)
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(webhooks).values(due_at=1.0))
+        (again,) = await taken(outbox, turn_id)
+        assert (again.attempt, again.failures) == (11, 1)
+        await outbox.record(again, await telling_of(outbox, again), *BAD)
+        gateway.worker.finish(turn_id, live=False)
+        (newer,) = await taken(outbox, turn_id)
+        assert (newer.attempt, newer.failures) == (1, 0)
 
     play(gateway, story)
 

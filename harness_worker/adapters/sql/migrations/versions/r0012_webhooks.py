@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("told_seq", sa.Integer(), nullable=False),
         sa.Column("seq", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("due_at", sa.Double),
         sa.Column("lease_until", sa.Double),
         sa.Column("status_code", sa.Integer()),
