@@ -27,7 +27,9 @@ IN_FLIGHT_A_HOST: Final = 8
 
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
-_SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_SECONDS: Final = re.compile(r"0*([0-9]+)")
+_MOST_DIGITS: Final = 9
+"""So many say more than may be asked for already."""
 
 
 class Outcome(StrEnum):
@@ -72,9 +74,13 @@ def answer_of(status_code: int, retry_after: str) -> Answer:
     """An answer by its status and its header ``Retry-After``, of which only seconds are minded."""
     if 200 <= status_code <= 299:
         return Answer(status_code=status_code)
-    minded = status_code in BUSY and _SECONDS.fullmatch(retry_after.strip())
-    wait_s = float(retry_after) if minded else 0.0
-    return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=min(wait_s, MOST_WAIT_S))
+    wait_s = _asked_s(retry_after) if status_code in BUSY else 0.0
+    return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=wait_s)
+
+
+def _asked_s(retry_after: str) -> float:
+    seconds = _SECONDS.fullmatch(retry_after.strip())
+    return 0.0 if seconds is None else min(float(seconds[1][:_MOST_DIGITS]), MOST_WAIT_S)
 
 
 def verdict_of(answer: Answer, failures: int, turn_id: str) -> Verdict:
