@@ -93,6 +93,19 @@ def test_doctor_names_misspelt_settings(stack: StackInfo) -> None:
     assert "HARNESS_LEASE_TTL_S" in checks["settings"][0]["mend"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TENANT_RATE", "zzz"), ("TENANT_DOLLARS", "abc"), ("DEV_KEYLESS", "maybe"), ("TENANT_QUEUE", "0")],
+)
+def test_doctor_names_settings_that_only_the_gateway_refuses(stack: StackInfo, name: str, value: str) -> None:
+    """In the gateway's own words: one would not start in this environment."""
+    checks = examined(stack, 1, **{f"HARNESS_{name}": value})
+    assert states(checks, "settings") == ["wrong"]
+    assert f"HARNESS_{name}=" in checks["settings"][0]["said"]
+    assert checks["settings"][0]["mend"] == "mend or unset it: no gateway starts with it"
+    assert states(checks, "gateway") == ["ok"]
+
+
 def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:
     """A database that answers and was never migrated is wrong, and the command that mends it is named."""
     url = postgres_server.create_database()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from api_gateway.config import Settings as GatewaySettings
 from harness_worker.config import Settings
 from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import State
-from harness_worker.entrypoints.doctor.variables import GATEWAY_ONLY, check_variables
+from harness_worker.entrypoints.doctor.variables import GATEWAY_ONLY, check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers
 
 TOOLS = Worker(name="tools-7@host", tasks=frozenset({"tool.a"}), queues=("tools",))
@@ -31,6 +33,26 @@ def test_variables_unknown_get_the_nearest_name() -> None:
     assert [finding.state for finding in found] == [State.WARNING, State.WARNING]
     assert found[0].mend == "did you mean HARNESS_DATABASE_URL?"
     assert "unset it" in found[1].mend
+
+
+def test_variables_that_are_refused_are_wrong_each() -> None:
+    """Beside those that are unknown; nothing is then said to be well."""
+    found = list(check_variables({"HARNESS_ZZZ": "z", "HARNESS_TENANT_QUEUE": "0"}, ["a", "b"]))
+    assert [finding.state for finding in found] == [State.WARNING, State.WRONG, State.WRONG]
+    assert [finding.said for finding in found[1:]] == ["a", "b"]
+
+
+def test_variables_are_refused_by_the_gateways_own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its own that is wrong; neither a database nor a Redis need be named for that."""
+    for name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL"):
+        monkeypatch.delenv(f"HARNESS_{name}", raising=False)
+    assert refused_by_gateway() == ()
+    monkeypatch.setenv("HARNESS_TENANT_QUEUE", "0")
+    monkeypatch.setenv("HARNESS_TENANT_DOLLARS", "abc")
+    assert {said.partition("=")[0] for said in refused_by_gateway()} == {
+        "HARNESS_TENANT_QUEUE",
+        "HARNESS_TENANT_DOLLARS",
+    }
 
 
 def test_skew_is_counted_from_the_middle_of_the_round_trip() -> None:

@@ -11,7 +11,7 @@ from harness_worker.entrypoints.doctor import database, services
 from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
 from harness_worker.entrypoints.doctor.finding import UNASKED, Finding, Probe, State, probe, wrong
 from harness_worker.entrypoints.doctor.places import Places
-from harness_worker.entrypoints.doctor.variables import check_variables
+from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
 
@@ -45,8 +45,9 @@ def examine(places: Places, environment: Mapping[str, str]) -> Examination:
     seen = (gateway, redis, broker, sql)
     clocks = _clocks(places, redis, sql)
     probes = (*seen, clocks, *fleet, artifacts)
+    settings = check_variables(environment, refused_by_gateway())
     return Examination(
-        findings=(*check_variables(environment), *_unnamed(places), *(each for one in probes for each in one.findings)),
+        findings=(*settings, *_unnamed(places), *(each for one in probes for each in one.findings)),
         reached_something=any(one.answered for one in seen),
     )
 

@@ -1,13 +1,15 @@
-"""Variables that look like settings and are none."""
+"""Variables that look like settings and are none, and settings that only the gateway refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Final
 
 from harness_worker.config import PREFIX, Settings, variable_of
-from harness_worker.entrypoints.doctor.finding import Finding, ok, warning
+from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
+from harness_worker.errors import ConfigError
 
 GATEWAY_ONLY: Final = frozenset(
     {
@@ -23,7 +25,13 @@ GATEWAY_ONLY: Final = frozenset(
         "HARNESS_TENANT_RATE",
     }
 )
-"""Settings of the gateway that the worker does not have; it cannot ask, for it does not know the gateway."""
+"""Settings of the gateway that the worker does not have."""
+
+_GATEWAY_CONFIG: Final = "api_gateway.config"
+"""By name: the worker package never imports the gateway."""
+
+_ELSEWHERE: Final = {"database_url": "sqlite:///unasked", "redis_url": "redis://unasked"}
+"""In the place of what is looked at by itself."""
 
 FOR_TESTS: Final = frozenset(
     {
@@ -43,15 +51,26 @@ def known_variables() -> frozenset[str]:
     return frozenset(map(variable_of, Settings.model_fields)) | GATEWAY_ONLY | FOR_TESTS
 
 
-def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """One finding for each unknown variable, or one that says that there is none."""
+def refused_by_gateway() -> tuple[str, ...]:
+    """What a gateway says of its own settings in this process's environment, if it would not start with them."""
+    try:
+        import_module(_GATEWAY_CONFIG).load_settings(**_ELSEWHERE)
+    except ConfigError as refused:
+        return tuple(str(refused).splitlines())
+    return ()
+
+
+def check_variables(environment: Mapping[str, str], refused: Iterable[str] = ()) -> Iterator[Finding]:
+    """One finding for each unknown variable and each that is refused, or one that says that there is none."""
     known = known_variables()
     given = sorted(name for name in environment if name.startswith(PREFIX))
-    unknown = [name for name in given if name not in known]
-    for name in unknown:
-        yield warning(_NAME, f"{name} is set, and no setting has that name", _mend(name, known))
-    if not unknown:
-        yield ok(_NAME, ", ".join(given) if given else "none set; every default holds")
+    found = [_unknown(name, known) for name in given if name not in known]
+    found += [wrong(_NAME, said, "mend or unset it: no gateway starts with it") for said in refused]
+    yield from found or [ok(_NAME, ", ".join(given) if given else "none set; every default holds")]
+
+
+def _unknown(name: str, known: frozenset[str]) -> Finding:
+    return warning(_NAME, f"{name} is set, and no setting has that name", _mend(name, known))
 
 
 def _mend(name: str, known: frozenset[str]) -> str:
