@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 from harness_worker.apps import load_named
 from harness_worker.core.callables import signature_of
 from harness_worker.core.judges import Score, score_of
+from harness_worker.core.text import clean_text
 from harness_worker.core.tool_results import describe
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import Case
@@ -31,8 +33,8 @@ class Check:
 
     Args:
         name: As the command line names it: ``module:function``.
-        fn: Given the case and its last turn, a ``TurnResult``; returns a ``Score``, its value, whether it passed, or
-            one of them with a reason.
+        fn: Given copies of the case and of its last turn, a ``TurnResult``; returns a ``Score``, its value, whether it
+            passed, or one of them with a reason.
     """
 
     name: str
@@ -43,10 +45,12 @@ class Check:
         said: JsonObject = {"judge": self.name, "score": None, "reason": "", "error": None, "at": turn["finished_at"]}
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                score = _score(self.fn(case, _turns.validate_python(turn)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - its author's code: it may raise anything
+                score = _score(self.fn(deepcopy(case), _turns.validate_python(deepcopy(turn))))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - its author's code: it may raise anything
             return {**said, "error": describe(error)}
-        return {**said, "score": score.value, "reason": score.reason}
+        return {**said, "score": score.value, "reason": clean_text(score.reason)}
 
 
 def load_check(name: str) -> Check:

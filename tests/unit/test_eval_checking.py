@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from harness_worker.core.judges import Score
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import Case
 from harness_worker.evaluation.checking import Check, load_check
+from harness_worker.evaluation.results import Found, result_of
 from harness_worker.turn.results import TurnResult
 from harness_worker.wire import TurnStatus
-from tests.unit.eval_kit import LATER, call, case, turn
+from tests.unit.eval_kit import LATER, call, case, cell, turn
 
 _numbers = itertools.count()
 Write = Callable[[str], str]
@@ -45,10 +47,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         (Score(0.5, "so so"), 0.5, "so so"),
         ((False, "too long"), 0.0, "too long"),
         ((0.75, "good"), 0.75, "good"),
+        ((True, "a\0b \ud800"), 1.0, "a\ufffdb \ufffd"),
     ],
 )
 def test_check_says_how_good_it_is(said: object, value: float, reason: str) -> None:
-    """What a judge may say, whether it passed, and either with a reason."""
+    """What a judge may say, whether it passed, and either with a reason; of that, what a file can hold."""
     given = Check(name="m:f", fn=lambda _case, _turn: said)(case(), turn())
     assert given == {"judge": "m:f", "score": value, "reason": reason, "error": None, "at": LATER}
 
@@ -61,7 +64,18 @@ def test_check_that_says_no_score_has_none(said: object) -> None:
     assert "a score is a number from 0 to 1" in given["error"]
 
 
-@pytest.mark.parametrize("error", [KeyError("order"), SystemExit(3), RecursionError("deep"), AssertionError()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("order"),
+        SystemExit(3),
+        RecursionError("deep"),
+        AssertionError(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        pytest.fail.Exception("too long"),
+    ],
+)
 def test_check_that_raises_has_no_score(error: BaseException) -> None:
     """Whatever its author's code raises is the cell's failure, in words."""
 
@@ -71,6 +85,23 @@ def test_check_that_raises_has_no_score(error: BaseException) -> None:
     given = Check(name="m:f", fn=fail)(case(), turn())
     assert given["score"] is None
     assert given["error"].startswith(type(error).__name__)
+
+
+def test_check_changes_only_what_is_its_own() -> None:
+    """A cell's digests are made of its case, and what is expected is held against its turn: both stay as they were."""
+    asked = cell(
+        metadata={"script": "x"}, target={"n": [7]}, expect={"calls": [{"tool": "put", "arguments": {"o": {"n": 7}}}]}
+    )
+    names = (asked.asked, asked.expected("m:f"))
+
+    def spoil(given: Case, ended: TurnResult) -> bool:
+        given.metadata["script"] = "y"
+        given.target["n"].clear()
+        ended.calls[0].arguments["o"]["n"] = 8
+        return True
+
+    found = result_of(asked, Found(turns=(turn("Hi.", call("put", o={"n": 7})),)), Check(name="m:f", fn=spoil))
+    assert (found.why, found.asked, found.expected) == ((), *names)
 
 
 def test_ctrl_c_in_a_check_is_a_ctrl_c() -> None:
