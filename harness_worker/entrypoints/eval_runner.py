@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from threading import Event
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Final, Protocol
 
 from harness_worker.adapters.clock import SystemClock
@@ -127,7 +128,7 @@ class CellRunner:
 
 
 def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: CellWatcher, concurrency: int) -> None:
-    """Ask cells, several at once; the first error that is not a cell's own, or a Ctrl-C, ends the sweep.
+    """Ask cells, several at once; the first error that is not a cell's own, or a Ctrl-C, ends the sweep at once.
 
     Args:
         runner: Asks one.
@@ -135,13 +136,38 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: CellWatcher, c
         watcher: Told of each as it comes.
         concurrency: How many are in flight at once.
     """
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="eval") as pool:
+    futures = {Future[Found](): cell for cell in cells}
+    left = SimpleQueue[Future[Found]]()
+    for future in futures:
+        left.put(future)
+    try:
+        for _ in range(min(concurrency, len(futures))):
+            # a pool's threads are joined at exit, and one whose gateway hangs would keep a Ctrl-C for half a minute
+            Thread(target=_work, args=(runner, futures, left), name="eval", daemon=True).start()
+        _follow(futures, watcher)
+    except BaseException:
+        runner.stop()
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _work(runner: CellRunner, cells: Mapping[Future[Found], Cell], left: SimpleQueue[Future[Found]]) -> None:
+    """Ask cell after cell until none is left."""
+    while True:
         try:
-            _follow({pool.submit(runner.run, cell): cell for cell in cells}, watcher)
-        except BaseException:
-            runner.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            future = left.get_nowait()
+        except Empty:
+            return
+        if future.set_running_or_notify_cancel():
+            _settle(future, runner, cells[future])
+
+
+def _settle(future: Future[Found], runner: CellRunner, cell: Cell) -> None:
+    try:
+        future.set_result(runner.run(cell))
+    except BaseException as error:  # noqa: BLE001 - raised again for who waits
+        future.set_exception(error)
 
 
 def _follow(futures: dict[Future[Found], Cell], watcher: CellWatcher) -> None:

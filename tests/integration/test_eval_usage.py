@@ -6,9 +6,12 @@ import json
 import os
 import re
 import shlex
+import signal
 import sqlite3
 import subprocess
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +71,8 @@ def test_missing_cases_are_wrong_usage(tmp_path: Path) -> None:
         (["--name", ""], "--name: give 1 to 512 characters"),
         (["--name", " x"], "--name: give 1 to 512 characters"),
         (["--threshold", "1.5"], "--threshold"),
+        (["--threshold", "nan"], "--threshold"),
+        (["--timeout", "nan"], "--timeout"),
         (["--repeats", "0"], "--repeats"),
         (["--concurrency", "1000"], "--concurrency"),
         (["--url", "gateway"], "no address of a gateway"),
@@ -84,6 +89,37 @@ def test_stack_that_does_not_answer_is_3(cases: Path, tmp_path: Path) -> None:
     """Whether it was named or looked for; it says how to start one."""
     assert "harness up --app" in refused(3, str(cases), "--url", AWAY)
     assert "harness up --app" in refused(3, str(cases), "--home", str(tmp_path / "home"))
+
+
+def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:
+    """130 at once, long before a request in flight is given up; it says how to go on."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Hanging(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": [{"name": "clerk"}]}).encode())
+
+        def do_POST(self) -> None:
+            asked.set()
+            over.wait()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hanging) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [*HARNESS, "eval", str(cases), "--url", f"http://127.0.0.1:{server.server_port}"]
+        with subprocess.Popen(command, cwd=ROOT, text=True, stderr=subprocess.PIPE) as running:
+            wait_until(asked.is_set, "a case to be asked", 60)
+            running.send_signal(signal.SIGINT)
+            try:
+                _, told = running.communicate(timeout=20)
+            finally:
+                running.kill()
+        over.set()
+        server.shutdown()
+    assert running.returncode == 130, told
+    assert "0 of 1 cell are done; turns that were begun go on." in told
+    assert "Traceback" not in told
 
 
 def test_page_prints_what_it_says(tmp_path: Path) -> None:

@@ -33,11 +33,14 @@ class Gateway:
         self.keys: dict[str, dict[str, Any]] = {}
         self.lost_answers = 0
         self.refusal: httpx.Response | None = None
+        self.hangs: threading.Event | None = None
         self.client = GatewayClient("http://gateway", transport=httpx.MockTransport(self.answer))
         self._lock = threading.Lock()
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         """One request."""
+        if self.hangs is not None:
+            self.hangs.wait(10.0)
         with self._lock:
             if request.method == "POST":
                 return self._post(json.loads(request.content), request.headers["Idempotency-Key"])
@@ -170,3 +173,18 @@ def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
     with pytest.raises(Stopped):
         runner.run(cell(repeat=9))
     assert len(gateway.turns) == 2
+
+
+def test_ctrl_c_waits_for_no_gateway_that_hangs() -> None:
+    """What a request in flight comes to is nobody's business any more."""
+
+    class Stopper(Notes):
+        def tick(self) -> None:
+            raise KeyboardInterrupt
+
+    gateway = Gateway()
+    gateway.hangs = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(gateway.runner(), [cell(repeat=repeat) for repeat in range(1, 4)], Stopper(), 2)
+    assert gateway.turns == []
+    gateway.hangs.set()
