@@ -84,11 +84,15 @@ class Evaluation:
             run_cells(CellRunner(client, asking), left, watcher, self._plan.concurrency)
 
     def found(self, cell: Cell, found: Found) -> Result:
-        """Judge what was seen of a cell, and keep it."""
+        """Judge what was seen of a cell, and keep it; it counts once it is written.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         result = result_of(cell, found, self._plan.check)
-        self._results[cell.asked] = result
         if self._plan.out is not None:
             self._plan.out.add(result)
+        self._results[cell.asked] = result
         return result
 
 
