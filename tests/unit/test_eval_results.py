@@ -132,6 +132,15 @@ def test_summary_has_means_totals_and_times() -> None:
     assert agent["not_completed"] == {"cancelled (cancelled)": 1}
 
 
+def test_report_names_no_turn_where_there_is_none() -> None:
+    """A refused cell has none to be shown; beside one that has, the hint stands."""
+    refused = result_of(cell(), Found(turns=(), refused="too large"), None)
+    told = [line.plain for line in failure_lines(figures(refused)["failures"])]
+    assert told == ["c of clerk, repeat 1", "  the gateway does not take it: too large"]
+    hint = [*failure_lines(figures(refused, result(False))["failures"])][-1]
+    assert hint.plain.startswith("harness turns show TURN")
+
+
 def test_report_fits_a_narrow_terminal_and_is_harmless() -> None:
     """40 columns; nothing of a case or a judge moves a cursor or is taken for markup."""
     evil = "[bold]\x1b[2J"

@@ -32,11 +32,12 @@ def failure_lines(failures: Sequence[Json]) -> Iterator[Text]:
     """The first failures with why, and how to see more of them."""
     for failure in failures[:SHOWN]:
         named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
-        yield Text(f"{one_line(named)} (turn {failure['turn_id']})", style="red")
+        turn = f" (turn {failure['turn_id']})" if failure["turn_id"] else ""
+        yield Text(f"{one_line(named)}{turn}", style="red")
         yield from (Text(f"  {one_line(why)}") for why in failure["why"])
     if failures[SHOWN:]:
         yield Text(f"… and {counted(len(failures) - SHOWN, 'more failure')}: --json and --out have all")
-    if failures:
+    if any(failure["turn_id"] for failure in failures):
         yield Text("harness turns show TURN says what a turn did", style="dim")
 
 
