@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
@@ -97,6 +98,8 @@ def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an aut
     for key, limit in limits.items():
         if key not in _LIMITS:
             yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
+        elif key in _AMOUNTS and isinstance(limit, int) and limit > sys.float_info.max:
+            yield f"budget[{key!r}] is too large a number: give one below 1e308"
         elif limit is not None and not _is_limit(str(key), limit):
             kind = "a number" if key in _AMOUNTS else "a whole number"
             yield f"budget[{key!r}] must be {kind}, zero or more, not {limit!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
@@ -184,12 +185,25 @@ def _members(line: bytes, number: int) -> Mapping[str, object]:
         case: object = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
+    _check_numbers(case)
     if not isinstance(case, dict):
         raise ValueError('a case is an object, such as {"input": "Where is my order?"}')  # noqa: TRY004 - a wrong line
     given = _without_nulls(cast("dict[str, object]", case))
     if isinstance(expected := given.get("expect"), dict):
         given["expect"] = _without_nulls(cast("dict[str, object]", expected))
     return {"id": str(number), **given}
+
+
+def _check_numbers(case: object) -> None:
+    """Refuse infinity, which 1e999 is read as.
+
+    Raises:
+        ValueError: It is there.
+    """
+    try:
+        json.dumps(case, allow_nan=False)
+    except ValueError:
+        raise ValueError("a number is too large: give one below 1e308") from None
 
 
 def _without_nulls(members: Mapping[str, object]) -> dict[str, object]:

@@ -53,6 +53,8 @@ def test_cases_are_numbered_by_their_lines() -> None:
     [
         ("nope", "not JSON"),
         ("[1]", "a case is an object"),
+        ('{"input": "a", "target": 1e999}', "a number is too large: give one below 1e308"),
+        ('{"input": "a", "expect": {"calls": {"tool": "t", "arguments": {"n": [-1e999]}}}}', "a number is too large"),
         ('{"input": "a", "target": NaN}', "not JSON"),
         ('{"input": "\\ud800"}', "not JSON"),
         ('{"input": "\udcff"}', "not JSON"),
@@ -75,6 +77,8 @@ def test_cases_are_numbered_by_their_lines() -> None:
         ({"input": "a", "expect": {"scores": {"j": 2}}}, "expect.scores.j: input should be less than or equal to 1"),
         ({"input": "a", "budget": {"steps": 1}}, "budget: budget has no limit 'steps'; there are: max_steps"),
         ({"input": "a", "budget": {"max_steps": -1}}, "budget: budget['max_steps'] must be a whole number"),
+        ({"input": "a", "budget": {"max_dollars": 10**400}}, "budget: budget['max_dollars'] is too large a number"),
+        ({"input": "a", "budget": {"timeout_s": 10**309}}, "budget: budget['timeout_s'] is too large a number"),
         ({"input": "a", "metadata": {"sweep": "x"}}, "metadata: sweep: these keys name the cell"),
         ({"input": "a", "metadata": {"n": 1}}, "metadata.n: input should be a valid string"),
         ({"input": "a", "metadata": {"n": "x" * 513}}, "metadata.n: string should have at most 512 characters"),
