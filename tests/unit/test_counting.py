@@ -11,9 +11,12 @@ from tests.unit.test_following import StoppedClock
 
 
 def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
-    """Each failure at once, on one line and harmless; the count every few seconds with what is left, and at the end."""
+    """Each failure at once, on one line and harmless; the count every few seconds with what is left, and at the end.
+
+    The name is harmless too.
+    """
     out, clock = io.StringIO(), StoppedClock()
-    with CountingProgress(Console(file=out, width=100), clock, "shop", 4, "cell") as progress:
+    with CountingProgress(Console(file=out, width=100), clock, "sh\x1bop\n", 4, "cell") as progress:
         progress.count("a", None)
         progress.tick()
         clock.wait(6)
@@ -24,6 +27,6 @@ def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
             progress.tick()
     assert out.getvalue().splitlines() == [
         "cell b·[2J: no such word [bold]",
-        "shop: 2 of 4 cells done, 1 failed, about 6.00 s left",
-        "shop: 4 of 4 cells done, 1 failed",
+        "sh·op: 2 of 4 cells done, 1 failed, about 6.00 s left",
+        "sh·op: 4 of 4 cells done, 1 failed",
     ]

@@ -35,9 +35,9 @@ class CountingProgress:
         self._failed = 0
         self._began = self._told_at = clock.monotonic()
         self._bar = Progress(*_columns(), console=console, transient=True) if console.is_terminal else None
-        self._name = name
+        self._name = one_line(name)
         self._noun = noun
-        self._task = self._bar.add_task(name, total=total) if self._bar else None
+        self._task = self._bar.add_task(self._name, total=total) if self._bar else None
 
     def __enter__(self) -> Self:
         if self._bar is not None:
