@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.config import Settings
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.payload import told
-from api_gateway.webhooks.rules import Answer, Outcome, Verdict, admitted, full_hosts, verdict_of
+from api_gateway.webhooks.rules import IN_FLIGHT, Answer, Lane, Outcome, Verdict, admitted, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.wire import webhook_secrets
@@ -57,7 +57,7 @@ class Deliverer:
         self._signer = signer
         self._sender = sender
         self._pending: dict[str, None] = {}
-        self._busy: Counter[str] = Counter()
+        self._busy: Counter[Lane] = Counter()
         self._under_way: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -110,7 +110,7 @@ class Deliverer:
 
     async def _look(self) -> None:
         """Look at all that may be due, and start what there is room for."""
-        found = await self._outbox.due(FOUND_AT_ONCE, full_hosts(self._busy))
+        found = await self._outbox.due(FOUND_AT_ONCE, full_of(self._busy))
         self._is_cut_off = False
         self._pending.update(dict.fromkeys(found))
         await self._start_pending()
@@ -129,20 +129,20 @@ class Deliverer:
         self._pending.update(dict.fromkeys(left))
 
     def _has_room(self) -> bool:
-        return any(self._admitted([""]))
+        return self._busy.total() < IN_FLIGHT
 
-    def _admitted(self, hosts: Sequence[str]) -> list[bool]:
-        return admitted(hosts, self._busy)
+    def _admitted(self, lanes: Sequence[Lane]) -> list[bool]:
+        return admitted(lanes, self._busy)
 
     def _start(self, claim: Claim) -> None:
-        self._busy[claim.host] += 1
+        self._busy[claim.lane] += 1
         task = asyncio.create_task(self._tell(claim), name=f"webhook {claim.turn_id}")
         self._under_way.add(task)
-        task.add_done_callback(lambda done: self._ended(done, claim.host))
+        task.add_done_callback(lambda done: self._ended(done, claim.lane))
 
-    def _ended(self, task: asyncio.Task[None], host: str) -> None:
+    def _ended(self, task: asyncio.Task[None], lane: Lane) -> None:
         self._under_way.discard(task)
-        self._busy -= Counter([host])  # which also forgets hosts that nothing is sent to
+        self._busy -= Counter([lane])  # which also forgets those that nothing is sent to
         self._wake.set()
 
     async def _tell(self, claim: Claim) -> None:
@@ -167,7 +167,7 @@ class Deliverer:
     def _count(self, claim: Claim, answer: Answer, verdict: Verdict) -> None:
         self.outcomes[verdict.outcome.value,] += 1
         if verdict.outcome is Outcome.GIVEN_UP:
-            what = (claim.turn_id, claim.host, claim.attempt, answer.error)
+            what = (claim.turn_id, claim.lane.host, claim.attempt, answer.error)
             _log.warning("the webhook of turn %s to %s is given up after %d attempts: %s", *what)
 
 

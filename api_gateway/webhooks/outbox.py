@@ -19,7 +19,7 @@ from api_gateway.live import RESTING_EVENTS
 from api_gateway.models import TurnSummary
 from api_gateway.rows import summary_of
 from api_gateway.store import asked_calls
-from api_gateway.webhooks.rules import Answer, Outcome, Verdict
+from api_gateway.webhooks.rules import Answer, Full, Lane, Outcome, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
@@ -68,7 +68,7 @@ class Claim:
     Args:
         turn_id: Whose.
         url: Whom to tell.
-        host: The URL's host.
+        lane: The tenant, and the URL's host.
         seq: Of which event.
         attempt: The how manyeth try to tell of it.
         failures: How many of those before failed.
@@ -76,7 +76,7 @@ class Claim:
 
     turn_id: str
     url: str
-    host: str
+    lane: Lane
     seq: int
     attempt: int
     failures: int
@@ -113,20 +113,21 @@ class Outbox:
         self._engine = engine
         self._writer = engine.execution_options(**{WRITES: True})
 
-    async def due(self, limit: int, full: Sequence[str]) -> list[str]:
-        """The turns that somebody is to be told of, the longest due first, but none of these hosts'."""
-        query = select(_C.turn_id).where(_IS_DUE, _C.host.not_in(full)).order_by(_C.due_at).limit(limit)
+    async def due(self, limit: int, full: Full) -> list[str]:
+        """The turns that somebody is to be told of, the longest due first, but none of who is full."""
+        has_room = (_C.host.not_in(full.hosts), turns.c.tenant.not_in(full.tenants))
+        query = select(_C.turn_id).join(turns).where(_IS_DUE, *has_room).order_by(_C.due_at).limit(limit)
         async with self._engine.connect() as connection:
             return list((await connection.execute(query)).scalars())
 
     async def take(
-        self, turn_ids: Sequence[str], admit: Callable[[Sequence[str]], Sequence[bool]]
+        self, turn_ids: Sequence[str], admit: Callable[[Sequence[Lane]], Sequence[bool]]
     ) -> tuple[list[Claim], list[str]]:
         """Take what is due of these turns.
 
         Args:
             turn_ids: Which.
-            admit: Says of the hosts of what is due, in order, which have room.
+            admit: Says of what is due, in order, for which there is room.
 
         Returns:
             What was taken, and the turns for which there was no room.
@@ -136,10 +137,11 @@ class Outbox:
             if (await connection.execute(select(_C.turn_id).where(mine, _IS_DUE).limit(1))).first() is None:
                 return [], []
         columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
-        query = select(*columns).where(mine, _IS_DUE).order_by(_C.due_at).with_for_update(skip_locked=True)
+        found = select(*columns, turns.c.tenant).join(turns).where(mine, _IS_DUE).order_by(_C.due_at)
+        query = found.with_for_update(of=webhooks, skip_locked=True)  # the turns' own rows are their workers'
         async with self._writer.begin() as connection:
             rows = (await connection.execute(query)).all()
-            room = admit([row.host for row in rows])
+            room = admit([_lane(row) for row in rows])
             claims = [_claim(row) for row, has_room in zip(rows, room, strict=True) if has_room]
             if claims:
                 await connection.execute(_TAKE, [_taken(claim) for claim in claims])
@@ -177,9 +179,13 @@ class Outbox:
             return (await connection.execute(change.values(seen))).rowcount == 1
 
 
+def _lane(row: AnyRow) -> Lane:
+    return Lane(tenant=row.tenant, host=row.host)
+
+
 def _claim(row: AnyRow) -> Claim:
     attempt, failures = (row.attempt + 1, row.failures) if row.newest == row.seq else (1, 0)
-    return Claim(turn_id=row.turn_id, url=row.url, host=row.host, seq=row.newest, attempt=attempt, failures=failures)
+    return Claim(turn_id=row.turn_id, url=row.url, lane=_lane(row), seq=row.newest, attempt=attempt, failures=failures)
 
 
 def _taken(claim: Claim) -> dict[str, Any]:

@@ -25,6 +25,9 @@ IN_FLIGHT: Final = 64
 IN_FLIGHT_A_HOST: Final = 8
 """How many of them to one host: one that hangs holds up no others."""
 
+IN_FLIGHT_A_TENANT: Final = 16
+"""How many of them for one tenant: one whose receivers all hang holds up no others."""
+
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
 _SECONDS: Final = re.compile(r"0*([0-9]+)")
@@ -38,6 +41,32 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
     GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """What a request takes room of.
+
+    Args:
+        tenant: Whose turn it tells of.
+        host: Whom it is sent to.
+    """
+
+    tenant: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Full:
+    """Who has no room left.
+
+    Args:
+        hosts: Those that are called.
+        tenants: Those whose turns are told of.
+    """
+
+    hosts: Sequence[str] = ()
+    tenants: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +129,29 @@ def _share(turn_id: str) -> float:
     return crc32(turn_id.encode()) / 2**32
 
 
-def admitted(hosts: Sequence[str], busy: Mapping[str, int]) -> list[bool]:
-    """Which of those who wait, by their hosts, in order, may be told beside what is under way."""
-    now = Counter(busy)
+def admitted(lanes: Sequence[Lane], busy: Mapping[Lane, int]) -> list[bool]:
+    """Which of those who wait, in order, may be told beside what is under way."""
+    hosts, tenants = _by_host(busy), _by_tenant(busy)
     found: list[bool] = []
-    for host in hosts:
-        has_room = now.total() < IN_FLIGHT and now[host] < IN_FLIGHT_A_HOST
-        now[host] += has_room
+    for lane in lanes:
+        has_room = hosts.total() < IN_FLIGHT and hosts[lane.host] < IN_FLIGHT_A_HOST
+        has_room = has_room and tenants[lane.tenant] < IN_FLIGHT_A_TENANT
+        hosts[lane.host] += has_room
+        tenants[lane.tenant] += has_room
         found.append(has_room)
     return found
 
 
-def full_hosts(busy: Mapping[str, int]) -> list[str]:
-    """The hosts that are told as much at a time as one may be."""
-    return [host for host, number in busy.items() if number >= IN_FLIGHT_A_HOST]
+def full_of(busy: Mapping[Lane, int]) -> Full:
+    """The hosts and the tenants that are told as much at a time as one may be."""
+    hosts = [host for host, number in _by_host(busy).items() if number >= IN_FLIGHT_A_HOST]
+    tenants = [tenant for tenant, number in _by_tenant(busy).items() if number >= IN_FLIGHT_A_TENANT]
+    return Full(hosts=hosts, tenants=tenants)
+
+
+def _by_host(busy: Mapping[Lane, int]) -> Counter[str]:
+    return Counter(lane.host for lane in Counter(busy).elements())
+
+
+def _by_tenant(busy: Mapping[Lane, int]) -> Counter[str]:
+    return Counter(lane.tenant for lane in Counter(busy).elements())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from sqlalchemy import select, text, update
 from standardwebhooks import WebhookVerificationError
 
 from api_gateway.live import RESTING_EVENTS
-from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks
 from harness_worker.testing.processes import running_server
@@ -341,6 +342,33 @@ def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver
     assert len(other.received) == IN_FLIGHT_A_HOST + 1
     other.released.set()
     for turn_id in stuck[IN_FLIGHT_A_HOST:]:
+        await_state(gateway, turn_id, "delivered")
+
+
+def test_tenant_whose_receivers_hang_holds_up_no_other(
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only so many requests go out for one tenant at a time, however many hosts it names."""
+    look_up = socket.getaddrinfo
+
+    def local(host: Any, *args: Any, **named: Any) -> Any:
+        return look_up("127.0.0.1" if str(host).endswith(".example") else host, *args, **named)
+
+    monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", local)
+    other.answers.extend([other.hang] * 64)
+    hosts = [other.url.replace("127.0.0.1", f"h{number}.example") for number in range(IN_FLIGHT_A_TENANT + 4)]
+    stuck = [posted(gateway, url) for url in hosts]
+    for turn_id in stuck:
+        gateway.worker.finish(turn_id)
+    other.await_count(IN_FLIGHT_A_TENANT)
+    other.answers.clear()
+    with keys_on(gateway.settings.database_url) as keys:
+        acme = bearer(new_key(keys, "acme")[0])
+    body = {**gateway.defaults, "webhook": other.url}
+    gateway.worker.finish(gateway.http.post("/v1/turns", json=body, headers=acme).json()["id"])
+    assert other.await_count(IN_FLIGHT_A_TENANT + 1)[-1].verified(tenant="acme")
+    other.released.set()
+    for turn_id in stuck[IN_FLIGHT_A_TENANT:]:
         await_state(gateway, turn_id, "delivered")
 
 

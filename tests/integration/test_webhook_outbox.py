@@ -12,7 +12,7 @@ from sqlalchemy import insert, update
 from api_gateway.database import create_engine
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.reading import Webhooks
-from api_gateway.webhooks.rules import Answer, Outcome, Verdict
+from api_gateway.webhooks.rules import Answer, Full, Outcome, Verdict
 from harness_worker.schema import webhooks
 from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
@@ -55,7 +55,7 @@ def play(gateway: Gateway, story: Story) -> None:
 
 async def taken(outbox: Outbox, turn_id: str) -> list[Claim]:
     """What is taken of the turn where there is room."""
-    claims, full = await outbox.take([turn_id], lambda hosts: [True] * len(hosts))
+    claims, full = await outbox.take([turn_id], lambda lanes: [True] * len(lanes))
     assert full == []
     return claims
 
@@ -73,14 +73,15 @@ def status_of(gateway: Gateway, turn_id: str) -> str:
 
 
 def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str) -> None:
-    """Then it is, unless its host has no room, or it is another's that is looked for."""
+    """Then it is, unless its host or tenant has no room, or it is another's that is looked for."""
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.started", live=False)
-        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
-        assert (await outbox.due(9, []), await outbox.due(9, ["h"])) == ([turn_id], [])
-        assert await outbox.take([turn_id], lambda hosts: [False] * len(hosts)) == ([], [turn_id])
+        assert await outbox.due(9, Full(hosts=["other"], tenants=["other"])) == [turn_id]
+        assert await outbox.due(9, Full(hosts=["h"])) == await outbox.due(9, Full(tenants=[TENANT])) == []
+        assert await outbox.take([turn_id], lambda lanes: [False] * len(lanes)) == ([], [turn_id])
         assert await taken(outbox, "another") == []
         assert [claim.seq for claim in await taken(outbox, turn_id)] == [3]
 
@@ -93,7 +94,7 @@ def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> Non
     async def story(outbox: Outbox) -> None:
         gateway.worker.finish(turn_id, live=False)
         (first,) = await taken(outbox, turn_id)
-        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         with gateway.worker.engine.begin() as connection:
             connection.execute(update(webhooks).values(lease_until=1.0))
         (second,) = await taken(outbox, turn_id)
@@ -115,13 +116,13 @@ def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gatew
         gateway.worker.event(turn_id, "turn.requires_action", live=False)
         (first,) = await taken(outbox, turn_id)
         await outbox.record(first, await telling_of(outbox, first), *BAD)
-        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
-        assert await outbox.due(9, []) == [turn_id]
+        assert await outbox.due(9, Full()) == [turn_id]
         (second,) = await taken(outbox, turn_id)
         assert (second.seq, second.attempt) == (3, 1)
         await outbox.record(second, await telling_of(outbox, second), *BAD)
-        assert (await outbox.due(9, []), await taken(outbox, turn_id)) == ([], [])
+        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         with gateway.worker.engine.begin() as connection:
             connection.execute(update(webhooks).values(due_at=1.0))
         (third,) = await taken(outbox, turn_id)

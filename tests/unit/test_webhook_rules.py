@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -15,14 +16,17 @@ from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, told
 from api_gateway.webhooks.rules import (
     IN_FLIGHT,
     IN_FLIGHT_A_HOST,
+    IN_FLIGHT_A_TENANT,
     JITTER,
     MOST_WAIT_S,
     PAUSES_S,
     Answer,
+    Full,
+    Lane,
     Outcome,
     admitted,
     answer_of,
-    full_hosts,
+    full_of,
     verdict_of,
 )
 from api_gateway.webhooks.signing import Signer, message_id
@@ -188,22 +192,34 @@ def test_receiver_may_put_off_the_next_attempt(status: int, retry_after: str, le
     assert least_s <= pause_s <= least_s * (1 + JITTER)
 
 
-@given(
-    st.lists(st.sampled_from("abcdefghij"), max_size=200), st.dictionaries(st.sampled_from("abc"), st.integers(0, 8))
-)
-def test_no_host_and_no_process_is_overrun(hosts: list[str], busy: dict[str, int]) -> None:
-    """Whoever waits longest goes first, where there is room."""
-    chosen = [host for host, has_room in zip(hosts, admitted(hosts, busy), strict=True) if has_room]
-    assert len(chosen) + sum(busy.values()) <= max(IN_FLIGHT, sum(busy.values()))
-    assert all(chosen.count(host) + busy.get(host, 0) <= IN_FLIGHT_A_HOST for host in set(hosts))
-    if len(chosen) + sum(busy.values()) < IN_FLIGHT:
-        left = {host for host in hosts if chosen.count(host) < hosts.count(host)}
-        assert all(chosen.count(host) + busy.get(host, 0) == IN_FLIGHT_A_HOST for host in left)
+LANES = st.builds(Lane, tenant=st.sampled_from("xyz"), host=st.sampled_from("abcdefghij"))
 
 
-def test_full_hosts_are_those_without_room() -> None:
+@given(st.lists(LANES, max_size=200), st.lists(LANES, max_size=80))
+def test_no_host_no_tenant_and_no_process_is_overrun(lanes: list[Lane], waiting: list[Lane]) -> None:
+    """Whoever waits longest goes first, and whoever waits on has no room."""
+    busy = [lane for lane, has_room in zip(waiting, admitted(waiting, {}), strict=True) if has_room]
+    now = Counter(busy)
+    for lane, has_room in zip(lanes, admitted(lanes, Counter(busy)), strict=True):
+        of_host = sum(number for each, number in now.items() if each.host == lane.host)
+        of_tenant = sum(number for each, number in now.items() if each.tenant == lane.tenant)
+        is_full = of_host == IN_FLIGHT_A_HOST or of_tenant == IN_FLIGHT_A_TENANT or now.total() == IN_FLIGHT
+        assert has_room is not is_full
+        now[lane] += has_room
+
+
+def test_tenant_whose_receivers_all_hang_leaves_room_for_others() -> None:
+    """However many hosts they are."""
+    busy = {Lane(tenant="loud", host=str(number)): 1 for number in range(IN_FLIGHT_A_TENANT)}
+    assert admitted([Lane(tenant="loud", host="a"), Lane(tenant="calm", host="0")], busy) == [False, True]
+
+
+def test_full_are_those_without_room() -> None:
     """The look for what is due leaves them out."""
-    assert full_hosts({"a": IN_FLIGHT_A_HOST, "b": IN_FLIGHT_A_HOST - 1}) == ["a"]
+    busy = {Lane(tenant="x", host="a"): IN_FLIGHT_A_HOST - 1, Lane(tenant="x", host="b"): IN_FLIGHT_A_HOST}
+    assert full_of(busy) == Full(hosts=["b"], tenants=[])
+    assert full_of({**busy, Lane(tenant="y", host="a"): 1}) == Full(hosts=["a", "b"], tenants=[])
+    assert full_of({**busy, Lane(tenant="x", host="c"): 1}) == Full(hosts=["b"], tenants=["x"])
 
 
 def test_long_texts_are_cut_and_said_to_be() -> None:
