@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 from typing import Final
 
 from httpcore2 import (
@@ -21,13 +22,9 @@ from httpcore2 import (
 )
 
 from api_gateway.webhook_urls import is_public
-from api_gateway.webhooks.rules import IN_FLIGHT
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """For each address of a host."""
-
-RESOLVERS: Final = IN_FLIGHT
-"""Threads of their own: a name server that hangs holds up nothing else of the process, and no other name."""
 
 
 class NoAddress(Exception):  # noqa: N818 - reads as what it says
@@ -44,7 +41,6 @@ class CheckedBackend(AsyncNetworkBackend):
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
         self._backend = AnyIOBackend()
-        self._resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
 
     async def connect_tcp(
         self,
@@ -71,25 +67,35 @@ class CheckedBackend(AsyncNetworkBackend):
                 failed = error
         raise failed
 
-    def close(self) -> None:
-        """Let the resolving threads go."""
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
-
     async def _open_addresses(self, host: str, port: int) -> list[str]:
-        found = await self._resolved(host, port)
+        found = await _resolved(host, port)
         opened = [address for address in found if self._allow_private or is_public(address)]
         if not opened:
             raise NoAddress("the host's address is not a public one")
         return opened
 
-    async def _resolved(self, host: str, port: int) -> list[str]:
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(self._resolvers, _look_up, host, port)
-        except (OSError, UnicodeError):
-            raise NoAddress("the host's name is not known") from None
-        return list(dict.fromkeys(found))
+
+async def _resolved(host: str, port: int) -> list[str]:
+    """What the host's name stands for, asked in a thread that nobody waits for.
+
+    A name server that hangs holds up no other name, and not the end of the process, which joins a pool's threads. Each
+    try asks once, so those that are under way bound the threads.
+    """
+    answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
+    Thread(target=_look_up, args=(host, port, answer), name="resolve", daemon=True).start()
+    if (found := await answer) is None:
+        raise NoAddress("the host's name is not known")
+    return list(dict.fromkeys(found))
 
 
-def _look_up(host: str, port: int) -> list[str]:
-    return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+def _look_up(host: str, port: int, answer: asyncio.Future[list[str] | None]) -> None:
+    found: list[str] | None = None
+    with suppress(OSError, ValueError):  # also a name that cannot be encoded
+        found = [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        answer.get_loop().call_soon_threadsafe(_settle, answer, found)
+
+
+def _settle(answer: asyncio.Future[list[str] | None], found: list[str] | None) -> None:
+    if not answer.done():
+        answer.set_result(found)

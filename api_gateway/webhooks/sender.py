@@ -42,12 +42,11 @@ class Sender:
 
     def __init__(self, *, allow_private: bool, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._backend = CheckedBackend(allow_private=allow_private)
         self._pool = AsyncConnectionPool(
             ssl_context=default_ssl_context(),
             max_connections=None,
             max_keepalive_connections=0,
-            network_backend=self._backend,
+            network_backend=CheckedBackend(allow_private=allow_private),
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -67,7 +66,6 @@ class Sender:
     async def close(self) -> None:
         """End what is open."""
         await self._pool.aclose()
-        self._backend.close()
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         target = str(parsed(url))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import closing
@@ -13,13 +15,28 @@ from pathlib import Path
 
 import pytest
 
-from api_gateway.webhooks.rules import Answer
+from api_gateway.webhooks.addresses import CheckedBackend
+from api_gateway.webhooks.rules import IN_FLIGHT, Answer
 from api_gateway.webhooks.sender import Sender
 from harness_worker.adapters.embedded.ports import free_port
 from tests.integration.certificates import write_certificate
 from tests.receiver import Receiver, answer, receiver
 
 TIMEOUT_S = 3.0
+
+HANGING_NAMES = """
+import asyncio, socket, threading
+from api_gateway.webhooks.sender import Sender
+
+socket.getaddrinfo = lambda *args, **named: threading.Event().wait()
+
+async def main():
+    sender = Sender(allow_private=True, timeout_s=0.1)
+    print((await sender.post("http://slow.example/", {}, b"")).error)
+    await sender.close()
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture
@@ -164,6 +181,40 @@ def test_name_is_looked_at_when_it_is_called(monkeypatch: pytest.MonkeyPatch) ->
     answered = send(f"http://moving.example:{free_port()}/", allow_private=False)
     assert error_of(answered) == "the host's address is not a public one"
     assert asked == ["moving.example"]
+
+
+def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tries have given up waiting for it."""
+    look_up, released, asked = socket.getaddrinfo, threading.Event(), threading.Semaphore(0)
+
+    def slow(host: str, port: int, **named: int) -> object:
+        if host == "slow.example":
+            asked.release()
+            released.wait(60)
+        return look_up("127.0.0.1", port, **named)
+
+    async def story(port: int) -> None:
+        backend = CheckedBackend(allow_private=True)
+        async with asyncio.timeout(30):
+            tries = [asyncio.create_task(backend.connect_tcp("slow.example", port)) for _ in range(IN_FLIGHT)]
+            for _ in tries:
+                await asyncio.to_thread(asked.acquire)
+            for each in tries:
+                each.cancel()
+            await (await backend.connect_tcp("quick.example", port)).aclose()
+
+    monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", slow)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        try:
+            asyncio.run(story(listening.getsockname()[1]))
+        finally:
+            released.set()
+
+
+def test_name_server_that_hangs_does_not_keep_the_process() -> None:
+    """It ends though nobody has answered yet."""
+    done = subprocess.run([sys.executable, "-c", HANGING_NAMES], capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout, done.stderr) == ("no answer within 0.1 s\n", "")
 
 
 def test_tls_verifies_the_hosts_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
