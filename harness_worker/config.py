@@ -134,6 +134,15 @@ class Settings(BaseSettings):
         return f"{self.otlp_endpoint.rstrip('/')}/v1/traces"
 
     @model_validator(mode="after")
+    def _has_a_root(self) -> Self:
+        if re.search("[?#]", self.otlp_endpoint or ""):  # of the model, for a field's complaint shows what was given
+            name, whole = variable_of("otlp_endpoint"), variable_of("otlp_traces_endpoint")
+            advice = f"put a key into OTEL_EXPORTER_OTLP_HEADERS, or the whole URL into {whole}"
+            msg = f"{name}: must have neither ? nor #, for /v1/traces is added to it; {advice}"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
     def _beats_in_time(self) -> Self:
         most = self.lease_ttl_s / 2
         if self.heartbeat_s > most:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from typing import Any, cast
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -34,6 +35,10 @@ class Taken:
     events: tuple[str, ...]
 
 
+def no_bytes() -> None:
+    """What a collector writes that answers as it should."""
+
+
 @dataclass(slots=True)
 class Collector:
     """A collector on this machine.
@@ -42,6 +47,8 @@ class Collector:
         url: What ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set to.
         status: What it answers.
         is_hanging: Whether it answers nothing until the end.
+        writes: What it answers instead, byte by byte; ``None``: what is to be answered.
+        left: Set once whoever asked left in the midst of that.
         posts: How often it was asked.
         bodies: What it took.
         paths: Where that was posted to.
@@ -51,11 +58,20 @@ class Collector:
     url: str
     status: int = 200
     is_hanging: bool = False
+    writes: Callable[[], Iterable[bytes] | None] = no_bytes
+    left: threading.Event = field(default_factory=threading.Event)
     posts: int = 0
     bodies: list[bytes] = field(default_factory=list[bytes])
     paths: list[str] = field(default_factory=list[str])
     headers: list[Mapping[str, str]] = field(default_factory=list[Mapping[str, str]])
     over: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, to: BufferedIOBase, parts: Iterable[bytes]) -> None:
+        """Answer with these, until nobody listens."""
+        try:
+            to.writelines(parts)
+        except OSError:
+            self.left.set()
 
     def spans(self, turn_id: str) -> list[Taken]:
         """Every span that came of a turn."""
@@ -80,6 +96,10 @@ def collecting() -> Generator[Collector]:
             collector.posts += 1
             if collector.is_hanging:
                 collector.over.wait(60)
+                return
+            parts = collector.writes()
+            if parts is not None:
+                collector.write(self.wfile, parts)
                 return
             if collector.status == 200:
                 collector.paths.append(self.path)

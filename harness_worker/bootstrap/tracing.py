@@ -13,7 +13,7 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, TurnStore
 from harness_worker.turn.tracing import Tracing
-from harness_worker.wire import TRACES_LOST
+from harness_worker.wire import TRACES_LOST, masked
 
 _OTLP: Final = "harness_worker.adapters.telemetry.otlp"
 
@@ -22,15 +22,18 @@ def make_traces(settings: Settings) -> Traces | None:
     """What sends traces; ``None`` if nobody collects them.
 
     Raises:
-        ConfigError: Somebody does, and what sends them is not installed.
+        ConfigError: Somebody does, and what sends them is not installed, or refuses a variable of its own.
     """
     url = settings.traces_url
     if url is None:
         return None
+    given = variable_of("otlp_endpoint" if settings.otlp_traces_endpoint is None else "otlp_traces_endpoint")
     try:
         return import_module(_OTLP).OtlpTraces(url)
+    except ValueError as wrong:
+        reason = f"{given} is set, but OpenTelemetry refuses what is set beside it: {masked(str(wrong))}"
+        raise ConfigError(f"{reason}; mend or unset that, or unset {given}") from None
     except ImportError as missing:
-        given = variable_of("otlp_endpoint" if settings.otlp_traces_endpoint is None else "otlp_traces_endpoint")
         extra = "pip install 'agent-harness[otel]'"
         raise ConfigError(f"{given} is set: {missing}; install it with {extra}, or unset {given}") from None
 

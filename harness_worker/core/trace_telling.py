@@ -6,6 +6,7 @@ with ``harness.``. No text of anybody is told unless it is asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
 
@@ -40,6 +41,8 @@ _NOTED: Final[Mapping[str, tuple[str, ...]]] = {
     "budget.warning": ("name", "used", "limit"),
 }
 """The events that the turn's span has too, with what is told of each."""
+
+_AN_ID: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 _FAILURES: Final = (WORKER_LOST, LOCK_MISSED)
 """With which word the harness begins a failure of its own making."""
@@ -111,7 +114,7 @@ def _call(story: Story, call: Call) -> Span:
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
         "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": call.tool_use_id,
+        "gen_ai.tool.call.id": _use_id(story, call),
         "harness.call_id": call.call_id,
         "harness.step": call.step,
         "harness.wave": call.wave,
@@ -138,6 +141,11 @@ def _call(story: Story, call: Call) -> Span:
 def _tool_name(story: Story, call: Call) -> str:
     is_one = call.was_sent or (story.agent is not None and call.tool in story.agent.tool_names)
     return call.tool if is_one or story.messages is not None else OTHER
+
+
+def _use_id(story: Story, call: Call) -> str | None:
+    """The model's own id of the call, which may be anything it writes."""
+    return call.tool_use_id if story.messages is not None or _AN_ID.fullmatch(call.tool_use_id) else None
 
 
 def _failure(outcome: ToolOutcome | None) -> str | None:

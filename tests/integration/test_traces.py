@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from harness_worker import AgentHarness, Effect, Registry, Settings, ToolError
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.telemetry.otlp import OtlpTraces
 from harness_worker.core.trace import Caller, Span, Trace, call_span_id, chat_span_id, turn_span_id
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn import tracing
-from tests.collector import Collector, Taken, collecting
+from tests.collector import Collector, Taken, collecting, no_bytes
 
 CLIENT, INTERNAL = (kind.value + 1 for kind in (Kind.CLIENT, Kind.INTERNAL))  # as the protocol counts them
 WORDS = "their-own-words"
@@ -187,6 +187,58 @@ def test_caller_decides_whether_its_turns_are_kept(collector: Collector) -> None
     assert [(span.trace_id, span.parent_id) for span in collector.all_spans()] == [(2, 2), (5, None)]
 
 
+def endless(begin: bytes) -> Iterator[bytes]:
+    """An answer that a reader who wants all of it reads for long: 64 MB."""
+    yield begin
+    yield from (b"x" * 65_536 for _ in range(1_000))
+
+
+@pytest.mark.parametrize(
+    ("status", "is_taken"), [(b"200 OK", True), (b"302 Found\r\nLocation: /", False), (b"500 Broken", False)]
+)
+def test_endless_answer_is_not_read(status: bytes, is_taken: bool, collector: Collector) -> None:
+    """Its status says all, whatever it is."""
+    collector.writes = lambda: endless(b"HTTP/1.0 " + status + b"\r\n\r\n")
+    traces = OtlpTraces(f"{collector.url}/v1/traces")
+    with nullcontext() if is_taken else pytest.raises(TransientError, match=status[:3].decode()):
+        traces.send([an_end(None)])
+    traces.close()
+    assert collector.left.wait(10)
+    assert collector.posts == 1
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200", b""])
+def test_answer_that_drips_is_cut(begin: bytes, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time; the whole does not."""
+
+    def dripping() -> Iterator[bytes]:
+        yield begin
+        for _ in range(100):
+            collector.over.wait(0.1)
+            yield b"H"
+
+    collector.writes = dripping
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    traces = OtlpTraces(f"{collector.url}/v1/traces")
+    with pytest.raises(TransientError, match="due to timeout"):
+        traces.send([an_end(None)])
+    assert collector.left.wait(10)
+    collector.writes = no_bytes
+    traces.send([an_end(None)])
+    traces.close()
+    assert len(collector.all_spans()) == 1
+
+
+def test_collector_that_asks_for_patience_is_asked_again(collector: Collector) -> None:
+    """When it says, by a header: that is read, though the body is not."""
+    answers = iter([[b"HTTP/1.0 429 Busy\r\nRetry-After: 0\r\nContent-Encoding: gzip\r\n\r\nnone"]])
+    collector.writes = lambda: next(answers, None)
+    traces = OtlpTraces(f"{collector.url}/v1/traces")
+    traces.send([an_end(None)])
+    traces.close()
+    assert (collector.posts, len(collector.all_spans())) == (2, 1)
+
+
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Everything that the log says of traces, whoever says it."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -255,6 +307,15 @@ def test_missing_extra_is_refused_before_anything_is_made(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match=told):
         AgentHarness(Registry())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_variable_that_opentelemetry_refuses_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and so is the one without which it would not matter."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "x")
+    told = "^OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry refuses .*: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be "
+    with pytest.raises(ConfigError, match=told):
+        AgentHarness(Registry())
 
 
 def test_without_a_collector_nothing_is_loaded() -> None:

@@ -101,3 +101,15 @@ def test_weak_webhook_secret_is_refused_and_not_shown(secret: str) -> None:
     with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: value error, give one secret") as refused:
         load_settings(webhook_secret=secret)
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://h/x?own=hidden", "http://h/#hidden", "http://h?"])
+def test_root_of_a_collector_has_no_query(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path is added to it, which would become a part of the query; its value may be a key, and is not shown."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    told = r"^OTEL_EXPORTER_OTLP_ENDPOINT: must have neither \? nor #, .* OTEL_EXPORTER_OTLP_HEADERS, or .*ENDPOINT$"
+    with pytest.raises(ConfigError, match=told) as refused:
+        load_settings()
+    assert "hidden" not in str(refused.value)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    assert load_settings(otlp_traces_endpoint=url).traces_url == url

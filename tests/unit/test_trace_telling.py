@@ -198,6 +198,18 @@ def test_tool_that_a_model_made_up_has_no_name() -> None:
     assert names(trace_of(story_of(engine, has_content=True)))[-1] == f"execute_tool {WORDS}"
 
 
+@pytest.mark.parametrize(
+    ("tool_use_id", "is_told"),
+    [("toolu_01-aB", True), ("x" * 64, True), ("x" * 65, False), (WORDS, False), ("id\n", False), ("", False)],
+)
+def test_models_own_id_of_a_call_is_told_if_it_is_one(tool_use_id: str, is_told: bool) -> None:
+    """A model could write anything there; where texts are told, it is one."""
+    story = an_ended(ended(a_call(tool_use_id=tool_use_id), deadline_at=NOW))
+    (_, span), (_, with_texts) = trace_of(story), trace_of(replace(story, messages=()))
+    assert span.attributes.get("gen_ai.tool.call.id") == (tool_use_id if is_told else None)
+    assert with_texts.attributes["gen_ai.tool.call.id"] == tool_use_id
+
+
 def test_what_was_asked_beside_the_steps_is_a_model_call() -> None:
     """From when the step was to begin; the step's own call begins after it."""
     usage = {"input_tokens": 3, "output_tokens": 2}
@@ -293,7 +305,9 @@ def a_telling(secret: str) -> Story:
     """A turn in each of whose texts somebody says the same."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     call = ended(a_call(arguments={"a": secret, secret: 1}), ok(a_call(), secret), deadline_at=NOW)
-    wrong = ended(a_call(1, tool=secret), failed(a_call(1), f"worker_lost: {secret}"), deadline_at=None)
+    wrong = ended(
+        a_call(1, tool=secret, tool_use_id=secret), failed(a_call(1), f"worker_lost: {secret}"), deadline_at=None
+    )
     asked = ended(a_call(2, approval=Approval(decision="deny", reason=secret, arguments={"a": secret})))
     events = (
         an_event(1, "turn.queued", NOW, agent="agent", session_id="session"),

@@ -24,6 +24,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from harness_worker.adapters.telemetry.posts import bounded_session
 from harness_worker.core.trace import Attribute, Span, SpanEvent, Trace
 from harness_worker.errors import TransientError
 from harness_worker.wire import masked
@@ -52,7 +53,7 @@ class OtlpTraces:
         provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
         self._resource = provider.resource
         self._sampler = provider.sampler
-        self._exporter = OTLPSpanExporter(endpoint=url)
+        self._exporter = OTLPSpanExporter(endpoint=url, session=bounded_session())
 
     def send(self, traces: Sequence[Trace]) -> None:
         """Send those that the sampler takes."""
