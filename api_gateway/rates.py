@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
 from typing import Any, Final, cast
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from limits import RateLimitItem, parse_many
 from limits.aio.storage import RedisStorage
@@ -65,30 +67,40 @@ class TurnRates:
             raise ConfigError("HARNESS_TENANT_RATE is counted in Redis: set HARNESS_REDIS_URL too")
         self._pool = _pool(redis_url) if self._rates and redis_url else None
         self._limiter = MovingWindowRateLimiter(_storage(self._pool)) if self._pool else None
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._free = asyncio.Semaphore(CONNECTIONS)
         self._ask_again_at = -math.inf
         self._is_away = False
 
     async def admit(self, tenant: str) -> None:
         """Count a post, unless it is one too many. As long as Redis does not answer, all are let through.
 
+        A tenant's posts are counted one after the other, so that a flood of them waits for itself.
+
         Raises:
             Problem: 429 ``rate_limited``.
         """
-        if self._limiter is None or time.monotonic() < self._ask_again_at:
+        if self._limiter is None or self._is_left_alone():
+            return
+        async with self._asking.setdefault(tenant, asyncio.Lock()), self._free:
+            await self._ask(self._limiter, tenant)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+    async def _ask(self, limiter: MovingWindowRateLimiter, tenant: str) -> None:
+        if self._is_left_alone():  # since this post began to wait
             return
         try:
-            refused = await self._counted(self._limiter, tenant)
+            refused = await self._counted(limiter, tenant)
         except (RedisError, OSError) as error:
             self._leave_alone(error)
             return
         self._is_away = False
         if refused is not None:
             raise refused
-
-    async def close(self) -> None:
-        """Give the connections back."""
-        if self._pool is not None:
-            await self._pool.aclose()
 
     async def _counted(self, limiter: MovingWindowRateLimiter, tenant: str) -> Problem | None:
         """The refusal, if a rate is used up. Then none with a longer window has counted the post."""
@@ -98,6 +110,9 @@ class TurnRates:
                 free_at = (await limiter.get_window_stats(rate, name)).reset_time
                 return _too_many(rate, max(1, math.ceil(free_at - time.time())))
         return None
+
+    def _is_left_alone(self) -> bool:
+        return time.monotonic() < self._ask_again_at
 
     def _leave_alone(self, error: Exception) -> None:
         self._ask_again_at = time.monotonic() + LEFT_ALONE_S
@@ -113,7 +128,7 @@ def _too_many(rate: RateLimitItem, wait_s: int) -> Problem:
 
 
 def _pool(redis_url: str) -> BlockingConnectionPool:
-    """Connections that give up soon; who finds none free waits for one, where another pool would raise at once."""
+    """Connections that give up soon. Who waits too long for a free one is told as if Redis were silent: none has to."""
     untyped: Any = BlockingConnectionPool
     pool = untyped.from_url(
         redis_url,

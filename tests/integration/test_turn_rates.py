@@ -1,0 +1,68 @@
+"""Floods of posts, counted in a real Redis: nobody gets past a rate by being many."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from api_gateway.problems import Problem
+from api_gateway.rates import TurnRates
+from tests.integration.gateway_kit import own_db
+
+POSTS = 3_000
+
+
+async def is_admitted(rates: TurnRates, tenant: str) -> bool:
+    """Whether a post is let through."""
+    try:
+        await rates.admit(tenant)
+    except Problem:
+        return False
+    return True
+
+
+def on_redis(valkey_url: str, work: Callable[[TurnRates], Awaitable[None]]) -> None:
+    """Do the work with rates of two posts per hour."""
+
+    async def run() -> None:
+        rates = TurnRates(own_db(valkey_url), "2/hour")
+        try:
+            await work(rates)
+        finally:
+            await rates.close()
+
+    asyncio.run(run())
+
+
+def tenants(count: int) -> Sequence[str]:
+    """Names that nothing was counted for."""
+    return [secrets.token_hex(8) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_flood_is_counted_to_its_last_post(valkey_url: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
+    """However many wait for a connection, of one tenant or of many: that is not taken for a Redis that is away."""
+    names = tenants(count)
+
+    async def flood(rates: TurnRates) -> None:
+        posts = [is_admitted(rates, names[number % count]) for number in range(POSTS)]
+        assert sum(await asyncio.gather(*posts)) == 2 * count
+
+    on_redis(valkey_url, flood)
+    assert not [record for record in caplog.records if "HARNESS_TENANT_RATE" in record.message]
+
+
+def test_flood_waits_for_itself(valkey_url: str) -> None:
+    """Another tenant's post is counted long before those that were there first."""
+    noisy, quiet = tenants(2)
+
+    async def flood(rates: TurnRates) -> None:
+        posts = [asyncio.create_task(is_admitted(rates, noisy)) for _ in range(POSTS)]
+        assert await asyncio.create_task(is_admitted(rates, quiet))
+        assert sum(post.done() for post in posts) < POSTS / 2
+        await asyncio.gather(*posts)
+
+    on_redis(valkey_url, flood)
