@@ -14,6 +14,7 @@ from api_gateway.problems import Problem
 from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
+OF_WEBHOOKS: Final = ("webhook-id", "webhook-signature")
 
 
 class Guard:
@@ -22,7 +23,7 @@ class Guard:
     A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
     page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
     in a browser on this machine is not this machine's user: then a foreign ``Origin``, or a ``Host`` that is no
-    loopback name (DNS rebinding), is refused.
+    loopback name (DNS rebinding), is refused. Nor is a webhook, which comes from here and goes where a tenant wished.
 
     Args:
         app: What is guarded.
@@ -60,6 +61,9 @@ class Guard:
                 "without one the API is for its own machine, with HARNESS_DEV_KEYLESS=1"
             )
             raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+        if any(name in headers for name in OF_WEBHOOKS):
+            detail = "a webhook may not call the API without an API key: give the turn the URL of another receiver"
+            raise Problem(403, "forbidden", detail)
         origin = headers.get("origin")
         named = [f"//{headers.get('host', 'localhost')}", *([origin] if origin else [])]
         if not all(is_loopback(_host(url)) for url in named):

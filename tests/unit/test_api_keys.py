@@ -187,6 +187,14 @@ def test_without_a_key_this_machine_alone_is_served(
     assert asked(keyless=keyless, client=client, **headers) == answer
 
 
+@pytest.mark.parametrize("header", ["webhook_id", "webhook_signature"])
+def test_webhook_is_not_this_machines_user(header: str) -> None:
+    """It comes from here, and a tenant said where it goes: without a key it would act for the default tenant."""
+    given = {header: "x", "host": "127.0.0.1:8000"}
+    assert asked(keyless=True, client=HERE, **given) == 403
+    assert asked(keyless=True, client=HERE, authorization=GOOD, **given) == "acme"
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1x"])
 def test_guard_minds_the_api_alone(path: str) -> None:
     """The rest answers everybody, and is nobody's."""
