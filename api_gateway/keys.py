@@ -27,11 +27,10 @@ def key_in(authorization: Sequence[str]) -> str | None:
         Problem: 401 ``unauthorized``: there is one beside another header, or not as a bearer token. Whoever sends one
             is not to be taken for somebody without.
     """
-    given = [value.split(maxsplit=1) or [""] for value in authorization]
-    if not any(parts[-1].startswith(KEY_PREFIX) for parts in given):
+    if not any(KEY_PREFIX in value for value in authorization):
         return None
-    scheme, *credentials = given[0]
-    if len(given) > 1 or scheme.lower() != SCHEME:
+    scheme, *credentials = authorization[0].split(maxsplit=1) or [""]
+    if len(authorization) > 1 or scheme.lower() != SCHEME:
         raise refused_key()
     return credentials[0].strip()
 

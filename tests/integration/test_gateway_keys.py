@@ -115,6 +115,7 @@ def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys:
         [b"bearer hk_\xc3\xa4"],
         [b"Bearer hk_" + b"x" * 50_000],
         [b"Token " + UNKNOWN.encode()],
+        [b"Bearer Bearer " + UNKNOWN.encode()],
         [UNKNOWN.encode()],
         [b"Bearer a", b"Bearer " + UNKNOWN.encode()],
         [b"Bearer " + UNKNOWN.encode() + b", Bearer " + UNKNOWN.encode()],

@@ -110,6 +110,8 @@ def test_what_holds_no_key_is_none(given: list[str]) -> None:
         [f"Bearer {KEY}", f"Bearer {KEY}"],
         ["Bearer sk-x", f"Bearer {KEY}"],
         [f"Bearer {KEY}", ""],
+        [f"Token Bearer {KEY}"],
+        [f"Token,{KEY}"],
     ],
 )
 def test_key_that_is_sent_wrongly_is_refused(given: list[str]) -> None:
