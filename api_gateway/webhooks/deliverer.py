@@ -96,7 +96,8 @@ class Deliverer:
             is_time = began >= look_at
             await self._try(self._look if is_time else self._start_pending)
             if is_time:
-                look_at = clock() + max(LOOK_S, (clock() - began) / LOOKING_SHARE)
+                took = 0.0 if self._is_cut_off else clock() - began  # one that failed says nothing of how many wait
+                look_at = clock() + max(LOOK_S, took / LOOKING_SHARE)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
 
