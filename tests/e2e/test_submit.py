@@ -90,22 +90,21 @@ REFUSED: list[tuple[Json, str]] = [
     ({"agent": "worker", "input": "go", "inputs": 1}, "there is no inputs: give agent, input"),
     ({"agent": "worker", "input": "a\0b"}, "input must not contain the character U+0000"),
     ({"agent": "worker", "input": "go", "budget": [1]}, "budget must be a dict of limits, not list"),
-    ({"agent": "worker", "input": "go", "budget": {"max_dollars": 10**400}}, ""),
+    (
+        {"agent": "worker", "input": "go", "budget": {"max_dollars": 10**400}},
+        "budget['max_dollars'] is too large a number",
+    ),
     ({"agent": "worker", "input": "go", "metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
     ({"agent": "worker", "input": "go", "tenant": "\0"}, "tenant '\\x00': give 1 to 255 visible characters"),
 ]
 
 
-@pytest.mark.parametrize(("asked", "why"), REFUSED, ids=[why or "huge" for _, why in REFUSED])
+@pytest.mark.parametrize(("asked", "why"), REFUSED, ids=[why for _, why in REFUSED])
 def test_what_is_wrong_with_a_turn_is_its_tasks_failure(
     outsider: Outsider, producer: Celery, asked: Json, why: str
 ) -> None:
     """The producer reads what to mend, and nothing is stored."""
     sent = submit(producer, asked)
-    if not why:  # no cap is that high, so that this is the cap
-        assert sent.get(timeout=REPLY_S) == sent.id
-        assert outsider.turn(sent.id)["budget"]["max_dollars"] == 1.0
-        return
     with pytest.raises(Exception, match=re.escape(why)) as refused:
         sent.get(timeout=REPLY_S)
     assert type(refused.value).__name__ == "ConfigError"
