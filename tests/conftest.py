@@ -113,11 +113,26 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a module that starts processes in one test process, so that what it starts is started once."""
+    """Keep a module that starts processes in one test process, so that what it starts is started once.
+
+    And leave to `make acceptance` what one kind of database shows well enough.
+    """
     for item in items:
+        if _is_for_later(item):
+            item.add_marker(pytest.mark.acceptance)
         starts_processes = {"e2e", "integration"} & set(item.path.parts)
         if starts_processes and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _is_for_later(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("one_database")
+    given: Any = getattr(item, "callspec", None)
+    if marker is None or given is None:
+        return False
+    return bool(
+        {"sqlite", "postgres"} - {*marker.args} & {value for value in given.params.values() if isinstance(value, str)}
+    )
 
 
 def pytest_configure() -> None:

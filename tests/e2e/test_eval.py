@@ -20,6 +20,8 @@ from tests.e2e.outsider import Json, Outsider, Step, add_lines, add_script, call
 from tests.e2e.workers import await_back, kill
 from tests.stacks import HARNESS, ROOT
 
+pytestmark = pytest.mark.one_database("sqlite")
+
 SUNNY: tuple[Step, ...] = ([call("look", n=1), call("find", n=2)], "It is sunny.")
 SLOW: tuple[Step, ...] = ([call("hold", who="a", s=1.5)], "done")
 VERDICT = {"kind": "judge", "step": 0, "content": [{"type": "text", "text": '{"score": 0.25, "reason": "meh"}'}]}

@@ -20,6 +20,8 @@ from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, add_script, call
 from tests.stacks import HARNESS, ROOT
 
+pytestmark = pytest.mark.one_database("postgres")
+
 LONG: Final = "x" * 13_000
 NEVER: Final = "019a0000-0000-7000-8000-000000000000"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

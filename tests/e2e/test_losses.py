@@ -92,6 +92,7 @@ def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
     assert doubts(ended(outsider, ids)) == []
 
 
+@pytest.mark.one_database("postgres")
 def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
     """It stands still for two leases: the journal, which does not, is still told that the write is alive."""
     turn_id = outsider.post([call("hold_write", who="me", s=LONG_HANG_S + 1.5)], [call("look", n=2)], "done")
@@ -105,6 +106,7 @@ def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
     assert doubts(ended(outsider, [turn_id])) == []
 
 
+@pytest.mark.one_database("postgres")
 def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
     """As one does while its replicas change places: nobody ends over it, and the call is still said to be alive."""
     turn_id = outsider.post([call("put", n=1, s=9.0)], [call("look", n=2)], "done")
@@ -120,6 +122,7 @@ def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: 
     assert workers == {role: role_pid(outsider.stack.home, role) for role in workers}
 
 
+@pytest.mark.one_database("postgres")
 def test_redis_that_dies_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
     """Whoever has work under way connects to the next one, and goes on."""
     turn_id = outsider.post([call("put", n=1, s=4.0)], [call("look", n=2)], "done")

@@ -19,6 +19,8 @@ from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Outsider, call
 from tests.stacks import HARNESS, ROOT, run_harness
 
+pytestmark = pytest.mark.one_database("postgres")
+
 OLD = 9 * BATCH_TURNS
 OLD_S = 40 * 86_400.0
 PRUNE = ("prune", "--older-than", "30d")

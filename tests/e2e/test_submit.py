@@ -21,6 +21,8 @@ from tests.e2e.outsider import Json, Outsider, Step, add_script, call
 from tests.e2e.workers import kill
 from tests.stacks import ROOT
 
+pytestmark = pytest.mark.one_database("postgres")
+
 STEPS: tuple[Step, ...] = ([call("look", n=1), call("put", n=2)], "done")
 REPLY_S = 20
 PATIENCE_S = 15.0
@@ -143,6 +145,7 @@ def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> Non
     assert repr({"turn": sent.id}) in repr(mine)
 
 
+@pytest.mark.acceptance
 def test_producer_that_sends_again_loses_none_when_a_coordinator_is_killed(tmp_path: Path) -> None:
     """What was taken is given to the next one, or sent again by who hears nothing: each message becomes one turn."""
     scripts_file(tmp_path).touch()

@@ -14,6 +14,8 @@ from tests.e2e.outsider import Outsider, Step, call
 from tests.e2e.workers import APP, worker
 from tests.stacks import ROOT
 
+pytestmark = pytest.mark.one_database("sqlite")
+
 CALLER = f"00-{10:032x}-{11:016x}-01"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 STEPS: tuple[Step, ...] = (

@@ -143,6 +143,7 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
     assert VARYING.sub("…", ran.stdout) == VARYING.sub("…", told)
 
 
+@pytest.mark.acceptance
 def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
     """With --app alone, which has one agent; killed with its stack, it goes on from what the next one knows.
 

@@ -19,6 +19,8 @@ from harness_worker.wire import key_digest
 from tests.integration.gateway_kit import sync_url
 from tests.stacks import HARNESS, ROOT, run_harness
 
+pytestmark = pytest.mark.one_database("sqlite")
+
 DAY_S: Final = 86_400
 
 

@@ -14,6 +14,8 @@ from harness_worker.core.memories import Memory, MemoryKind
 from tests.contract.store_world import World, world_of
 from tests.stacks import run_harness
 
+pytestmark = pytest.mark.one_database("sqlite")
+
 NAME = Memory(kind=MemoryKind.FACT, text="my name is\x1b Änn")
 TEA = Memory(kind=MemoryKind.PREFERENCE, text="I like tea")
 
