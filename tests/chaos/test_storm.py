@@ -12,7 +12,7 @@ KILLS = ("kill", "faults")
 @pytest.mark.timeout(110)
 def test_promise_holds_in_a_short_storm() -> None:
     """A process is killed every two seconds and faults strike at random: every turn ends, each effect as it is told."""
-    verdict = storm(Options(minutes=0.2, seed=7, database="sqlite", beside=(), weather=KILLS), print)
+    verdict = storm(Options(minutes=0.4, seed=7, database="sqlite", beside=(), weather=KILLS), print)
     assert verdict.is_kept, verdict.to_json()
     assert verdict.ended > 3
 
