@@ -14,7 +14,7 @@ from tests.integration.gateway_kit import own_db
 
 POSTS = 3_000
 
-# A process that is held up for half a second, as a busy machine may, takes its own silence for that of Redis.
+# So many posts hold up their own process, and whatever runs beside it.
 pytestmark = pytest.mark.acceptance
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
+from limits.aio.strategies import MovingWindowRateLimiter
+from redis.exceptions import TimeoutError as Silence
 
 from api_gateway.config import load_settings
 from api_gateway.rates import TurnRates, rates_in
@@ -51,3 +54,28 @@ def test_rate_without_redis_is_refused() -> None:
     """With RabbitMQ as broker there may be none, and nothing would be counted."""
     with pytest.raises(ConfigError, match="HARNESS_TENANT_RATE is counted in Redis: set HARNESS_REDIS_URL too"):
         TurnRates(None, "1/minute")
+
+
+@pytest.mark.parametrize(("failures", "tries"), [(1, 3), (2, 2)])
+def test_redis_is_asked_twice_before_it_is_taken_to_be_away(
+    monkeypatch: pytest.MonkeyPatch, failures: int, tries: int
+) -> None:
+    """A process that was held up takes that for silence, once; who is silent again lets the post through."""
+    seen: list[str] = []
+
+    async def hit(_self: object, _rate: object, name: str) -> bool:
+        seen.append(name)
+        if len(seen) <= failures:
+            raise Silence
+        return True
+
+    monkeypatch.setattr(MovingWindowRateLimiter, "hit", hit)
+
+    async def run() -> None:
+        rates = TurnRates("redis://127.0.0.1:1", "1/minute")
+        await rates.admit("acme")
+        await rates.admit("acme")
+        await rates.close()
+
+    asyncio.run(run())
+    assert len(seen) == tries, "one that is away is left alone"
