@@ -98,6 +98,7 @@ def test_cancel_while_waiting_for_a_person_ends_the_turn(outsider: Outsider) -> 
     assert contents(ended) == ["denied: not_run: the turn was cancelled"] * 2
 
 
+@pytest.mark.one_database("sqlite")
 def test_operator_answers_from_the_command_line(outsider: Outsider) -> None:
     """By the end of the turn's id: one call approved, the rest denied with a reason."""
     turn = parked(outsider, [call("ask_put", n=1), call("ask_put", n=2)], "done")
@@ -111,6 +112,7 @@ def test_operator_answers_from_the_command_line(outsider: Outsider) -> None:
     assert "none of its calls waits" in late.stderr
 
 
+@pytest.mark.one_database("sqlite")
 def test_waiting_turns_survive_the_death_of_everything(
     new_database: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Outsider, call
 from tests.e2e.workers import await_back, kill
 from tests.stacks import run_harness
 
 
+@pytest.mark.one_database("postgres")
 def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
     """It asks the broker that turns go through, and the workers through it."""
     said = run_harness("doctor", "--home", str(outsider.stack.home), "--json")
@@ -20,6 +23,7 @@ def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
     assert ("broker" in names) is (outsider.broker_url != outsider.stack.redis_url)
 
 
+@pytest.mark.one_database("postgres")
 def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
     """A wake-up that no coordinator takes waits in its queue, and is counted there."""
     pid = kill(outsider, "coordinator")

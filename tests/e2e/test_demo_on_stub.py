@@ -168,6 +168,7 @@ def _ended(client: GatewayClient, turn_id: str) -> dict[str, Any] | None:
     return turn if turn["status"] not in ("queued", "running") else None
 
 
+@pytest.mark.acceptance
 def test_provider_that_wants_a_long_pause_is_asked_again_once_and_in_time(stub: MessagesStub, tmp_path: Path) -> None:
     """The pause is longer than a visit without one may last; nobody takes the turn over meanwhile."""
     before = len(stub.asked)

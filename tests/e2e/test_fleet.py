@@ -43,6 +43,7 @@ def lost_nothing(turns: list[Json]) -> bool:
     return all(each["outcome"] == "ToolExecutionResult" for turn in turns for each in turn["calls"])
 
 
+@pytest.mark.one_database("postgres")
 def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_group: tuple[Worker, Worker]) -> None:
     """Two groups serve the same turns; stopping one, then draining the other, in the midst of it loses nothing."""
     coordinator, tools = second_group

@@ -86,6 +86,7 @@ def test_turn_tells_how_it_came_by_its_answer(turns: Posted, outsider: Outsider)
     assert outsider.http.get(f"/v1/turns/{plain['id']}/scores").json() == {"data": []}
 
 
+@pytest.mark.one_database("postgres")
 def test_judge_that_kills_its_worker_scores_once(turns: Posted, outsider: Outsider) -> None:
     """The coordinator that judges is killed; another attempt writes the one score."""
     scores(outsider, turns["judged"]["id"])  # its judges may be at it in the same process

@@ -49,6 +49,7 @@ def doubts(turns: Sequence[Json]) -> list[Json]:
     return [each for turn in turns for each in turn["calls"] if each["outcome"] != "ToolExecutionResult"]
 
 
+@pytest.mark.one_database("postgres")
 def test_killed_tool_processes_lose_no_turn(outsider: Outsider) -> None:
     """Tool processes killed at random, again and again: reads run again, twice at most, writes never."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS)]

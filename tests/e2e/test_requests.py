@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.times import contents
 
@@ -41,6 +43,7 @@ def test_same_key_at_the_same_moment_is_one_turn(outsider: Outsider) -> None:
     assert outsider.end(turn_id)["status"] == "completed"
 
 
+@pytest.mark.one_database("postgres")
 def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> None:
     """A client that waits gets 200 and the end; one that does not wait long enough gets 202."""
     body = outsider.body([call("look", n=1)], "done")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, Step, call
 from tests.e2e.workers import await_back, kill
@@ -73,6 +75,7 @@ def test_session_is_summed_up(outsider: Outsider) -> None:
     assert (again["text"], again["kept_messages"]) == ("All is well.", 1)
 
 
+@pytest.mark.one_database("postgres")
 def test_coordinator_killed_while_it_reflects_costs_one_more_call(outsider: Outsider) -> None:
     """Another one asks anew: one reflection is told, and charged."""
     thought = {**aside("reflection", 1, "Again.", output_tokens=7), "latency_s": 4}

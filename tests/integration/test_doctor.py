@@ -217,6 +217,7 @@ def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
     assert "workers" not in checks
 
 
+@pytest.mark.acceptance
 def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> None:
     """A gateway and an artifact store that accept and say nothing are told as that, soon, and the rest is looked at."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:

@@ -201,6 +201,7 @@ def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Rec
     assert [told.verified()["type"] for told in other.received] == ["turn.requires_action", "turn.completed"]
 
 
+@pytest.mark.one_database("postgres")
 def test_end_that_no_live_event_told_is_told(serve: Serving, other: Receiver) -> None:
     """Redis is away, or nobody was there to hear: the rows are looked at now and then."""
     with serve(NOWHERE) as gateway:
@@ -271,6 +272,7 @@ def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver)
     assert sorted(told.id for told in other.received) == sorted(f"{turn_id}_2" for turn_id in turn_ids)
 
 
+@pytest.mark.one_database("postgres")
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)])
 def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
     told_by_a_process: Telling, sig: signal.Signals, code: int

@@ -277,6 +277,7 @@ def test_wrong_age_is_wrong_usage(arguments: list[str], said: str) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.one_database("sqlite")
 def test_command_says_what_went(world: World, database_url: str) -> None:
     """In words, or as one document; a dry run says so."""
     over(world, "talk", tenant="acme")

@@ -30,6 +30,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.one_database("postgres")
 def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Path):
     """A stack of its own, tools in four processes: every task passes, and the files say what happened."""
     effects, observations = tmp_path / "effects.jsonl", tmp_path / "observations.jsonl"
@@ -63,6 +64,7 @@ def test_sweep_finds_the_places_of_a_running_stack(tmp_path: Path):
     assert "has no agent tau2-airline" in unserved.stderr
 
 
+@pytest.mark.one_database("sqlite")
 def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_path: Path):
     """The same through ``AgentHarness.run_turn``, without stack."""
     ended = _sweep(

@@ -74,6 +74,7 @@ def _play(domain: Domain, state: WorkloadState, task: WorkloadTask, times: int) 
     return tuple(seen)
 
 
+@pytest.mark.one_database("sqlite")
 @pytest.mark.parametrize("deliveries", [1, 2])
 def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState, deliveries: int):
     """Every observation, the effects in order and the final state are tau2's own, even if each call comes twice."""
