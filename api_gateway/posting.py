@@ -8,7 +8,8 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.creation import Created, IdempotencyClaim
+from api_gateway.creation import Created
+from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.models import Turn
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest

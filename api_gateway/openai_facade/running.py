@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.creation import Created, IdempotencyClaim
+from api_gateway.creation import Created
+from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.models import Event, Turn
 from api_gateway.openai_facade.speech import Delta, Speech
 from api_gateway.openai_facade.telling import unfinished

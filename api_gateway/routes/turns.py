@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api_gateway.body import Body, body_of
-from api_gateway.creation import IdempotencyClaim
+from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn

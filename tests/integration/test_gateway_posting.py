@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from api_gateway.creation import FORGOTTEN_AT_ONCE, KEPT_S
+from api_gateway.idempotency import FORGOTTEN_AT_ONCE, KEPT_S
 from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import TENANT

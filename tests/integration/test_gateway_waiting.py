@@ -18,7 +18,7 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
-from api_gateway.creation import IN_FLIGHT, IN_FLIGHT_S
+from api_gateway.idempotency import IN_FLIGHT, IN_FLIGHT_S
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import idempotency_keys, turns
 from harness_worker.testing.processes import running_server

@@ -18,11 +18,11 @@ from api_gateway.arguments import argument_problems
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.body import digest, parse_object
 from api_gateway.config import load_settings
-from api_gateway.creation import clamped
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import async_url
 from api_gateway.guard import is_loopback
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
+from api_gateway.new_turns import clamped
 from api_gateway.problems import Problem
 from api_gateway.requests import BudgetRequest
 from api_gateway.sse import wants_stream

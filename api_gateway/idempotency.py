@@ -1,0 +1,130 @@
+"""Requests that must make one thing, however often they are sent: their ``Idempotency-Key``, kept for a day."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sqlalchemy import Row, delete, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api_gateway.problems import Problem
+from harness_worker.schema import db_now, idempotency_keys, turns
+from harness_worker.wire import FINAL_STATUSES
+
+KEPT_S: Final = 86_400.0
+"""How long a key is remembered."""
+
+FORGOTTEN_AT_ONCE: Final = 20
+"""How many keys that are older each new one takes away: more than one, so that they do not pile up."""
+
+ACCEPTED: Final = 202
+
+IN_FLIGHT: Final = 0
+"""The status code of a key whose first answer is not given yet."""
+
+IN_FLIGHT_S: Final = 65.0
+"""A first answer takes at most ``Prefer: wait``'s cap; after that, or once its turn has ended, its gateway has died and
+the turn is the answer."""
+
+# As a subquery the clock is read once, and Postgres can use the index.
+_IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - KEPT_S
+_KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
+_OLDEST: Final = select(*_KEY).where(_IS_OLD).order_by(idempotency_keys.c.created_at).limit(FORGOTTEN_AT_ONCE)
+_FORGET: Final = delete(idempotency_keys).where(tuple_(*_KEY).in_(_OLDEST.with_for_update(skip_locked=True)))
+"""Nobody waits for one who takes away the same keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyClaim:
+    """A request that must make at most one turn, or one batch.
+
+    Args:
+        key: The client's ``Idempotency-Key``.
+        digest: The body's.
+        answers_later: Whether the answer's status is not known yet, because the request waits for the turn.
+    """
+
+    key: str
+    digest: str
+    answers_later: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What an earlier request with the key has made: its id, and the status code of the first answer."""
+
+    made_id: str
+    status_code: int
+
+
+class IdempotencyKeys:
+    """The keys of one tenant's requests.
+
+    Args:
+        dialect: ``sqlite`` or ``postgresql``.
+        tenant: Whose.
+    """
+
+    def __init__(self, dialect: str, tenant: str) -> None:
+        self._insert = postgres_insert if dialect == "postgresql" else sqlite_insert
+        self._tenant = tenant
+
+    async def claim(self, connection: AsyncConnection, claim: IdempotencyClaim, made_id: str) -> Earlier | None:
+        """Take the key for what the transaction makes under ``made_id``, unless an earlier request has it.
+
+        Raises:
+            Problem: 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``.
+        """
+        await connection.execute(delete(idempotency_keys).where(*self._key(claim), _IS_OLD))
+        row = {
+            "tenant": self._tenant,
+            "key": claim.key,
+            "body": claim.digest,
+            "turn_id": made_id,
+            "status_code": IN_FLIGHT if claim.answers_later else ACCEPTED,
+            "created_at": db_now(),
+        }
+        # A concurrent request with the same key waits here until the first has committed.
+        claiming = self._insert(idempotency_keys).values(row).on_conflict_do_nothing()
+        taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
+        if taken.one_or_none() is not None:
+            await connection.execute(_FORGET)
+            return None
+        return await self._found(connection, claim)
+
+    async def answered(self, connection: AsyncConnection, claim: IdempotencyClaim, status_code: int) -> None:
+        """Remember the first answer's status code."""
+        await connection.execute(update(idempotency_keys).where(*self._key(claim)).values(status_code=status_code))
+
+    async def _found(self, connection: AsyncConnection, claim: IdempotencyClaim) -> Earlier:
+        age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
+        ended = select(turns.c.id).where(turns.c.id == idempotency_keys.c.turn_id, turns.c.status.in_(FINAL_STATUSES))
+        looked_up = select(idempotency_keys, age_s, ended.exists().label("has_ended")).where(*self._key(claim))
+        row = (await connection.execute(looked_up)).one()
+        earlier = _earlier(row, claim)
+        if row.status_code == IN_FLIGHT:  # nobody else answers it: what this repeat is told, later ones are told too
+            unanswered = (*self._key(claim), idempotency_keys.c.status_code == IN_FLIGHT)
+            change = update(idempotency_keys).where(*unanswered).values(status_code=earlier.status_code)
+            await connection.execute(change)
+        return earlier
+
+    def _key(self, claim: IdempotencyClaim) -> tuple[Any, ...]:
+        return (idempotency_keys.c.tenant == self._tenant, idempotency_keys.c.key == claim.key)
+
+
+def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Earlier:
+    if row.body != claim.digest:
+        raise Problem(
+            422, "idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key for it"
+        )
+    if row.status_code != IN_FLIGHT:
+        return Earlier(made_id=row.turn_id, status_code=cast("int", row.status_code))
+    if row.has_ended:
+        return Earlier(made_id=row.turn_id, status_code=200)
+    if row.age_s < IN_FLIGHT_S:
+        detail = "the first request with this Idempotency-Key is still being answered; try again soon"
+        raise Problem(409, "idempotency_in_flight", detail, headers={"Retry-After": "1"})
+    return Earlier(made_id=row.turn_id, status_code=ACCEPTED)

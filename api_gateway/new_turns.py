@@ -1,0 +1,137 @@
+"""The rows of a turn that is being made: its own, its user message, its first event, and whom it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api_gateway.models import Budget, Usage
+from api_gateway.problems import FieldProblem, Problem
+from api_gateway.requests import BudgetRequest, TurnRequest
+from api_gateway.webhook_urls import host_of
+from harness_worker.schema import agents
+from harness_worker.wire import TurnStatus
+
+LARGEST_COUNT: Final = 2**53
+
+Row: TypeAlias = dict[str, Any]
+Caps: TypeAlias = Mapping[str, Any]
+"""An agent's budget, complete: the most that its turns may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTurn:
+    """A turn as it is stored.
+
+    Args:
+        id: Its id.
+        tenant: Whose it is.
+        session_id: Its session.
+        number: Which turn of the session it is, from 1.
+        waits: Whether its time begins when it is taken, not when it is made.
+        request: What was asked for.
+        budget: What it may use.
+        now: The database's time, seconds since the epoch.
+        look_at: When somebody must look at it.
+        traceparent: The caller's span, if it named one.
+    """
+
+    id: str
+    tenant: str
+    session_id: str
+    number: int
+    waits: bool
+    request: TurnRequest
+    budget: Budget
+    now: float
+    look_at: float
+    traceparent: str | None
+
+    def row(self) -> Row:
+        """The row of ``turns``."""
+        return {
+            "id": self.id,
+            "tenant": self.tenant,
+            "session_id": self.session_id,
+            "number": self.number,
+            "waits": self.waits,
+            "agent": self.request.agent,
+            "status": TurnStatus.QUEUED,
+            "input": self.request.input,
+            "priority": self.request.queue_priority,
+            "metadata": self.request.metadata or {},
+            "parallel": self.request.parallel,
+            "system_prompt_override": self.request.system_prompt_override,
+            "skill_context": self.request.skill_context,
+            "traceparent": self.traceparent,
+            "budget": self.budget.model_dump(),
+            "used": Usage().model_dump(),
+            "last_seq": 1,
+            "message_count": 1,
+            "cancel_requested": False,
+            "deadline_at": self.now + self.budget.timeout_s,
+            "wake_at": self.look_at,
+            "created_at": self.now,
+        }
+
+    def message(self) -> Row:
+        """The row of ``messages``."""
+        return {"turn_id": self.id, "position": 0, "role": "user", "content": self.request.input}
+
+    def event(self) -> Row:
+        """The row of ``turn_events``."""
+        data = {"agent": self.request.agent, "session_id": self.session_id}
+        return {"turn_id": self.id, "seq": 1, "type": "turn.queued", "at": self.now, "data": data}
+
+    def webhook(self) -> Row | None:
+        """The row of ``webhooks``, of which nothing was told but that the turn is queued, which its client knows."""
+        url = self.request.webhook
+        if url is None:
+            return None
+        told = {"told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": self.now}
+        return {"turn_id": self.id, "url": url, "host": host_of(url), **told}
+
+
+async def caps_of(
+    connection: AsyncConnection, wanted: Mapping[str, list[str | int]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """The budgets of agents, by name.
+
+    Args:
+        connection: The database.
+        wanted: The agents' names, each with the place in the request where it stands first.
+
+    Raises:
+        Problem: 404 ``unknown_agent``.
+    """
+    found = await connection.execute(select(agents.c.name, agents.c.budget).where(agents.c.name.in_(list(wanted))))
+    caps = {row.name: row.budget for row in found}
+    missing = [name for name in wanted if name not in caps]
+    if missing:
+        known = (await connection.execute(select(agents.c.name).order_by(agents.c.name).limit(20))).scalars()
+        raise _unknown_agent(missing[0], wanted[missing[0]], list(known))
+    return caps
+
+
+def clamped(caps: Caps, *wishes: BudgetRequest | None) -> Budget:
+    """A budget with the limits of each wish in place, in order, never above what they were."""
+    limits = dict(caps)
+    wanted = [wish.model_dump(exclude_none=True) for wish in wishes if wish is not None]
+    for name, value in chain.from_iterable(each.items() for each in wanted):
+        cap = LARGEST_COUNT if limits[name] is None else limits[name]
+        limits[name] = min(value, cap)
+    return Budget.model_validate(limits)
+
+
+def _unknown_agent(name: str, loc: list[str | int], known: list[str]) -> Problem:
+    there = f"; there are: {', '.join(known)}" if known else "; no worker has published any agent yet"
+    said = f"there is no agent {name[:200]!r}{there}"
+    place = ".".join(map(str, loc[1:-1]))
+    detail = f"{place}: {said}" if place else said
+    errors = [FieldProblem(loc=loc, msg=said)] if place else []
+    return Problem(404, "unknown_agent", detail, errors=errors, extra={"agents": known})
