@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -32,10 +33,11 @@ from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
 from api_gateway.rates import TurnRates
-from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, webhooks
+from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, usage, webhooks
 from api_gateway.services import Services, Shared
 from api_gateway.spending import Spending
 from api_gateway.store import Store
+from api_gateway.usage import UsageReader
 from api_gateway.webhooks.deliverer import make_deliverer
 from api_gateway.webhooks.reading import Webhooks
 from harness_worker.errors import ConfigError
@@ -73,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
     shared = app.state.shared = _wire(settings)
     app.state.services_for = partial(_services_for, shared)
-    for routes in (turns, events, webhooks, sessions, artifacts, agents, openai, health, metrics):
+    for routes in (turns, events, usage, webhooks, sessions, artifacts, agents, openai, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
     webhooks.describe_webhooks(app)
@@ -95,6 +97,7 @@ def _wire(settings: Settings) -> Shared:
         files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
         rates=TurnRates(settings.redis_url, settings.tenant_rate),
         spending=Spending(engine, settings.tenant_dollars),
+        adding_up=defaultdict(asyncio.Lock),
         publisher=publisher,
         live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
         traffic=Traffic(),
@@ -109,6 +112,7 @@ def _services_for(shared: Shared, tenant: str, traceparent: str | None) -> Servi
         tenant=tenant,
         settings=shared.settings,
         store=Store(engine, tenant),
+        usage=UsageReader(engine, tenant, shared.adding_up[tenant]),
         artifacts=Artifacts(engine, tenant, shared.files),
         conversations=Conversations(engine, tenant),
         creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings), traceparent),

@@ -177,7 +177,7 @@ class SessionsQuery(_PageQuery, _Query):
     """Which sessions."""
 
 
-class TurnsQuery(_PageQuery):
+class Narrowing(BaseModel):
     """Which turns. Further parameters ``metadata.KEY=VALUE`` ask for turns whose metadata hold that text."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -200,3 +200,7 @@ class TurnsQuery(_PageQuery):
             if not isinstance(value, str) or "\0" in name + value:
                 raise ValueError(f"{name[:200]!r} must be given once, without U+0000")
         return self
+
+
+class TurnsQuery(_PageQuery, Narrowing):
+    """Which turns, a page at a time."""

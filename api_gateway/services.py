@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -24,6 +26,7 @@ from api_gateway.publisher import Publisher
 from api_gateway.rates import TurnRates
 from api_gateway.spending import Spending
 from api_gateway.store import Store
+from api_gateway.usage import UsageReader
 from api_gateway.webhooks.deliverer import Deliverer
 from api_gateway.webhooks.reading import Webhooks
 from harness_worker.wire import TRACEPARENT
@@ -38,6 +41,7 @@ class Shared:
     files: ArtifactFiles | None
     rates: TurnRates
     spending: Spending
+    adding_up: defaultdict[str, asyncio.Lock]
     publisher: Publisher
     live: LiveEvents
     traffic: Traffic
@@ -52,6 +56,7 @@ class Services:
     tenant: str
     settings: Settings
     store: Store
+    usage: UsageReader
     artifacts: Artifacts
     conversations: Conversations
     creator: TurnCreator

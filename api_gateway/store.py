@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, and_, exists, func, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import WRITES
@@ -24,6 +24,7 @@ from api_gateway.models import (
     TurnWithMessagesAndScores,
     TurnWithScores,
 )
+from api_gateway.narrowing import narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import agent_of, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import agents, db_now, messages, scores, tool_calls, turn_events, turns
@@ -78,7 +79,7 @@ class Store:
 
     async def turns(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first."""
-        rows = select(turns).where(turns.c.tenant == self._tenant, *self._filters(query))
+        rows = select(turns).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
         page = newest_first(rows, turns, query.cursor).limit(query.limit + 1)
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
@@ -131,18 +132,6 @@ class Store:
         # The turn first: what is read after it is as new or newer, so a finished turn never lacks a call.
         row = (await connection.execute(select(turns).where(self._is(turn_id)))).one_or_none()
         return None if row is None else await with_calls(connection, row)
-
-    def _filters(self, query: TurnsQuery) -> Sequence[ColumnElement[bool]]:
-        wanted = {turns.c.status: query.status, turns.c.session_id: query.session_id, turns.c.agent: query.agent}
-        equal = [column == value for column, value in wanted.items() if value is not None]
-        return [*equal, *(self._has(key, value) for key, value in query.metadata.items())]
-
-    def _has(self, key: str, value: str) -> ColumnElement[bool]:
-        """Whether the metadata hold exactly this pair; the key is data, never part of a JSON path."""
-        if self._engine.dialect.name == "postgresql":
-            return turns.c.metadata.op("->>")(key) == value
-        pairs: Any = func.json_each(turns.c.metadata).table_valued("key", "value")
-        return exists(select(1).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value))
 
 
 async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:

@@ -179,6 +179,7 @@ def _aside(
     kind: EventType, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: Answer, told: dict[str, Any]
 ) -> Aside:
     usage = {name: value for name, value in as_mapping(answer.used).items() if name not in COUNTS}
-    data = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub, "usage": usage, **told}
+    said = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub}
+    data = {**said, "model": prompt.model, "usage": usage, **told}
     broke = {"cache_break": True} if prompt.is_cache_break else {}
     return Aside(preparation=preparation, used=answer.used, event=EventDraft(type=kind, data={**data, **broke}))

@@ -141,10 +141,10 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
 def _model_completed(step: int, said: Said) -> EventDraft:
     usage = {name: value for name, value in as_mapping(said.usage).items() if name not in COUNTS}
     data = {"step": step, "text": said.text, "stop_reason": said.stop_reason, "usage": usage}
-    return EventDraft(type="model.completed", data={**data, **(_hashes(said.prompt) if said.prompt else {})})
+    return EventDraft(type="model.completed", data={**data, **(_asked(said.prompt) if said.prompt else {})})
 
 
-def _hashes(prompt: Prompt) -> dict[str, Any]:
-    """What was sent, told by hashes; ``cache_break`` only where there is one."""
-    told = {"prefix_hash": prompt.preparation.prefix_hash, "render_hash": prompt.render_hash}
+def _asked(prompt: Prompt) -> dict[str, Any]:
+    """Who was asked, and what was sent, told by hashes; ``cache_break`` only where there is one."""
+    told = {"model": prompt.model, "prefix_hash": prompt.preparation.prefix_hash, "render_hash": prompt.render_hash}
     return {**told, "cache_break": True} if prompt.is_cache_break else told

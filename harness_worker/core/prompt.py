@@ -94,6 +94,7 @@ class Prompt:
         kind: What is asked for.
         max_tokens: What may be said at most, if there is a limit of its own.
         sources: The documents that the session's turns were given, which may be cited.
+        model: Who is asked.
     """
 
     system: str
@@ -106,6 +107,7 @@ class Prompt:
     kind: RequestKind = RequestKind.STEP
     max_tokens: int | None = None
     sources: tuple[Source, ...] = ()
+    model: str = ""
 
 
 def prepare(  # noqa: PLR0913 - what a prompt is made of
@@ -154,6 +156,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
         sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
+        model=agent.model,
     )
 
 

@@ -102,6 +102,10 @@ class GatewayClient:
         """One page of turns, newest first: ``{data, next}``; give ``next`` as ``after``."""
         return self._send("GET", "/v1/turns", params=filters)
 
+    def usage(self, **query: str | int) -> JsonObject:
+        """What turns have used, added up: ``{from, to, by, data, groups, total}``."""
+        return self._send("GET", "/v1/usage", params=query)
+
     def events(self, turn_id: str, after: int = 0, limit: int = PAGE) -> JsonObject:
         """One page of a turn's events with ``seq`` above ``after``: ``{data, next}``."""
         return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": limit})

@@ -66,6 +66,28 @@ def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> None:
+    """As a table whose last line is the total, or as the gateway gives it; what it refuses is wrong usage."""
+    env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
+    drawn = run_harness("usage", "--by", "session", "--session", "s-1", env=env)
+    head, row, total = drawn.stdout.splitlines()
+    assert head.split()[:4] == ["session", "turns", "steps", "calls"]
+    assert (row.split()[:4], total.split()[:4]) == (["s-1", "1", "2", "3"], ["total", "1", "2", "3"])
+    told = json.loads(run_harness("usage", "--by", "model", "--session", "s-1", "--json", env=env).stdout)
+    assert [(each["key"][:9], each["turns"]) for each in told["data"]] == [("scripted:", 1)]
+    refused = run_harness("usage", "--since", "yesterday", env=env)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "from: give a time with its zone" in refused.stderr
+    used = outsider.http.get(f"/v1/turns/{ended}/usage").json()
+    assert [(each["step"], each["kind"], each["model"]) for each in used["model_calls"]] == [
+        (step, "step", told["data"][0]["key"]) for step in range(2)
+    ]
+    assert [(each["tool"], each["calls"], each["failures"]) for each in used["tools"]] == [
+        ("fail_write", 1, 1),
+        ("look", 2, 0),
+    ]
+
+
 def test_list_narrows_and_pages(outsider: Outsider, ended: str) -> None:
     """Filters are the gateway's; the next page is one option away; ids alone can be given to other commands."""
     other = outsider.run("done")["id"]

@@ -288,7 +288,7 @@ def test_the_tenant_itself_has_all_of_it(gateway: Gateway, keys: SqlApiKeys, the
     """What the others are told does not exist; with another key of the tenant too."""
     with gateway_again(gateway, tmp_path) as url, as_tenant(gateway, keys, "acme") as acme:
         for path in (
-            *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores")),
+            *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores", "/usage")),
             *(f"/v1/responses/{theirs.turn_id}", f"/v1/sessions/{theirs.session_id}"),
         ):
             assert acme.get(path).status_code == 200, path
@@ -315,6 +315,9 @@ def test_lists_hold_nothing_of_another_tenants(gateway: Gateway, keys: SqlApiKey
         ):
             assert other.get("/v1/turns", params=query).json() == {"data": [], "next": None}
             assert [each["id"] for each in gateway.http.get("/v1/turns", params=query).json()["data"]] == []
+            for by in ("agent", "day", "model", "session", "status", "metadata.secret"):
+                added = other.get("/v1/usage", params={**query, "by": by}).json()
+                assert (added["data"], added["groups"], added["total"]["turns"]) == ([], 0, 0), by
         assert other.get("/v1/sessions").json() == {"data": [], "next": None}
         assert [each["name"] for each in other.get("/v1/agents").json()["data"]] == ["support"]
 

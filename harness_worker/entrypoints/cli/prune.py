@@ -38,7 +38,7 @@ def prune(
         bool, typer.Option("--json", help="Print {before, dry_run, sessions, turns, memories}.")
     ] = False,
 ) -> None:
-    r"""Remove sessions that were over long ago from the database, with their turns and all that belongs to these.
+    """Remove sessions that were over long ago from the database, with their turns and all that belongs to these.
 
     \b
         harness prune --older-than 30d --dry-run
@@ -49,7 +49,7 @@ def prune(
     it may be stopped at any time: what is gone is gone, and the rest goes the next time.
 
     Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
-    """
+    """  # noqa: D301 - click reads the \b
     age_s = _age_s(older_than)
     with open_journal(load_settings(home=home)) as engine:
         pruning = SqlPruning(engine, tenant)

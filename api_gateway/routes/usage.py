@@ -1,0 +1,29 @@
+"""What turns have used."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api_gateway.openapi import METADATA, problems
+from api_gateway.requests import NoQuery
+from api_gateway.services import ServicesDep, TurnId, no_such_turn
+from api_gateway.usage_models import TurnUsage, UsageQuery, UsageReport
+
+router = APIRouter(tags=["usage"])
+
+
+@router.get("/v1/turns/{turn_id}/usage", responses=problems(404))
+async def turn_usage(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> TurnUsage:
+    """What one turn has used so far: all in all, by call of a model, and by tool."""
+    found = await services.usage.turn(turn_id)
+    if found is None:
+        raise no_such_turn(turn_id)
+    return found
+
+
+@router.get("/v1/usage", responses=problems(), openapi_extra={"parameters": [METADATA]})
+async def usage(services: ServicesDep, query: Annotated[UsageQuery, Query()]) -> UsageReport:
+    """What the turns made from ``from`` until before ``to`` have used, added up by what ``by`` names."""
+    return await services.usage.report(query)

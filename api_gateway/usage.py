@@ -1,0 +1,168 @@
+"""What turns have used, added up from the journal: one turn's model calls and tools, and sums over many turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Integer, Subquery, and_, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.listing import AnyRow, AnySelect
+from api_gateway.models import Usage
+from api_gateway.narrowing import POSTGRES, metadata_text, narrowed
+from api_gateway.requests import METADATA_PREFIX
+from api_gateway.usage_models import (
+    ModelCall,
+    ModelCallKind,
+    ToolUsage,
+    TurnUsage,
+    UsageGroup,
+    UsageQuery,
+    UsageReport,
+    UsageSum,
+)
+from harness_worker.schema import db_now, turn_events, turns
+from harness_worker.wire import rfc3339
+
+DAY_S: Final = 86_400
+COUNTS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "steps", "tool_calls")
+SUMS: Final = ("turns", *COUNTS, "dollars")
+
+KINDS: Final[Mapping[str, ModelCallKind]] = {
+    "model.completed": "step",
+    "reflection.completed": "reflection",
+    "compaction.completed": "compaction",
+}
+"""The events that tell what a model was asked for, and what its answer cost."""
+
+TOOL: Final = "tool.completed"
+
+
+class UsageReader:
+    """Reads what one tenant's turns have used. Every method is one transaction.
+
+    Args:
+        engine: The database.
+        tenant: Whose turns.
+        adding_up: Held by whoever adds up many turns of the tenant: one at a time, so that others have connections.
+    """
+
+    def __init__(self, engine: AsyncEngine, tenant: str, adding_up: asyncio.Lock) -> None:
+        self._engine = engine
+        self._tenant = tenant
+        self._adding_up = adding_up
+
+    async def turn(self, turn_id: str) -> TurnUsage | None:
+        """One turn, as it is; ``None`` if there is none."""
+        found = select(turns.c.used).where(turns.c.id == turn_id, turns.c.tenant == self._tenant)
+        told = (turn_events.c.turn_id == turn_id, turn_events.c.type.in_((*KINDS, TOOL)))
+        async with self._engine.connect() as connection:
+            used = (await connection.execute(found)).scalar_one_or_none()
+            if used is None:
+                return None
+            events = (await connection.execute(select(turn_events).where(*told).order_by(turn_events.c.seq))).all()
+        calls = [_model_call(event) for event in events if event.type in KINDS and _was_asked(event)]
+        tools = _tools(event.data for event in events if event.type == TOOL)
+        return TurnUsage(turn_id=turn_id, total=Usage.model_validate(used), model_calls=calls, tools=tools)
+
+    async def report(self, query: UsageQuery) -> UsageReport:
+        """The sums of all turns that were made in the time asked for.
+
+        Raises:
+            Problem: 422 ``invalid_request``: that is no time, or too long.
+        """
+        async with self._adding_up, self._engine.connect() as connection:
+            begin, end = query.span((await connection.execute(select(db_now()))).scalar_one())
+            rows = (await connection.execute(self._sums(query, begin, end))).all()
+        total = _sums_of(rows[0], "all_") if rows else {}
+        return UsageReport(
+            begin=rfc3339(begin) or "",
+            end=rfc3339(end) or "",
+            by=query.by,
+            data=[UsageGroup(key=_key(row.key, query.by), **_sums_of(row)) for row in rows],
+            groups=rows[0].groups if rows else 0,
+            total=UsageSum(**total),
+        )
+
+    def _sums(self, query: UsageQuery, begin: float, end: float) -> AnySelect:
+        """A row a group, each with the sums of all groups beside its own."""
+        dialect = self._engine.dialect.name
+        made = and_(turns.c.tenant == self._tenant, turns.c.created_at >= begin, turns.c.created_at < end)
+        each = select(_grouped_by(query.by, dialect).label("key"), *_used()).where(made, *narrowed(query, dialect))
+        groups = _groups(each.subquery())
+        everything = [func.sum(groups.c[name]).over().label(f"all_{name}") for name in SUMS]
+        order = (groups.c.key,) if query.by == "day" else (groups.c.dollars, groups.c.turns, groups.c.key)
+        return (
+            select(groups, func.count().over().label("groups"), *everything)
+            .order_by(*(column.desc() for column in order))
+            .limit(query.limit)
+        )
+
+
+def _used() -> Sequence[ColumnElement[Any]]:
+    return [turns.c.used[name].as_float().label(name) for name in (*COUNTS, "dollars")]
+
+
+def _groups(each: Subquery) -> Subquery:
+    sums = [func.coalesce(func.sum(each.c[name]), 0).label(name) for name in (*COUNTS, "dollars")]
+    return select(each.c.key, func.count().label("turns"), *sums).group_by(each.c.key).subquery()
+
+
+def _grouped_by(by: str, dialect: str) -> ColumnElement[Any]:
+    if by.startswith(METADATA_PREFIX):
+        return metadata_text(by.removeprefix(METADATA_PREFIX), dialect)
+    if by == "day":
+        days = turns.c.created_at / DAY_S
+        return cast(func.floor(days) if dialect == POSTGRES else days, Integer)  # SQLite cuts, and may have no floor
+    if by == "model":
+        return _LAST_MODEL
+    return turns.c["session_id" if by == "session" else by]
+
+
+_LAST_MODEL: Final = (
+    select(turn_events.c.data["model"].as_string())
+    .where(turn_events.c.turn_id == turns.c.id, turn_events.c.type == "model.completed")
+    .order_by(turn_events.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+"""The model that answered a turn last: only an agent that was changed meanwhile has had another one."""
+
+
+def _key(key: Any, by: str) -> str | None:  # noqa: ANN401 - as the database has it
+    return datetime.fromtimestamp(key * DAY_S, UTC).date().isoformat() if by == "day" else key
+
+
+def _sums_of(row: AnyRow, prefix: str = "") -> dict[str, Any]:
+    counts = {name: int(getattr(row, prefix + name)) for name in SUMS if name != "dollars"}
+    return {**counts, "dollars": float(getattr(row, f"{prefix}dollars"))}
+
+
+def _was_asked(event: AnyRow) -> bool:
+    """Whether a model answered; a stub may stand for one that was not even asked."""
+    return not event.data.get("is_stub") or any(event.data.get("usage", {}).values())
+
+
+def _model_call(event: AnyRow) -> ModelCall:
+    data: Mapping[str, Any] = event.data
+    known = {"step": data["step"], "kind": KINDS[event.type], "model": data.get("model"), "at": rfc3339(event.at)}
+    return ModelCall.model_validate({**data.get("usage", {}), **known})
+
+
+def _tools(completed: Iterable[Mapping[str, Any]]) -> list[ToolUsage]:
+    by_tool: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for data in completed:
+        by_tool[data["tool"]].append(data)
+    return [
+        ToolUsage(
+            tool=tool,
+            calls=len(ended),
+            failures=sum(data["is_error"] for data in ended),
+            elapsed_ms=sum(data["elapsed_ms"] for data in ended),
+        )
+        for tool, ended in sorted(by_tool.items())
+    ]

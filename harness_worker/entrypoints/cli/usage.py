@@ -1,0 +1,69 @@
+"""``harness usage``: what turns have used, in tokens and dollars."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Final
+
+import typer
+
+from harness_worker.entrypoints.cli.options import Home, Url, running_at
+from harness_worker.entrypoints.cli.output import console, write_json
+from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.view.usage_table import usage_table
+from harness_worker.wire import TurnStatus, rfc3339
+
+_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def usage(  # noqa: PLR0913 - one parameter an option
+    *,
+    by: Annotated[
+        str, typer.Option(help="What to add up by: agent, day (UTC), model, session, status or metadata.KEY.")
+    ] = "agent",
+    since: Annotated[
+        str, typer.Option(help="Only turns made since: 30m, 12h, 7d, 4w, a day (2026-01-31) or a time of RFC 3339.")
+    ] = "7d",
+    until: Annotated[str | None, typer.Option(help="Only turns made before: the same. [default: now]")] = None,
+    status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
+    session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Only those with KEY=VALUE in their metadata; may be given again.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups: those that cost most.")] = 100,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {from, to, by, data, groups, total}.")] = False,
+) -> None:
+    """What turns have used: model calls (steps), tool calls, tokens of four classes, dollars.
+
+    \b
+        harness usage --by day --since 30d
+        harness usage --by metadata.customer --since 2026-01-01 --until 2026-02-01 --json
+
+    A turn counts in whole when it was made, with what it has used so far. The total is of all groups, shown or not.
+    """  # noqa: D301 - click reads the \b
+    now = time.time()
+    named = {"status": status, "session_id": session, "agent": agent, "to": until and moment_of(until, now)}
+    wanted = {name: value for name, value in named.items() if value is not None}
+    kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
+    with running_at(url, home) as client:
+        report = client.usage(**{"from": moment_of(since, now), "by": by, "limit": limit, **wanted, **kept})
+    if as_json:
+        write_json(report)
+        return
+    out = console()
+    for line in usage_table(report, out.width):
+        out.print(line, soft_wrap=True)
+    if report["groups"] > len(report["data"]):
+        left = f"{report['groups'] - len(report['data']):,} groups more are in the total: --limit shows them"
+        console(stderr=True).print(left, markup=False, soft_wrap=True)
+
+
+def moment_of(text: str, now: float) -> str:
+    """An age as a time of RFC 3339; anything else as it is, for the gateway knows what times are."""
+    found = _AGE.fullmatch(text)
+    return text if found is None else rfc3339(now - int(found[1]) * _UNITS_S[found[2]]) or ""

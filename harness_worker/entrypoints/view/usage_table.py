@@ -1,0 +1,62 @@
+"""What turns have used as a table: a line a group, the total last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from harness_worker.entrypoints.view.plain import one_line
+
+NONE: Final = "(none)"
+"""Stands for the group of those that have no key."""
+
+GAP: Final = "  "
+_COLUMNS: Final[Mapping[str, str]] = {
+    "turns": "turns",
+    "steps": "steps",
+    "tool_calls": "calls",
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_tokens": "read",
+    "cache_write_tokens": "written",
+}
+_LEAST_KEY: Final = 12
+_UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
+
+
+def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
+    """A line a group: its key, turns, steps, calls, tokens (those read from the cache and written to it too), dollars.
+
+    Args:
+        report: As ``GET /v1/usage`` gives it.
+        width: Columns there are.
+    """
+    rows = [
+        (one_line(report["by"]), *_COLUMNS.values(), "dollars"),
+        *(_cells(NONE if group["key"] is None else one_line(group["key"]), group) for group in report["data"]),
+        _cells("total", report["total"]),
+    ]
+    numbers = [max(cell_len(row[column]) for row in rows) for column in range(1, len(rows[0]))]
+    room = max(width - sum(numbers) - len(GAP) * len(numbers), _LEAST_KEY)
+    most = min(room, max(cell_len(row[0]) for row in rows))
+    for index, (key, *cells) in enumerate(rows):
+        right = (" " * (size - cell_len(cell)) + cell for cell, size in zip(cells, numbers, strict=True))
+        is_group = 0 < index < len(rows) - 1
+        yield Text(GAP.join((_sized(key, most), *right)), style="" if is_group else "bold")
+
+
+def _cells(key: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
+    return (key, *(_short(figures[name]) for name in _COLUMNS), f"${figures['dollars']:,.4f}")
+
+
+def _short(number: int) -> str:
+    """Below a million as it is, above with four digits or so."""
+    return next((f"{number / size:,.2f}{unit}" for size, unit in _UNITS if number >= size), f"{number:,}")
+
+
+def _sized(key: str, room: int) -> str:
+    cut = key if cell_len(key) <= room else f"{set_cell_size(key, room - 1)}…"
+    return cut + " " * (room - cell_len(cut))
