@@ -36,6 +36,7 @@ from api_gateway.rates import TurnRates
 from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, usage, webhooks
 from api_gateway.services import Services, Shared
 from api_gateway.spending import Spending
+from api_gateway.sse import MayGoOn
 from api_gateway.store import Store
 from api_gateway.usage import UsageReader
 from api_gateway.webhooks.deliverer import make_deliverer
@@ -106,10 +107,11 @@ def _wire(settings: Settings) -> Shared:
     )
 
 
-def _services_for(shared: Shared, tenant: str, traceparent: str | None) -> Services:
+def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: str | None) -> Services:
     engine = shared.engine
     return Services(
         tenant=tenant,
+        may_go_on=may_go_on,
         settings=shared.settings,
         store=Store(engine, tenant),
         usage=UsageReader(engine, tenant, shared.adding_up[tenant]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -19,6 +20,8 @@ OF_WEBHOOKS: Final = ("webhook-id", "webhook-signature")
 
 class Guard:
     """Middleware: lets a request for ``/v1`` in as a tenant's, whose name it leaves in the request's state.
+
+    Beside it stands ``may_go_on``, which tells whoever answers for long whether the key is still accepted.
 
     A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
     page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
@@ -41,18 +44,19 @@ class Guard:
         app = self._app
         if _is_guarded(scope):
             try:
-                scope["state"] = {**scope.get("state", {}), "tenant": await self._tenant(scope)}
+                scope["state"] = {**scope.get("state", {}), **await self._let_in(scope)}
             except Problem as problem:
                 app = problem.response(scope["path"])
         await app(scope, receive, send)
 
-    async def _tenant(self, scope: Scope) -> str:
+    async def _let_in(self, scope: Scope) -> dict[str, Any]:
+        """As whom, and how to find out later whether that still holds."""
         headers = Headers(scope=scope)
         key = key_in(headers.getlist("authorization"))
         if key is not None:
-            return await self._keys.tenant_of(key)
+            return {"tenant": await self._keys.tenant_of(key), "may_go_on": partial(self._keys.still_accepts, key)}
         self._check_keyless(scope.get("client"), headers)
-        return TENANT
+        return {"tenant": TENANT, "may_go_on": _always}
 
     def _check_keyless(self, client: tuple[str, int] | None, headers: Headers) -> None:
         if not self._keyless or (client and not is_loopback(client[0])):
@@ -69,6 +73,10 @@ class Guard:
         if not all(is_loopback(_host(url)) for url in named):
             detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
             raise Problem(403, "forbidden", detail)
+
+
+async def _always() -> bool:
+    return True
 
 
 def _is_guarded(scope: Scope) -> bool:

@@ -13,6 +13,7 @@ from harness_worker.schema import api_keys, db_now
 from harness_worker.wire import KEY_PREFIX, key_digest
 
 SCHEME: Final = "bearer"
+UNAUTHORIZED: Final = 401
 
 _LIVES: Final = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > db_now())
 _TENANT: Final = select(api_keys.c.tenant).where(
@@ -41,7 +42,7 @@ def refused_key() -> Problem:
         "this API key is unknown, expired or revoked: send one header, Authorization: Bearer KEY, with a key "
         "that `harness keys create` made"
     )
-    return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    return Problem(UNAUTHORIZED, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class Keys:
@@ -65,6 +66,14 @@ class Keys:
         if tenant is None:
             raise refused_key()
         return tenant
+
+    async def still_accepts(self, key: str) -> bool:
+        """Whether a key that was accepted is so yet; as long as nobody can say, it is."""
+        try:
+            await self.tenant_of(key)
+        except Problem as problem:
+            return problem.status != UNAUTHORIZED
+        return True
 
     async def _found(self, digest: str) -> str | None:
         try:

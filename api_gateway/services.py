@@ -25,6 +25,7 @@ from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.rates import TurnRates
 from api_gateway.spending import Spending
+from api_gateway.sse import MayGoOn
 from api_gateway.store import Store
 from api_gateway.usage import UsageReader
 from api_gateway.webhooks.deliverer import Deliverer
@@ -54,6 +55,7 @@ class Services:
     """What serves one tenant, and reaches nothing of another; wired in ``app`` for each request."""
 
     tenant: str
+    may_go_on: MayGoOn
     settings: Settings
     store: Store
     usage: UsageReader
@@ -76,8 +78,8 @@ def shared_of(request: Request) -> Shared:
 
 def services_of(request: Request) -> Services:
     """The services of the tenant for whom the guard let the request in; nobody is served whom it has not seen."""
-    services_for: Callable[[str, str | None], Services] = request.app.state.services_for
-    return services_for(request.state.tenant, traceparent_of(request))
+    services_for: Callable[[str, MayGoOn, str | None], Services] = request.app.state.services_for
+    return services_for(request.state.tenant, request.state.may_go_on, traceparent_of(request))
 
 
 def traceparent_of(request: Request) -> str | None:

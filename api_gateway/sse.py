@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -19,6 +19,9 @@ from api_gateway.store import Store
 from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
 LOOK_S: Final = 1.0
+ASK_S: Final = 5.0
+"""How long after a key is revoked its streams may go on, and a look longer."""
+
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
 OPENING: Final = ": open\n\n"
@@ -30,6 +33,9 @@ _BREAKS: Final = {char: f"\\u{ord(char):04x}" for char in "\u0085\u2028\u2029"}
 """What JSON may hold as it is, and some clients take for the end of a line."""
 
 Told: TypeAlias = Event | LiveEvent
+MayGoOn: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether whoever asked is still let in."""
+
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
 
 
@@ -64,6 +70,10 @@ class EventStream:
         store: The past.
         live: The present.
         heartbeat_s: A comment is sent when nothing else was for so long.
+        may_go_on: Whether the client may hear more.
+
+    Attributes:
+        is_refused: Whether the stream ended because the client may not.
     """
 
     turn_id: str
@@ -71,9 +81,11 @@ class EventStream:
     store: Store
     live: LiveEvents
     heartbeat_s: float
+    may_go_on: MayGoOn
+    is_refused: bool = False
 
     async def frames(self) -> AsyncGenerator[str]:
-        """The stream's frames, until the terminal event has been given."""
+        """The stream's frames, until the terminal event has been given, or the client may hear no more."""
         async with aclosing(self.events()) as events:
             await anext(events)
             yield OPENING
@@ -88,9 +100,13 @@ class EventStream:
         clock = asyncio.get_running_loop().time
         with self.live.watch(self.turn_id) as feed:
             event: LiveEvent | None = None
-            spoke_at = clock()
+            spoke_at = asked_at = clock()
             yield None
             while True:
+                if clock() - asked_at >= ASK_S:
+                    self.is_refused, asked_at = not await self.may_go_on(), clock()
+                if self.is_refused:
+                    return
                 ended = False
                 async for told, is_last in self._react(event):
                     ended, spoke_at = is_last, clock()

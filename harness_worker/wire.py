@@ -82,6 +82,11 @@ BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
 """What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
 
 
+_REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
+_REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
+"""Some clients raise at anything else, others take the first database for it."""
+
+
 def service_url(url: str, schemes: Sequence[str]) -> str:
     """``url``, which says how a service is reached.
 
@@ -95,6 +100,8 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
         is_one = False
     if not is_one:
         raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
+    if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
+        raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
     return url
 
 

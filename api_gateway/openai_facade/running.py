@@ -81,7 +81,14 @@ async def followed(
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
     speech = Speech(hears_hints=created.replayed is None)
     heartbeat_s = min(services.settings.sse_heartbeat_s, max(0.5, _wait_of(http) / 2))
-    stream = EventStream(turn_id=turn.id, after=0, store=services.store, live=services.live, heartbeat_s=heartbeat_s)
+    stream = EventStream(
+        turn_id=turn.id,
+        after=0,
+        store=services.store,
+        live=services.live,
+        heartbeat_s=heartbeat_s,
+        may_go_on=services.may_go_on,
+    )
     with services.traffic.reading():
         async with aclosing(stream.events()) as events:
             await anext(events)
@@ -96,6 +103,8 @@ async def followed(
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION:
                         break
+        if stream.is_refused:
+            return
         turn = await turn_now(turn, services)
         yield turn
         if delta := speech.end(turn):

@@ -49,9 +49,13 @@ async def list_events(
 def _stream(turn_id: str, after: int, standing: Standing, services: Services) -> Response:
     if standing.status.is_final and after >= standing.last_seq:
         return Response(status_code=204)
-    heartbeat_s = services.settings.sse_heartbeat_s
     stream = EventStream(
-        turn_id=turn_id, after=after, store=services.store, live=services.live, heartbeat_s=heartbeat_s
+        turn_id=turn_id,
+        after=after,
+        store=services.store,
+        live=services.live,
+        heartbeat_s=services.settings.sse_heartbeat_s,
+        may_go_on=services.may_go_on,
     )
     return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=SSE_HEADERS)
 

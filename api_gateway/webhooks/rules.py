@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 from zlib import crc32
@@ -31,6 +33,7 @@ IN_FLIGHT_A_TENANT: Final = 16
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
 _SECONDS: Final = re.compile(r"0*([0-9]+)")
+_MOST_DATE_CHARS: Final = 64
 _MOST_DIGITS: Final = 9
 """So many say more than may be asked for already."""
 
@@ -99,17 +102,33 @@ class Verdict:
     is_gone: bool = False
 
 
-def answer_of(status_code: int, retry_after: str) -> Answer:
-    """An answer by its status and its header ``Retry-After``, of which only seconds are minded."""
+def answer_of(status_code: int, retry_after: str, now: float) -> Answer:
+    """An answer by its status and its header ``Retry-After``: so many seconds, or a date of HTTP.
+
+    Args:
+        status_code: The status.
+        retry_after: The header; empty if there was none.
+        now: Seconds since the epoch.
+    """
     if 200 <= status_code <= 299:
         return Answer(status_code=status_code)
-    wait_s = _asked_s(retry_after) if status_code in BUSY else 0.0
+    wait_s = _asked_s(retry_after.strip(), now) if status_code in BUSY else 0.0
     return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=wait_s)
 
 
-def _asked_s(retry_after: str) -> float:
-    seconds = _SECONDS.fullmatch(retry_after.strip())
-    return 0.0 if seconds is None else min(float(seconds[1][:_MOST_DIGITS]), MOST_WAIT_S)
+def _asked_s(retry_after: str, now: float) -> float:
+    seconds = _SECONDS.fullmatch(retry_after)
+    asked_s = float(seconds[1][:_MOST_DIGITS]) if seconds else _date(retry_after) - now
+    return min(max(0.0, asked_s), MOST_WAIT_S)
+
+
+def _date(text: str) -> float:
+    """A date of HTTP (RFC 9110), in seconds since the epoch; one that is none is long over."""
+    try:
+        found = parsedate_to_datetime(text[:_MOST_DATE_CHARS])
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0.0
 
 
 def verdict_of(answer: Answer, failures: int, turn_id: str) -> Verdict:

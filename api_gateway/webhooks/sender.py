@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -74,7 +75,7 @@ class Sender:
             given = {name.lower(): value for name, value in response.headers}
             retry_after = given.get(b"retry-after", b"").decode("latin-1")
             await _take_some(response)
-        return answer_of(response.status, retry_after)
+        return answer_of(response.status, retry_after, time.time())
 
 
 async def _take_some(response: Response) -> None:

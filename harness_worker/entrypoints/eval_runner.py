@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
-from typing import Final, Protocol
+from threading import Event
+from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
@@ -15,9 +13,9 @@ from harness_worker.entrypoints.patience import Patience, PatientGateway, has_en
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
+from harness_worker.turn.crew import Watcher, work_through
 from harness_worker.wire import TurnStatus
 
-TICK_S: Final = 1.0
 NOT_TAKEN: Final = frozenset({413, 422})
 """What a gateway answers to one cell's request; any other refusal is one of all of them."""
 
@@ -37,18 +35,6 @@ class Asking:
     goes_on: bool
     include: tuple[str, ...]
     on_waiting: Callable[[JsonObject], None]
-
-
-class CellWatcher(Protocol):
-    """Is told how a sweep goes, always by the thread that asked for it."""
-
-    def found(self, cell: Cell, found: Found) -> None:
-        """One cell more is over, or its time is."""
-        ...
-
-    def tick(self) -> None:
-        """Time has passed; about once a second."""
-        ...
 
 
 class CellRunner:
@@ -127,7 +113,7 @@ class CellRunner:
         )
 
 
-def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: CellWatcher, concurrency: int) -> None:
+def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: Watcher[Cell, Found], concurrency: int) -> None:
     """Ask cells, several at once; the first error that is not a cell's own, or a Ctrl-C, ends the sweep at once.
 
     Args:
@@ -136,47 +122,11 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: CellWatcher, c
         watcher: Told of each as it comes.
         concurrency: How many are in flight at once.
     """
-    futures = {Future[Found](): cell for cell in cells}
-    left = SimpleQueue[Future[Found]]()
-    for future in futures:
-        left.put(future)
     try:
-        for _ in range(min(concurrency, len(futures))):
-            # a pool's threads are joined at exit, and one whose gateway hangs would keep a Ctrl-C for half a minute
-            Thread(target=_work, args=(runner, futures, left), name="eval", daemon=True).start()
-        _follow(futures, watcher)
+        work_through(list(cells), runner.run, watcher, concurrency=concurrency, name="eval")
     except BaseException:
         runner.stop()
-        for future in futures:
-            future.cancel()
         raise
-
-
-def _work(runner: CellRunner, cells: Mapping[Future[Found], Cell], left: SimpleQueue[Future[Found]]) -> None:
-    """Ask cell after cell until none is left."""
-    while True:
-        try:
-            future = left.get_nowait()
-        except Empty:
-            return
-        if future.set_running_or_notify_cancel():
-            _settle(future, runner, cells[future])
-
-
-def _settle(future: Future[Found], runner: CellRunner, cell: Cell) -> None:
-    try:
-        future.set_result(runner.run(cell))
-    except BaseException as error:  # noqa: BLE001 - raised again for who waits
-        future.set_exception(error)
-
-
-def _follow(futures: dict[Future[Found], Cell], watcher: CellWatcher) -> None:
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        for future in done:
-            watcher.found(futures[future], future.result())
-        watcher.tick()
 
 
 class _StoppableClock(SystemClock):

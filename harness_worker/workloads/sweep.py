@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
 from harness_worker.errors import ConfigError
+from harness_worker.turn.crew import Watcher, work_through
 from harness_worker.workloads.base import Half, Outcome, Workload, WorkloadTask
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
-
-TICK_S: Final = 1.0
 
 ALL: Final = "all"
 """Every category."""
@@ -24,18 +24,6 @@ class TurnRunner(Protocol):
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
         """Start the turn and return it when it has ended, or as it stands when its time is long over."""
-        ...
-
-
-class SweepWatcher(Protocol):
-    """Is told how a sweep goes, always by the same thread."""
-
-    def judged(self, verdict: Verdict) -> None:
-        """One task more has ended."""
-        ...
-
-    def tick(self) -> None:
-        """Time has passed; about once a second."""
         ...
 
 
@@ -89,20 +77,16 @@ class Sweep:
         """Wait for every replay. They hold the interpreter for long: turns in this process are better run after."""
         wait(self._replays.values())
 
-    def run(self, runner: TurnRunner, watcher: SweepWatcher) -> SweepResult:
-        """Run every task; the first error that is not a task's own ends the sweep."""
+    def run(self, runner: TurnRunner, watcher: Watcher[WorkloadTask, Verdict]) -> SweepResult:
+        """Run every task; the first error that is not a task's own, or a Ctrl-C, ends the sweep at once."""
         began = time.monotonic()
-        with ThreadPoolExecutor(max_workers=self._concurrency, thread_name_prefix="sweep") as pool:
-            futures = [pool.submit(self._one, runner, task) for task in self.tasks]
-            try:
-                _follow(futures, watcher)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        verdicts = work_through(
+            self.tasks, partial(self._one, runner), watcher, concurrency=self._concurrency, name="sweep"
+        )
         return SweepResult(
             workload=self._workload.name,
             expected=len(self.tasks),
-            verdicts=tuple(future.result() for future in futures),
+            verdicts=tuple(verdicts),
             seconds=time.monotonic() - began,
         )
 
@@ -123,12 +107,3 @@ def _of_category(workload: Workload, category: str | None) -> Sequence[WorkloadT
         raise ConfigError(f"{workload.name} has no category {category!r}; {there}")
     wanted = {category or known[0]} if known and category != ALL else set(known or [""])
     return [task for task in workload.tasks() if task.category in wanted]
-
-
-def _follow(futures: Sequence[Future[Verdict]], watcher: SweepWatcher) -> None:
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        for future in done:
-            watcher.judged(future.result())
-        watcher.tick()

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 import socket
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +19,10 @@ import psutil
 import pytest
 from sqlalchemy import insert, select, text, update
 
+from api_gateway import sse
 from api_gateway.config import Settings
 from api_gateway.database import create_engine
+from api_gateway.keys import Keys
 from api_gateway.requests import EventsQuery
 from api_gateway.store import Store
 from harness_worker.adapters.blobs.store import FsspecBlobs
@@ -150,6 +154,8 @@ def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None
         told = httpx.get(f"{url}/v1/models", headers=bearer(UNKNOWN))
         assert (told.status_code, told.json()["error"]["code"]) == (503, "not_ready")
         problem_of(httpx.get(f"{url}/v1/turns", headers=bearer("hk_no-key")), 401, "unauthorized")
+    away_keys = Keys(create_engine("postgresql://u:secret@127.0.0.1:1/x"))
+    assert asyncio.run(away_keys.still_accepts(UNKNOWN))
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
         problem_of(httpx.get(f"{url}/v1/turns", headers=bearer(UNKNOWN)), 401, "unauthorized")
 
@@ -372,6 +378,53 @@ def test_stream_of_events_is_the_tenants_until_its_end(gateway: Gateway, keys: S
             gateway.worker.finish(turn_id)
             rest = [line for line in lines if line.startswith("event:")]
     assert [first, *rest] == ["event: turn.queued", "event: turn.completed"]
+
+
+@pytest.mark.one_database("postgres")
+def test_stream_ends_soon_after_its_key_is_no_longer_accepted(
+    gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Revoked or expired; it hears nothing of what comes then. With another key of the tenant it goes on."""
+    monkeypatch.setattr(sse, "ASK_S", 0.1)
+    (good, _), *bad = (new_key(keys, "acme", days=1) for _ in range(3))
+    turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(good)).json()["id"]
+    path = f"/v1/turns/{turn_id}/events"
+    with ExitStack() as streams:
+
+        def heard(key: str) -> Iterator[str]:
+            """The stream's events, once the first has come."""
+            stream = gateway.http.stream("GET", path, headers={**SSE, **bearer(key)})
+            lines = (line for line in streams.enter_context(stream).iter_lines() if line.startswith("event:"))
+            assert next(lines) == "event: turn.queued"
+            return lines
+
+        (_, revoked), (_, expired) = bad
+        listening = [heard(key) for key, _ in bad]
+        goes_on = heard(good)
+        keys.revoke(revoked.id)
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(api_keys).where(api_keys.c.id == expired.id).values(expires_at=db_now()))
+        assert [list(lines) for lines in listening] == [[], []]
+        gateway.worker.finish(turn_id)
+        assert list(goes_on) == ["event: turn.completed"]
+
+
+@pytest.mark.one_database("postgres")
+def test_openai_stream_ends_without_an_answer_once_its_key_is_revoked(
+    gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the turn said since is not for whoever has that key."""
+    monkeypatch.setattr(sse, "ASK_S", 0.1)
+    key, known = new_key(keys, "acme")
+    body = {"model": "support", "messages": [{"role": "user", "content": "Where is it?"}], "stream": True}
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body, headers=bearer(key)) as stream:
+        lines = stream.iter_lines()
+        turn_id = json.loads(next(lines).removeprefix("data: "))["id"]
+        gateway.worker.change(turn_id, output_text="a secret")
+        keys.revoke(known.id)
+        rest = "\n".join(lines)
+    assert "secret" not in rest
+    assert '"code":"turn_unfinished"' in rest
 
 
 def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:

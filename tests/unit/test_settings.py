@@ -7,6 +7,7 @@ import re
 import pytest
 
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.stack.probes import check_broker
 from harness_worker.errors import ConfigError
 
 
@@ -23,6 +24,20 @@ def test_what_no_worker_can_reach_is_refused(url: str) -> None:
     """A worker would try for ever, or stop at an error of its broker's library."""
     with pytest.raises(ConfigError, match=r"^HARNESS_REDIS_URL='.*': value error, give a URL of redis://, rediss://"):
         load_settings(redis_url=url)
+
+
+@pytest.mark.parametrize("path", ["abc", "-1", "1/2", "0x1", "\u0661"])
+def test_database_of_redis_that_is_no_number_is_refused(path: str) -> None:
+    """Of the broker too: one client would raise at it, and another take the first database."""
+    for name in ("redis_url", "broker_url"):
+        with pytest.raises(ConfigError, match="the database of Redis must be a number"):
+            load_settings(**{name: f"redis://h:6379/{path}"})
+
+
+def test_broker_that_kombu_cannot_read_is_wrong_usage() -> None:
+    """Its own words, and which variable."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_BROKER_URL=redis\+socket:///s\?virtual_host=abc: Database is int"):
+        check_broker("redis+socket:///s?virtual_host=abc")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ from harness_worker.wire import TurnStatus, tenant_webhook_secret, webhook_secre
 NEW = "n" * 24
 OLD = "o" * 24
 
+NOW = datetime(2026, 10, 21, 7, 26, tzinfo=UTC).timestamp()
+
 
 @pytest.mark.parametrize(
     ("url", "host"),
@@ -144,14 +146,14 @@ def test_secrets_are_one_or_two() -> None:
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
 def test_answer_of_the_two_hundreds_is_success(status: int) -> None:
     """And ends the matter."""
-    verdict = verdict_of(answer_of(status, "60"), 0, "t")
+    verdict = verdict_of(answer_of(status, "60", NOW), 0, "t")
     assert (verdict.outcome, verdict.pause_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
 
 
 @pytest.mark.parametrize("status", [101, 199, 300, 302, 308, 400, 404, 429, 500, 503])
 def test_other_answers_are_tried_again(status: int) -> None:
     """Redirects too: they are not followed."""
-    verdict = verdict_of(answer_of(status, ""), 0, "t")
+    verdict = verdict_of(answer_of(status, "", NOW), 0, "t")
     assert verdict.outcome is Outcome.FAILED
     assert PAUSES_S[0] <= verdict.pause_s <= PAUSES_S[0] * (1 + JITTER)
 
@@ -166,7 +168,7 @@ def test_pauses_grow_and_end() -> None:
 
 def test_receiver_that_is_gone_is_given_up_at_once() -> None:
     """410 says so."""
-    verdict = verdict_of(answer_of(410, ""), 0, "t")
+    verdict = verdict_of(answer_of(410, "", NOW), 0, "t")
     assert (verdict.outcome, verdict.is_gone) == (Outcome.GIVEN_UP, True)
 
 
@@ -182,13 +184,22 @@ def test_receiver_that_is_gone_is_given_up_at_once() -> None:
         (503, "0" * 30, PAUSES_S[0]),
         (503, "\u0661" * 3, PAUSES_S[0]),
         (503, "-1", PAUSES_S[0]),
-        (503, "Wed, 21 Oct 2026 07:28:00 GMT", PAUSES_S[0]),
+        (503, "Wed, 21 Oct 2026 07:28:00 GMT", 120.0),
+        (429, " Wednesday, 21-Oct-26 07:28:00 GMT ", 120.0),
+        (503, "Wed Oct 21 07:28:00 2026", 120.0),
+        (503, "Wed, 21 Oct 2026 07:25:00 GMT", PAUSES_S[0]),
+        (503, "Fri, 21 Oct 2050 07:28:00 GMT", MOST_WAIT_S),
+        (503, "Wed, 21 Oct 99999 07:28:00 GMT", PAUSES_S[0]),
+        (503, "Wed, 32 Oct 2026 25:61:00 GMT", PAUSES_S[0]),
+        (503, "Wed, 21 Oct 2026 07:28:00 +9999", PAUSES_S[0]),
+        (503, "soon" * 1_000, PAUSES_S[0]),
+        (500, "Wed, 21 Oct 2026 07:28:00 GMT", PAUSES_S[0]),
         (500, "120", PAUSES_S[0]),
     ],
 )
 def test_receiver_may_put_off_the_next_attempt(status: int, retry_after: str, least_s: float) -> None:
-    """In seconds, within bounds, where the status means that it is busy."""
-    pause_s = verdict_of(answer_of(status, retry_after), 0, "t").pause_s
+    """In seconds or by a date of HTTP, in any of its forms, within bounds, where the status means that it is busy."""
+    pause_s = verdict_of(answer_of(status, retry_after, NOW), 0, "t").pause_s
     assert least_s <= pause_s <= least_s * (1 + JITTER)
 
 

@@ -87,8 +87,9 @@ class Notes:
     def __init__(self) -> None:
         self.verdicts: list[Verdict] = []
 
-    def judged(self, verdict: Verdict) -> None:
+    def found(self, task: WorkloadTask, verdict: Verdict) -> None:
         """One more."""
+        assert verdict.task == task
         self.verdicts.append(verdict)
 
     def tick(self) -> None:
@@ -144,6 +145,30 @@ def test_sweep_ends_when_the_stack_is_gone():
     """An error that is not a task's own ends the sweep and comes out."""
     with pytest.raises(ConnectionError, match="no stack"):
         Sweep(Toy(), Half.ALL, concurrency=1).run(Player(broken="0"), Notes())
+
+
+def test_ctrl_c_waits_for_no_turn():
+    """A gateway may hang: what is under way keeps neither the sweep nor the process, and nothing more is begun."""
+    began, over = list[str](), threading.Event()
+
+    class Hanging:
+        def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
+            began.append(f"{agent} {task.id}")
+            over.wait(20.0)
+            return _turn(task, task.id)
+
+    class Stopper(Notes):
+        def tick(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Sweep(Toy(), Half.ALL, concurrency=2).run(Hanging(), Stopper())
+    at_work = [thread for thread in threading.enumerate() if thread.name == "sweep"]
+    assert (len(at_work), all(thread.daemon for thread in at_work)) == (2, True)
+    over.set()
+    for thread in at_work:
+        thread.join(20.0)
+    assert sorted(began) == ["toy 0", "toy 1"]
 
 
 def test_sweep_takes_a_half_and_a_limit():

@@ -16,6 +16,7 @@ from harness_worker.entrypoints.doctor import find_places
 from harness_worker.entrypoints.draining import Drained, drain_workers
 
 _SLACK_S: Final = 5.0
+_MOST_S: Final = 86_400
 _LEFT: Final = 1
 
 
@@ -28,7 +29,8 @@ def drain(
         Path | None, typer.Option(help="Asks those of the stack that runs there. [env: HARNESS_HOME]")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to wait until they are gone. [default: the grace time and 5]")
+        float | None,
+        typer.Option(min=0, max=_MOST_S, help="Seconds to wait until they are gone. [default: the grace time and 5]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
 ) -> None:

@@ -32,6 +32,9 @@ from harness_worker.wire import MAX_METADATA_CHARS, storable
 
 MOST_AT_ONCE: Final = 64
 MOST_COORDINATORS: Final = 16
+MOST_WAIT_S: Final = 604_800
+"""A week: longer than any turn waits for a person, unless it was told to."""
+
 STEM_CHARS: Final = 40
 
 
@@ -52,7 +55,9 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         str | None, typer.Option(help="module:function of your own that scores each turn: check(case, turn).")
     ] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="The share of cells that must pass.")] = 1.0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a turn, and then for its judges.")] = 600.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=MOST_WAIT_S, help="Seconds to wait for a turn, and then for its judges.")
+    ] = 600.0,
     url: Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")] = None,
     home: Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")] = None,
     app: Annotated[

@@ -57,10 +57,13 @@ def check_broker(url: str) -> None:
     """Make sure that a given broker answers.
 
     Raises:
+        ConfigError: The URL is not one.
         TransientError: None answers there, or it refuses.
     """
     try:
         reach_broker(url, timeout_s=_TIMEOUT_S)
+    except ValueError as wrong:
+        raise ConfigError(f"HARNESS_BROKER_URL={masked(url)}: {wrong}") from None
     except TransientError as away:
         raise TransientError(
             f"{away}; start it, or mend HARNESS_BROKER_URL; without that variable Redis is the broker"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from harness_worker.entrypoints.view.counting import CountingProgress
+from harness_worker.workloads.base import WorkloadTask
 from harness_worker.workloads.verdict import Verdict
 
 
 class SweepProgress(CountingProgress):
     """Counts verdicts, and tells of each task that failed. A context manager."""
 
-    def judged(self, verdict: Verdict) -> None:
+    def found(self, task: WorkloadTask, verdict: Verdict) -> None:
         """One task more has ended."""
-        self.count(verdict.task.id, None if verdict.passed else verdict.why[0])
+        self.count(task.id, None if verdict.passed else verdict.why[0])
