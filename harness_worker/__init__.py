@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness_worker.bootstrap.inline import AgentHarness
+    from harness_worker.bootstrap.registry import Registry
     from harness_worker.config import Settings
     from harness_worker.core.effects import Effect
     from harness_worker.core.hooks import Deny, Hooks, Rewrite
     from harness_worker.core.judges import Score
-    from harness_worker.core.registry import Registry
     from harness_worker.core.run_context import RunContext
-    from harness_worker.errors import ToolError, ToolTransientError
+    from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
     from harness_worker.turn.results import CallResult, TurnResult
 
 _LAZY = {
@@ -26,12 +26,13 @@ _LAZY = {
     "Deny": "harness_worker.core.hooks",
     "Effect": "harness_worker.core.effects",
     "Hooks": "harness_worker.core.hooks",
-    "Registry": "harness_worker.core.registry",
+    "Registry": "harness_worker.bootstrap.registry",
     "Rewrite": "harness_worker.core.hooks",
     "RunContext": "harness_worker.core.run_context",
     "Score": "harness_worker.core.judges",
     "Settings": "harness_worker.config",
     "ToolError": "harness_worker.errors",
+    "ToolOutcomeUnknown": "harness_worker.errors",
     "ToolTransientError": "harness_worker.errors",
     "TurnResult": "harness_worker.turn.results",
 }
@@ -48,6 +49,7 @@ __all__ = [
     "Score",
     "Settings",
     "ToolError",
+    "ToolOutcomeUnknown",
     "ToolTransientError",
     "TurnResult",
 ]

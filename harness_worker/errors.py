@@ -16,6 +16,7 @@ HarnessError
 ├── UnserialisableResult a tool returned what JSON cannot hold
 ├── ToolError            raised by a tool: the model reads its message
 └── ToolTransientError   raised by a tool: tried again unseen where the tool is retry_safe
+    └── ToolOutcomeUnknown  and nobody can tell whether it took effect
 """
 
 from __future__ import annotations
@@ -117,3 +118,7 @@ class ToolError(HarnessError):
 
 class ToolTransientError(ToolError):
     """Raise from a tool for a passing fault; retried with backoff within the deadline if the tool is ``retry_safe``."""
+
+
+class ToolOutcomeUnknown(ToolTransientError):  # noqa: N818 - reads as what it says
+    """Raise from a tool that asked somebody outside and got no answer; a write then ends in doubt, not as a failure."""

@@ -26,6 +26,7 @@ from harness_worker.adapters.sql.transactions import read
 from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
+from harness_worker.bootstrap.registry import Registry as ServedRegistry
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.asking import Asked, queued_turn
@@ -152,8 +153,10 @@ class AgentHarness:
         return scores.of_turn(turn_id)
 
     def close(self) -> None:
-        """Close the journal; removes it if it was this object's own."""
+        """Close the journal, which goes if it was this object's own, and the registry's connections to MCP servers."""
         self._closed()
+        if isinstance(self._registry, ServedRegistry):
+            self._registry.close()
 
     def _begin_tracing(self, traces: Traces | None) -> Tracing | None:
         store = SqlTurnStore(self._engine, MemoryEvents())

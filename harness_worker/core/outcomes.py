@@ -51,7 +51,8 @@ class ToolTimeout:
 class ToolFailure:
     """The tool raised, returned an error, died too often, or ended in doubt (``outcome_unknown: …``).
 
-    ``in_doubt`` says that the call started and nobody knows whether its effect happened. A tool cannot say so itself.
+    ``in_doubt`` says that the call started and nobody knows whether its effect happened. A tool says so by
+    raising ``ToolOutcomeUnknown``, and by nothing that it returns.
     """
 
     call_id: str

@@ -9,9 +9,16 @@ import os
 import re
 
 from harness_worker.core.content import compact_or_text, to_json
-from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.outcomes import (
+    OUTCOME_UNKNOWN,
+    DenialReason,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolOutcome,
+)
 from harness_worker.core.text import clean_text
-from harness_worker.errors import ArgumentsOutdated, ToolError, UnserialisableResult
+from harness_worker.errors import ArgumentsOutdated, ToolError, ToolOutcomeUnknown, UnserialisableResult
 
 MAX_ERROR_CHARS = 2_000
 PATH = "<path>"
@@ -47,17 +54,22 @@ def outcome_of_return(
     )
 
 
-def outcome_of_exception(call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float) -> ToolOutcome:
+def outcome_of_exception(
+    call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float, is_read: bool = True
+) -> ToolOutcome:
     """The outcome of a tool that raised, whatever it raised; a call that it could not be given is denied.
 
     A :class:`ToolError` speaks for itself, verbatim unless it is blank; anything else becomes ``TypeName: message``, at
-    most 2,000 characters, without file paths and stack frames.
+    most 2,000 characters, without file paths and stack frames. A write whose outcome is unknown is in doubt.
     """
     if isinstance(error, ArgumentsOutdated):
         reason = DenialReason.VALIDATION
         return ToolDenied(call_id=call_id, tool_name=tool_name, reason=reason, details=str(error))
     if isinstance(error, ToolError):
         said, retryable = _said(clean_text(words_of(error))), error.retryable
+        if isinstance(error, ToolOutcomeUnknown) and not is_read:
+            doubt = f"{OUTCOME_UNKNOWN}: {tool_name} started, and {said}; its effect may or may not have happened"
+            return ToolFailure(call_id=call_id, tool_name=tool_name, error=doubt, elapsed_ms=elapsed_ms, in_doubt=True)
     else:
         said, retryable = describe(error), True
     return ToolFailure(call_id=call_id, tool_name=tool_name, error=said, retryable=retryable, elapsed_ms=elapsed_ms)

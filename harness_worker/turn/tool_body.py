@@ -14,7 +14,7 @@ from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionRes
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
 from harness_worker.core.tools import ToolSpec
-from harness_worker.errors import ToolTransientError
+from harness_worker.errors import ToolOutcomeUnknown, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.turn.forking import in_this_process
 from harness_worker.turn.tickets import Ticket
@@ -66,7 +66,9 @@ class ToolBody:
         except DeadlineReached:
             return None
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; it is an outcome, never a raise
-            failed = outcome_of_exception(ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started))
+            failed = outcome_of_exception(
+                ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started), is_read=spec.is_read
+            )
             return None if context.deadline.expired else failed
         if context.deadline.expired:
             return None
@@ -82,10 +84,13 @@ class ToolBody:
         return self._kept(outcome, ticket, context.deadline)
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
-        arguments = dict(ticket.arguments)
+        def invoke() -> object:
+            return in_this_process(spec.invoke, dict(ticket.arguments), context)
+
         if not spec.retry_safe:
-            return in_this_process(spec.invoke, arguments, context)
-        return self._retrying(context.deadline)(in_this_process, spec.invoke, arguments, context)
+            return invoke()
+        tries: Callable[[], object] = Tries(invoke)
+        return self._retrying(context.deadline)(tries)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
         """Tries again while the next try begins in time; a last failure that is known is not turned into a timeout."""
@@ -134,6 +139,28 @@ class ToolBody:
             elapsed_ms=outcome.elapsed_ms,
             was_coerced=outcome.was_coerced,
         )
+
+
+class Tries:
+    """One call's body, called again and again; a try that did nothing does not settle what became of an earlier one.
+
+    Args:
+        invoke: Calls the body.
+    """
+
+    def __init__(self, invoke: Callable[[], object]) -> None:
+        self._invoke = invoke
+        self._doubt: ToolOutcomeUnknown | None = None
+
+    def __call__(self) -> object:
+        """What the body returns or raises."""
+        try:
+            return self._invoke()
+        except ToolOutcomeUnknown as doubt:
+            self._doubt = doubt
+            raise
+        except ToolTransientError as error:
+            raise self._doubt or error from None
 
 
 def _cut(outcome: ToolExecutionResult, limit: int) -> ToolExecutionResult:

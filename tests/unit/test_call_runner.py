@@ -11,9 +11,10 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registry import Registry
-from harness_worker.errors import ArgumentsInvalid, ToolError, ToolTransientError, TransientError
+from harness_worker.errors import ArgumentsInvalid, ToolError, ToolOutcomeUnknown, ToolTransientError, TransientError
 from harness_worker.turn import tool_body
 from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
+from harness_worker.turn.tool_body import Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
 from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
@@ -484,6 +485,38 @@ def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
     writing.bodies["write"] = busy
     writing.run()
     assert (outcome(writing), writing.ran) == ("busy", ["write"])
+
+
+def test_later_try_that_did_nothing_does_not_settle_what_an_earlier_one_did() -> None:
+    """Asked without an answer, and then not reached, the outcome is still unknown; an answer settles it."""
+    unknown, away = ToolOutcomeUnknown("no answer"), ToolTransientError("away")
+    said: list[Exception | str] = [away, unknown, away, "done"]
+
+    def asked() -> str:
+        match said.pop(0):
+            case str() as answer:
+                return answer
+            case error:
+                raise error
+
+    tries = Tries(asked)
+    for expected in (away, unknown, unknown):
+        with pytest.raises(ToolTransientError) as failed:
+            tries()
+        assert failed.value is expected
+    assert tries() == "done"
+
+
+def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:
+    """It is not run again, and its message goes no further."""
+
+    def asked() -> None:
+        raise ToolOutcomeUnknown("no answer")
+
+    writing.bodies["write"] = asked
+    assert writing.run() is Handed.NOT
+    assert outcome(writing).startswith("outcome_unknown: write started, and no answer; ")
+    assert writing.ran == ["write"]
 
 
 def test_exception_after_the_deadline_is_no_outcome(writing: Engine) -> None:

@@ -237,7 +237,7 @@ def test_events_page_has_every_error() -> None:
     assert raised == set(CODES.items())
 
 
-@pytest.mark.parametrize("method", ["tool", "add_tool", "agent", "judge"])
+@pytest.mark.parametrize("method", ["tool", "add_tool", "mcp", "agent", "judge"])
 def test_registry_page_has_every_option_with_its_default(method: str) -> None:
     """As the code says; ``tool`` lists the options that ``add_tool`` has too."""
     told = {row[0].strip("`"): row[1].strip("`") for row in _table("registry.md", f"`registry.{method}`")}

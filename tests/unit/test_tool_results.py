@@ -12,7 +12,7 @@ import pytest
 
 from harness_worker.core.outcomes import ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.tool_results import MAX_ERROR_CHARS, outcome_of_exception, outcome_of_return, without_paths
-from harness_worker.errors import ToolError, ToolTransientError
+from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
 
 
 def returned(value: object) -> ToolOutcome:
@@ -165,3 +165,13 @@ def test_exception_that_quotes_a_traceback_shows_no_frames() -> None:
 def test_without_paths_keeps_everything_but_file_paths(message: str, shown: str) -> None:
     """File paths go; URLs, fractions and markup stay."""
     assert without_paths(message) == shown
+
+
+def test_tool_may_say_that_nobody_knows_its_outcome() -> None:
+    """A write is then in doubt; a read may simply be asked again."""
+    error = ToolOutcomeUnknown("the bank did not answer")
+    said = "outcome_unknown: t started, and the bank did not answer; its effect may or may not have happened"
+    assert outcome_of_exception("0.1", "t", error, elapsed_ms=5.0, is_read=False) == ToolFailure(
+        call_id="0.1", tool_name="t", error=said, elapsed_ms=5.0, in_doubt=True
+    )
+    assert raised(error) == ToolFailure(call_id="0.1", tool_name="t", error="the bank did not answer", elapsed_ms=5.0)

@@ -1,0 +1,110 @@
+"""A server's tool as a tool of the harness, and what becomes of a call whose answer does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NoReturn
+
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult, RequestParamsMeta
+from pydantic import TypeAdapter, ValidationError
+
+from harness_worker.adapters.mcp.contents import text_of
+from harness_worker.adapters.mcp.exchanges import Exchange
+from harness_worker.adapters.mcp.keeping import Kept, Unreached
+from harness_worker.core.run_context import RunContext
+from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
+
+KEY: Final = "agent-harness/idempotency-key"
+"""Where a call's idempotency key stands in the ``_meta`` of its request."""
+
+_BUSY: Final = 429
+_NO_ANSWERS: Final = (
+    "Connection closed",
+    "SSE stream ",
+    "Failed to parse ",
+    "Unexpected content type",
+    "Server returned an error response",
+    "server answered a request with 202",
+)
+"""How errors begin that the SDK makes up itself where a request was sent and no answer to it came."""
+
+_RESULT: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpTool:
+    """Calls one tool of a server.
+
+    Args:
+        server: The server's name, for what the model is told.
+        tool: What the server calls the tool.
+        kept: The connection to it.
+    """
+
+    server: str
+    tool: str
+    kept: Kept
+
+    def __call__(self, arguments: Mapping[str, Any], ctx: RunContext) -> str:
+        """What the server answers, as text.
+
+        Raises:
+            ToolError: The server, or the tool, refused or failed.
+            ToolTransientError: The server was not reached, or is busy: the tool was not run.
+            ToolOutcomeUnknown: The server was asked, and no answer came.
+        """
+        exchange = Exchange()
+        ask = partial(_called, request=_request(self.tool, arguments, ctx))
+        try:
+            result = self.kept.ask(ask, exchange, within_s=max(0.0, ctx.deadline.remaining_s()))
+        except Unreached as error:
+            self._not_run(ctx, str(error))
+        except MCPError as error:
+            self._failed(ctx, error, exchange)
+        except TimeoutError:
+            raise ToolOutcomeUnknown(f"{self.server} did not answer in time") from None
+        except ValidationError:
+            raise ToolOutcomeUnknown(f"{self.server} answered what is no result") from None
+        if isinstance(result, InputRequiredResult):
+            raise ToolError(f"{self.server} asks for input, which nobody can give here", retryable=False)
+        if result.is_error:
+            raise ToolError(text_of(result))
+        return text_of(result)
+
+    def _failed(self, ctx: RunContext, error: MCPError, exchange: Exchange) -> NoReturn:
+        status = exchange.status
+        if not exchange.was_sent:
+            self._not_run(ctx, f"{self.server} was not reached: {type(exchange.error).__name__}")
+        if status == _BUSY:
+            self._not_run(ctx, f"{self.server} is busy")
+        if status is not None and 400 <= status < 500 and error.message.startswith(_NO_ANSWERS):
+            raise ToolError(f"{self.server} refused the call: HTTP {status}") from None
+        if error.message.startswith(_NO_ANSWERS):
+            raise ToolOutcomeUnknown(f"{self.server} did not answer: {_why(error, exchange)}") from None
+        raise ToolError(error.message) from None
+
+    def _not_run(self, ctx: RunContext, why: str) -> NoReturn:
+        """This time it was not; an earlier attempt of the call, whose process died, may have been."""
+        raise (ToolOutcomeUnknown if ctx.attempt > 1 else ToolTransientError)(why) from None
+
+
+def _request(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> CallToolRequest:
+    meta: RequestParamsMeta = {KEY: ctx.idempotency_key}  # pyright: ignore[reportAssignmentType] - an open map
+    return CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta))
+
+
+async def _called(client: Client, *, request: CallToolRequest) -> CallToolResult | InputRequiredResult:
+    """Not by the SDK's own call, which after it lists the tools again, to check an answer that the model shall read."""
+    return await client.session.send_request(request, _RESULT)
+
+
+def _why(error: MCPError, exchange: Exchange) -> str:
+    if exchange.error is not None:
+        return type(exchange.error).__name__
+    if exchange.status is not None and exchange.status >= 500:
+        return f"HTTP {exchange.status}"
+    return error.message

@@ -1,0 +1,233 @@
+"""Connections kept for the process that makes calls over them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, TypeVar
+
+import anyio
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
+from harness_worker.adapters.mcp.places import Mode, Place
+from harness_worker.adapters.mcp.reasons import reason_of
+from harness_worker.core.tool_results import without_paths
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_SESSION_OVER: Final = 404
+"""The status of a server that does not know the session any more, as after its restart: it has done nothing."""
+
+_LEAVING_S: Final = 10.0
+"""How long closing waits, in seconds; a server that goes on after it is killed with this process."""
+
+_STOP_S: Final = 0.05
+"""So long a loop runs on, in seconds: the SDK reaps what it started, and says so to who waits."""
+
+_OPEN_MARGIN_S: Final = 0.5
+_OPEN_MARGIN_SHARE: Final = 0.1
+"""So long, and at most this share of its time, before its end a call stops waiting for a connection: that nobody was
+asked is to be said while it still counts."""
+
+
+class Unreached(Exception):  # noqa: N818 - reads as what it says
+    """No connection could be opened: nothing was asked."""
+
+
+class Kept:
+    """A server's connection, kept for this process; opened when it is first needed, and anew when it broke.
+
+    A call that is given up takes its connection with it: a server that did not answer in time may never answer again.
+    Other calls that are under way on it end first.
+
+    Args:
+        place: The server.
+        mode: How to agree on the protocol's version.
+        connect_timeout_s: How long opening may take, in seconds.
+    """
+
+    def __init__(self, place: Place, *, mode: Mode, connect_timeout_s: float) -> None:
+        self._place = place
+        self._mode: Mode = mode
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._connection: _Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that takes calls."""
+        connection = self._connection
+        return connection is not None and not connection.is_left
+
+    def ask(self, request: Callable[[Client], Awaitable[T]], exchange: Exchange, *, within_s: float) -> T:
+        """What ``request`` returns or raises, of a connection's client; interrupted, it is cancelled on the server too.
+
+        Raises:
+            Unreached: There is no connection, and nothing was asked.
+            TimeoutError: It took longer than ``within_s`` seconds.
+        """
+        answer = asyncio.run_coroutine_threadsafe(self._ask(request, exchange, within_s), self._loop())
+        try:
+            return answer.result(within_s)
+        except BaseException:
+            answer.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the connection, if this process has one, when the calls on it are over; a later call opens another."""
+        with self._lock:
+            of, self._of = self._of, None
+            connection, self._connection = self._connection, None
+        if of is not None and of[0] == os.getpid():
+            left = asyncio.run_coroutine_threadsafe(_left(connection), of[1])
+            with contextlib.suppress(TimeoutError):
+                left.result(_LEAVING_S)
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """This process's loop: a thread does not come along through a fork."""
+        with self._lock:
+            if self._of is None or self._of[0] != os.getpid():
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=_run, args=(loop,), name=f"mcp-{self._place.name}", daemon=True).start()
+                self._connection = None
+                self._of = (os.getpid(), loop)
+            return self._of[1]
+
+    async def _ask(self, request: Callable[[Client], Awaitable[T]], exchange: Exchange, within_s: float) -> T:
+        EXCHANGE.set(exchange)
+        async with asyncio.timeout(within_s):
+            connection = self._current()
+            try:
+                return await connection.ask(request, within_s)
+            except MCPError:
+                if exchange.status != _SESSION_OVER:
+                    raise
+            connection.leave()
+            return await self._current().ask(request, within_s)
+
+    def _current(self) -> _Connection:
+        if self._connection is None or self._connection.is_left:
+            self._connection = _Connection(self._place, self._mode, self._connect_timeout_s)
+        return self._connection
+
+
+async def _left(connection: _Connection | None) -> None:
+    """Leave the connection, and then the loop."""
+    if connection is not None:
+        connection.leave()
+        await connection.over()
+    loop = asyncio.get_running_loop()
+    loop.call_later(_STOP_S, loop.stop)
+
+
+class _Connection:
+    """One connection; lives in the loop's thread alone."""
+
+    def __init__(self, place: Place, mode: Mode, timeout_s: float) -> None:
+        self.is_left = False
+        self._place = place
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._held = asyncio.create_task(self._hold(mode, timeout_s))
+
+    async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
+        """See :meth:`Kept.ask`; given up, no later call comes in here, though the server is still to be told."""
+        asked = asyncio.create_task(self._asked(request, within_s))
+        asked.add_done_callback(_heard)
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            if self._opened.done():
+                self.leave()
+            asked.cancel()
+            raise
+
+    def leave(self) -> None:
+        """Take no more calls, and close when the last one is over."""
+        self.is_left = True
+        if self._calls == 0:
+            self._idle.set()
+
+    async def over(self) -> None:
+        """Return when it is closed."""
+        await asyncio.wait([self._held])
+
+    async def _asked(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
+        self._calls += 1
+        try:
+            return await request(await self._client(within_s))
+        finally:
+            self._calls -= 1
+            if self.is_left:
+                self.leave()
+
+    async def _client(self, within_s: float) -> Client:
+        margin_s = min(_OPEN_MARGIN_S, within_s * _OPEN_MARGIN_SHARE)
+        try:
+            async with asyncio.timeout(within_s - margin_s):
+                return await asyncio.shield(self._opened)
+        except TimeoutError:
+            raise Unreached(f"{self._place.name} was not reached: there is no connection yet") from None
+
+    async def _hold(self, mode: Mode, timeout_s: float) -> None:
+        """Open it, and close it where it was opened, as the SDK wants."""
+        exchange = Exchange()
+        EXCHANGE.set(exchange)
+        try:
+            with _stderr() as said, anyio.fail_after(timeout_s) as scope:
+                async with self._place.opened(mode=mode, said=said, on_end=self.leave) as client:
+                    scope.deadline = math.inf
+                    self._opened.set_result(client)
+                    await self._idle.wait()
+        except Exception as error:  # noqa: BLE001 - never raises: told to the calls that wait for it
+            self._failed(reason_of(error, exchange, within_s=timeout_s))
+        finally:
+            self.leave()
+
+    def _failed(self, why: str) -> None:
+        log.warning("%s: no connection: %s", self._place, why)
+        if self._opened.done():
+            return
+        self._opened.set_exception(Unreached(f"{self._place.name} was not reached: {without_paths(why)}"))
+        self._opened.exception()  # whoever waited for it may have been given up
+
+
+def _heard(asked: asyncio.Task[Any]) -> None:
+    """Of a call that was given up, nobody else hears how it ended."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that runs the tools
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+@contextmanager
+def _stderr() -> Generator[TextIO]:
+    """This process's own, whatever took its name: Celery's and Jupyter's are no files."""
+    if sys.__stderr__ is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.__stderr__.fileno()
+            yield sys.__stderr__
+            return
+    with open(os.devnull, "w") as nowhere:
+        yield nowhere

@@ -1,0 +1,109 @@
+"""What tools a server has: asked once, over a connection that is closed again, before any process is forked."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, TextIO
+
+import anyio
+from mcp import Client
+from mcp_types import Tool
+
+from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
+from harness_worker.adapters.mcp.places import Mode, Place
+from harness_worker.adapters.mcp.reasons import reason_of
+from harness_worker.core.tool_servers import ListedTool
+from harness_worker.errors import ConfigError
+from harness_worker.turn.waiting import within
+
+_CLOSING_S: Final = 10.0
+"""How long a server may take to end, in seconds; the SDK kills it before."""
+
+_MOST_PAGES: Final = 1_000
+_MOST_SAID: Final = 300
+_SHORTEST_SECRET: Final = 4
+
+
+def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, ...]]:
+    """How to speak with the server, and its tools.
+
+    Raises:
+        ConfigError: It cannot be reached, or does not answer within ``timeout_s`` seconds.
+    """
+    exchange = Exchange()
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        try:  # on a thread of its own, for that of a notebook has a loop already
+            return within(timeout_s + _CLOSING_S, partial(asyncio.run, _listed(place, exchange, said, timeout_s)))
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the application's author is told what to mend
+            reason = reason_of(error, exchange, within_s=timeout_s)
+            raise ConfigError(
+                f"{place} cannot be asked for its tools: {reason}{_last(said, place)}; {_mend(place)}"
+            ) from None
+
+
+async def _listed(
+    place: Place, exchange: Exchange, said: TextIO, timeout_s: float
+) -> tuple[Mode, tuple[ListedTool, ...]]:
+    """Half of the time for the way of today's servers, and what is left for that of older ones.
+
+    The SDK ends a server that it started only if it is told to stop in its own way, which ``asyncio.timeout`` is not.
+    """
+    EXCHANGE.set(exchange)
+    with anyio.fail_after(timeout_s):
+        try:
+            with anyio.fail_after(timeout_s / 2 if place.command else timeout_s):
+                return "auto", await _tools(place, "auto", said)
+        except Exception:
+            if not place.command:
+                raise
+        return "legacy", await _tools(place, "legacy", said)
+
+
+async def _tools(place: Place, mode: Mode, said: TextIO) -> tuple[ListedTool, ...]:
+    async with place.opened(mode=mode, said=said) as client:
+        return tuple(map(_tool, await _pages(client)))
+
+
+async def _pages(client: Client) -> Iterable[Tool]:
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
+
+
+def _tool(tool: Tool) -> ListedTool:
+    hints = tool.annotations
+    return ListedTool(
+        name=tool.name,
+        description=tool.description or tool.title or tool.name,
+        schema=tool.input_schema,
+        is_read_only=hints is not None and hints.read_only_hint is True,
+        is_destructive=hints is not None and hints.destructive_hint is True,
+        is_idempotent=hints is not None and hints.idempotent_hint is True,
+    )
+
+
+def _last(said: TextIO, place: Place) -> str:
+    """The last line that a command wrote to its standard error, without its variables' values."""
+    said.seek(0)
+    lines = [line.strip() for line in said if line.strip()]
+    if not lines:
+        return ""
+    last = lines[-1][:_MOST_SAID]
+    for value in place.env.values():
+        if len(value) >= _SHORTEST_SECRET:
+            last = last.replace(value, "***")
+    return f"; it said: {last}"
+
+
+def _mend(place: Place) -> str:
+    how = "run the command by hand" if place.command else "see that it runs, and the URL and the headers are right"
+    return f"{how}, or give it longer with connect_timeout_s=…"

@@ -1,0 +1,98 @@
+"""Where an MCP server is, and how a connection to it is opened."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final, Literal, TextIO, TypeAlias
+
+import httpx2
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import Implementation
+
+from harness_worker.adapters.mcp.exchanges import NotingTransport
+from harness_worker.adapters.mcp.guard import guarded
+from harness_worker.adapters.mcp.watching import watched
+from harness_worker.errors import ConfigError
+from harness_worker.wire import masked
+
+Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
+Mode: TypeAlias = Literal["auto", "legacy"]
+
+IO_TIMEOUT_S: Final = 30.0
+"""How long a connection may take, or a request to be sent; a call's own time is told by its tool's ``timeout_s``."""
+
+_NAME: Final = "agent-harness"
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a server is: a command, or a URL. What may be secret is not in its ``repr``.
+
+    Args:
+        name: What the application calls the server.
+        command: Starts it; it speaks on its standard input and output.
+        url: Its streamable HTTP.
+        env: Variables for the command, besides ``HOME``, ``PATH`` and the like.
+        cwd: The command's working directory; this process's if ``None``.
+        headers: For each request, or what tells them anew for each.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = field(default="", repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    headers: Headers = field(default_factory=dict[str, str], repr=False)
+
+    def __str__(self) -> str:
+        """Its name and where it is, without secrets."""
+        return f"MCP server {self.name!r} ({shlex.join(self.command) if self.command else masked(self.url)})"
+
+    @asynccontextmanager
+    async def opened(
+        self, *, mode: Mode, said: TextIO, on_end: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[Client]:
+        """A connection, ready for requests; leaving it ends a server that it started.
+
+        Args:
+            mode: How the version of the protocol is agreed on; ``legacy`` is for servers that take nothing before
+                their handshake.
+            said: A file for what a command writes to its standard error.
+            on_end: Called when the server has closed the connection.
+        """
+        info = Implementation(name=_NAME, version=version(_NAME))
+        if self.command:
+            program, *arguments = guarded(self.command)
+            started = StdioServerParameters(command=program, args=arguments, env=dict(self.env), cwd=self.cwd)
+            pipes = watched(stdio_client(started, errlog=said), on_end)
+            async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
+                yield client
+            return
+        transport = NotingTransport(httpx2.AsyncHTTPTransport(), self._headers_now)
+        timeout = httpx2.Timeout(IO_TIMEOUT_S, read=None)
+        async with httpx2.AsyncClient(transport=transport, timeout=timeout) as http:
+            pipes = watched(streamable_http_client(self.url, http_client=http), on_end)
+            async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
+                yield client
+
+    def _headers_now(self) -> Mapping[str, str]:
+        return checked_headers(str(self), self.headers()) if callable(self.headers) else self.headers
+
+
+def checked_headers(label: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The same headers.
+
+    Raises:
+        ConfigError: No request can hold one of them; the message names it, and not its value.
+    """
+    for name, value in headers.items():
+        if _TOKEN.fullmatch(name) is None or not (value.isascii() and value.isprintable()) or value != value.strip():
+            raise ConfigError(f"{label}: a request cannot hold the header {name!r} as it is given")
+    return headers

@@ -1,0 +1,124 @@
+"""A server as an application declares it, checked, and with its tools."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from harness_worker.adapters.mcp.calls import McpTool
+from harness_worker.adapters.mcp.keeping import Kept
+from harness_worker.adapters.mcp.listing import listed
+from harness_worker.adapters.mcp.places import Headers, Place, checked_headers
+from harness_worker.core.tool_servers import ListedTool
+from harness_worker.errors import ConfigError
+
+_QUIET: Final = {"httpx2": logging.WARNING, "httpcore2": logging.INFO, "mcp": logging.WARNING}
+"""Below these they tell URLs, sessions and messages, which may be secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """A server whose tools are known; no connection to it is open until one of them is called.
+
+    Args:
+        name: What the application calls it.
+        tools: Its tools.
+        kept: The connection for calls.
+    """
+
+    name: str
+    tools: tuple[ListedTool, ...]
+    kept: Kept
+
+    def calling(self, tool: str) -> McpTool:
+        """What calls a tool, by the server's name for it."""
+        return McpTool(server=self.name, tool=tool, kept=self.kept)
+
+    def close(self) -> None:
+        """End the connection that this process keeps."""
+        self.kept.close()
+
+
+def server_of(place: Place, *, connect_timeout_s: float) -> McpServer:
+    """A server that was asked for its tools.
+
+    Raises:
+        ConfigError: It cannot be reached.
+    """
+    _keep_quiet()
+    mode, tools = listed(place, timeout_s=connect_timeout_s)
+    return McpServer(name=place.name, tools=tools, kept=Kept(place, mode=mode, connect_timeout_s=connect_timeout_s))
+
+
+def place_of(
+    name: str,
+    *,
+    command: Sequence[str] | None,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    url: str | None,
+    headers: Headers | None,
+) -> Place:
+    """Where a server is, checked.
+
+    Raises:
+        ConfigError: What is said of it makes no sense.
+    """
+    label = f"MCP server {name!r}"
+    for is_right, mend in _rules(command=command, env=env, cwd=cwd, url=url, headers=headers):
+        if not is_right:
+            raise ConfigError(f"{label}: {mend}")
+    if headers is not None and not callable(headers):
+        checked_headers(label, headers)
+    return Place(name=name, command=tuple(command or ()), url=url or "", env=env or {}, cwd=cwd, headers=headers or {})
+
+
+def _rules(*, command: object, env: object, cwd: object, url: object, headers: object) -> list[tuple[bool, str]]:
+    return [
+        ((command is None) != (url is None), "say either command=[…] or url='…'"),
+        (command is None or _is_command(command), "command must be a list such as ['python', '-m', 'my_server']"),
+        (url is None or _is_url(url), "url must be http:// or https:// with a host"),
+        (env is None or _is_texts(env), "env must be a dict of texts"),
+        (cwd is None or isinstance(cwd, str), "cwd must be a directory's path"),
+        (command is not None or (env is None and cwd is None), "env and cwd are for a command; a URL takes headers"),
+        (url is not None or headers is None, "headers are for a URL; a command takes env"),
+        (headers is None or callable(headers) or _is_texts(headers), "headers must be a dict of texts, or a function"),
+    ]
+
+
+def _is_command(given: object) -> bool:
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        return False
+    parts = cast("Sequence[object]", given)
+    return bool(parts) and bool(parts[0]) and all(map(_is_text, parts))
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str) and "\0" not in given
+
+
+def _is_url(given: object) -> bool:
+    if not isinstance(given, str):
+        return False
+    try:
+        parts = urlsplit(given)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _is_texts(given: object) -> bool:
+    if not isinstance(given, Mapping):
+        return False
+    pairs = cast("Mapping[object, object]", given)
+    return all(_is_text(text) for pair in pairs.items() for text in pair)
+
+
+def _keep_quiet() -> None:
+    for name, level in _QUIET.items():
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:  # somebody who set a level wants it
+            library.setLevel(level)

@@ -1,0 +1,112 @@
+"""The registry that applications import: it also takes the tools of MCP servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, Unpack
+
+from harness_worker.core import registry
+from harness_worker.core.tool_options import ToolKeywords, is_number
+from harness_worker.core.tool_servers import SERVER_NAME, names_of, wanted
+from harness_worker.errors import ConfigError
+
+CONNECT_TIMEOUT_S: Final = 20.0
+
+_SERVERS: Final = "harness_worker.adapters.mcp.servers"
+
+
+class Registry(registry.Registry):
+    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once.
+
+    Args:
+        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test; a worker that
+            loads it goes by ``HARNESS_MAX_TOOL_TIMEOUT_S``.
+    """
+
+    def __init__(self, *, max_tool_timeout_s: float = registry.MAX_TIMEOUT_S) -> None:
+        super().__init__(max_tool_timeout_s=max_tool_timeout_s)
+        self._servers: dict[str, Callable[[], None]] = {}
+
+    def mcp(  # noqa: PLR0913 - the words of a server's declaration
+        self,
+        name: str,
+        *,
+        command: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        tools: Mapping[str, ToolKeywords] | None = None,
+        trust_hints: bool = False,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        **options: Unpack[ToolKeywords],
+    ) -> tuple[str, ...]:
+        """Register the tools of a server that speaks the Model Context Protocol; it is asked for them now.
+
+        Args:
+            name: What its tools' names begin with: ``name__tool``.
+            command: Starts the server, which speaks on its standard input and output.
+            env: Variables for the command, besides ``HOME``, ``PATH`` and the like.
+            cwd: The command's working directory; this process's if left out.
+            url: Of the server's streamable HTTP, instead of a command.
+            headers: For each request, or a function that tells them anew for each.
+            include: Only these tools, by the server's names.
+            exclude: Not these.
+            tools: Options of single tools, by the server's names.
+            trust_hints: Whether what the server says of its tools' effects is believed.
+            connect_timeout_s: How long it may take to list its tools now, or to open a connection later, in seconds.
+            **options: Those of ``add_tool``, for all of its tools.
+
+        Returns:
+            The tools' names, for agents.
+
+        Raises:
+            ConfigError: The server cannot be reached, one of its tools cannot be registered, or an option makes no
+                sense; the message names the server and the mend.
+        """
+        self._check_server(name, connect_timeout_s)
+        servers = _servers(name)
+        place = servers.place_of(name, command=command, env=env, cwd=cwd, url=url, headers=headers)
+        server = servers.server_of(place, connect_timeout_s=connect_timeout_s)
+        own = dict(tools or {})
+        chosen = wanted(name, server.tools, include=include, exclude=exclude, changed=own)
+        names = names_of(name, [tool.name for tool in server.tools])
+        for tool in chosen:
+            hinted: ToolKeywords = tool.hinted if trust_hints else {}
+            merged: ToolKeywords = {**hinted, **options, **own.get(tool.name, {})}
+            try:
+                self.add_tool(
+                    server.calling(tool.name),
+                    name=names[tool.name],
+                    schema=tool.schema,
+                    description=tool.description,
+                    **merged,
+                )
+            except ConfigError as error:
+                raise ConfigError(f"{error}; or leave it out with exclude=[{tool.name!r}]") from None
+        self._servers[name] = server.close
+        return tuple(names[tool.name] for tool in chosen)
+
+    def close(self) -> None:
+        """End the connections to MCP servers that this process keeps; a later call opens another."""
+        for close in self._servers.values():
+            close()
+
+    def _check_server(self, name: object, timeout_s: object) -> None:
+        if not isinstance(name, str) or SERVER_NAME.fullmatch(name) is None:
+            raise ConfigError(f"MCP server {name!r}: a name is 1 to 32 of A-Z a-z 0-9 _ -")
+        if name in self._servers:
+            raise ConfigError(f"MCP server {name!r} is declared twice; give each server a name of its own")
+        if not is_number(timeout_s) or timeout_s <= 0:
+            raise ConfigError(f"MCP server {name!r}: connect_timeout_s must be seconds above 0, not {timeout_s!r}")
+
+
+def _servers(name: str) -> Any:  # noqa: ANN401 - a module that only some applications need
+    try:
+        return import_module(_SERVERS)
+    except ImportError as missing:
+        extra = "pip install 'agent-harness[mcp]'"
+        raise ConfigError(f"MCP server {name!r}: {missing}; install what speaks with it: {extra}") from None

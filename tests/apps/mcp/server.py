@@ -1,0 +1,125 @@
+"""A real MCP server for the tests, over standard input and output, or streamable HTTP on a port.
+
+``python -m tests.apps.mcp.server [PORT]``. What its tools do, they write down in the file named by ``NOTES``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+
+KEY = "agent-harness/idempotency-key"
+
+server = MCPServer("tests", log_level="ERROR")
+
+
+def note(event: str, **more: object) -> None:
+    """Write down what happens."""
+    line = json.dumps({"event": event, "pid": os.getpid(), **more})
+    with Path(os.environ["NOTES"]).open("a") as notes:
+        notes.write(f"{line}\n")
+
+
+def times(event: str) -> int:
+    """How often it happened."""
+    return Path(os.environ["NOTES"]).read_text().count(f'"{event}"')
+
+
+def block() -> None:
+    """Hang, with a child that does as well."""
+    subprocess.Popen(["sleep", "1000"])
+    note("hangs")
+    threading.Event().wait(1_000)
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=True))
+def wipe() -> str:
+    """Destroy."""
+    return "wiped"
+
+
+@server.tool()
+def write(text: str, ctx: Context[Any, Any]) -> str:
+    """Write a text down."""
+    key = dict(ctx.request_context.meta or {}).get(KEY)
+    note("wrote", text=text, key=key, token=(ctx.headers or {}).get("x-token"))
+    return f"wrote {text}"
+
+
+@server.tool()
+async def linger(s: float, once: bool = False) -> str:
+    """Take a while; with ``once``, only the first time."""
+    note("lingers")
+    try:
+        await asyncio.sleep(0 if once and times("lingers") > 2 else s)
+    except BaseException:
+        note("cancelled")
+        raise
+    return "lingered"
+
+
+@server.tool()
+async def hang() -> str:
+    """Hang, and hear nothing of anybody, not even of the end."""
+    block()
+    return "never"
+
+
+@server.tool()
+def fail(words: str) -> str:
+    """Fail."""
+    raise ToolError(words)
+
+
+@server.tool()
+def process() -> str:
+    """Which process this is, and what it was told."""
+    return json.dumps({"pid": os.getpid(), "token": os.environ.get("TOKEN"), "home": "HARNESS_HOME" in os.environ})
+
+
+@server.tool()
+def show() -> CallToolResult:
+    """A bit of everything."""
+    pixels = base64.b64encode(bytes(10)).decode()
+    return CallToolResult(
+        content=[
+            TextContent(text="  two\nlines "),
+            ImageContent(data=pixels, mime_type="image/png"),
+            EmbeddedResource(resource=TextResourceContents(uri="notes://1", text="a note")),
+            EmbeddedResource(resource=BlobResourceContents(uri="notes://2", blob=pixels)),
+            ResourceLink(uri="notes://3", name="third"),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run()

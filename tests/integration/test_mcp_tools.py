@@ -1,0 +1,425 @@
+"""Tools of real MCP servers: listed once, called over a kept connection, and what becomes of calls that break."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import psutil
+import pytest
+
+from harness_worker import (
+    AgentHarness,
+    Effect,
+    Registry,
+    Settings,
+    ToolError,
+    ToolOutcomeUnknown,
+    ToolTransientError,
+    TurnResult,
+)
+from harness_worker.adapters.mcp.calls import McpTool
+from harness_worker.adapters.mcp.keeping import Kept
+from harness_worker.adapters.mcp.places import Mode
+from harness_worker.adapters.mcp.servers import place_of
+from harness_worker.core.tool_options import ToolKeywords
+from harness_worker.errors import ConfigError
+from harness_worker.testing.waiting import wait_until
+from tests.apps.mcp.odd import MANY
+from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy, runs
+
+SECRET = "open-sesame"  # noqa: S105 - everybody knows it
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.xdist_group("mcp")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_root() -> Generator[None]:
+    """Where ``python -m tests.…`` is found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        yield
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Notes:
+    """What the servers' tools wrote down."""
+    return Notes(tmp_path_factory.mktemp("mcp") / "notes")
+
+
+@pytest.fixture(autouse=True)
+def fresh_notes(notes: Notes) -> None:
+    """Each test reads its own."""
+    notes.clear()
+
+
+@pytest.fixture(scope="module")
+def registry(notes: Notes) -> Generator[Registry]:
+    """One server over standard input and output."""
+    registry = Registry()
+    safe: dict[str, ToolKeywords] = {"linger": {"effect": Effect.READ_ONLY, "timeout_s": 20.0}}
+    registry.mcp(
+        "files", command=STDIO, env={"NOTES": str(notes.file), "TOKEN": SECRET}, tools=safe, timeout_s=5.0, queue="mcp"
+    )
+    yield registry
+    registry.close()
+
+
+@pytest.fixture(scope="module")
+def behind(notes: Notes) -> Generator[HttpServer]:
+    """One server over HTTP."""
+    with http_server(notes) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def before(behind: HttpServer) -> Generator[Proxy]:
+    """A proxy before it."""
+    with proxy(behind.url) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kept(before: Proxy) -> Generator[Kept]:
+    """A connection through the proxy, of the newest protocol."""
+    kept = _kept(before.url)
+    yield kept
+    kept.close()
+
+
+def _kept(url: str, mode: Mode = "auto") -> Kept:
+    place = place_of("tickets", command=None, env=None, cwd=None, url=url, headers={"x-token": SECRET})
+    return Kept(place, mode=mode, connect_timeout_s=10.0)
+
+
+def called(registry: Registry, tool: str, seconds: float = 30.0, **arguments: object) -> str:
+    """What a tool returns."""
+    return str(registry.tools[f"files__{tool}"].invoke(dict(arguments), context(seconds=seconds)))
+
+
+def pid_of(registry: Registry) -> int:
+    """The process that serves now."""
+    return json.loads(called(registry, "process"))["pid"]
+
+
+def soon(work: Callable[[], object]) -> Callable[[], None]:
+    """Do something aside; returns what waits for its end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread.join
+
+
+def test_servers_tools_are_tools(registry: Registry) -> None:
+    """Each by its server's name and its own, with its schema; hints are not believed unless somebody says so."""
+    add, wipe = registry.tools["files__add"], registry.tools["files__wipe"]
+    assert (add.description, sorted(add.schema["properties"])) == ("Add two numbers.", ["a", "b"])
+    assert [(tool.effect, tool.idempotent, tool.retry_safe) for tool in (add, wipe)] == [(None, False, False)] * 2
+    linger = registry.tools["files__linger"]
+    assert (linger.effect, linger.retry_safe, linger.timeout_s, linger.queue) == (Effect.READ_ONLY, True, 20.0, "mcp")
+    assert (add.timeout_s, add.queue) == (5.0, "mcp")
+
+
+def test_server_may_be_believed_and_tools_chosen(notes: Notes) -> None:
+    """``trust_hints`` takes its word for effects; options of the application go before it."""
+    registry = Registry()
+    names = registry.mcp(
+        "n",
+        command=STDIO,
+        env={"NOTES": str(notes.file)},
+        trust_hints=True,
+        exclude=["hang"],
+        include=["add", "wipe", "write", "hang"],
+        tools={"write": {"effect": Effect.LOCAL_WRITE, "approval": "always"}},
+    )
+    assert names == ("n__add", "n__wipe", "n__write")
+    assert [registry.tools[name].effect for name in names] == [
+        Effect.READ_ONLY,
+        Effect.DESTRUCTIVE,
+        Effect.LOCAL_WRITE,
+    ]
+    assert [registry.tools[name].idempotent for name in names] == [True, False, False]
+    assert registry.agent("a", model="m", tools=names).tool_names == names
+
+
+def test_content_is_text(registry: Registry) -> None:
+    """Texts verbatim; what is none is named with its size, and not shown."""
+    assert called(registry, "add", a=1, b=2) == "3"
+    said = "  two\nlines \n[image, image/png, 10 bytes, not shown]\na note\n"
+    assert called(registry, "show") == (
+        f"{said}[resource notes://2, of no type, 10 bytes, not shown]\n[resource notes://3: third]"
+    )
+
+
+def test_error_of_a_tool_is_its_text(registry: Registry) -> None:
+    """A definite failure, which the model may mend."""
+    with pytest.raises(ToolError, match=r"^.*no such file$") as failed:
+        called(registry, "fail", words="no such file")
+    assert type(failed.value) is ToolError
+
+
+def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, notes: Notes) -> None:
+    """It can deduplicate by the key; it sees the variables it was given, and none of the worker's."""
+    called(registry, "write", text="x")
+    assert [line["key"] for line in notes.of("wrote")] == ["t:0.0"]
+    told = json.loads(called(registry, "process"))
+    assert (told["token"], told["home"]) == (SECRET, False)
+
+
+def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
+    """Calls share a server; after its death the next call starts another, and notices nothing."""
+    place = place_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
+    kept = Kept(place, mode="auto", connect_timeout_s=20.0)
+    process = McpTool(server="files", tool="process", kept=kept)
+    pid, again = (json.loads(process({}, context()))["pid"] for _ in range(2))
+    assert pid == again
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not kept.is_open, "the harness to notice")
+    assert json.loads(process({}, context()))["pid"] != pid
+    kept.close()
+
+
+def test_death_of_the_server_in_a_call_is_told_as_such(registry: Registry, notes: Notes) -> None:
+    """Nobody can say what it has done."""
+    wait = soon(lambda: os.kill(notes.wait("lingers")["pid"], signal.SIGKILL))
+    with pytest.raises(ToolOutcomeUnknown, match="files did not answer: Connection closed"):
+        called(registry, "linger", s=30)
+    wait()
+
+
+def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Registry, notes: Notes) -> None:
+    """The server hears of it; a server that does not answer in time serves no later call."""
+    before, began = pid_of(registry), monotonic()
+    with pytest.raises(ToolOutcomeUnknown, match="files did not answer in time"):
+        called(registry, "linger", 0.5, s=30)
+    assert monotonic() - began < 2.0
+    assert pid_of(registry) != before
+    assert notes.wait("cancelled")["pid"] == before
+
+
+@pytest.mark.acceptance
+def test_server_that_hears_nothing_is_ended_with_all_it_started(registry: Registry, notes: Notes) -> None:
+    """Not even its own child is left."""
+    with pytest.raises(ToolOutcomeUnknown):
+        called(registry, "hang", 3.0)
+    pid = notes.wait("hangs")["pid"]
+    family = [pid, *(child.pid for child in psutil.Process(pid).children())]
+    assert len(family) == 2
+    wait_until(lambda: not any(map(runs, family)), "the server and its child to end", 20)
+
+
+def test_nothing_is_left_of_a_process_that_is_killed(notes: Notes) -> None:
+    """A tool process that is killed in the midst of a call takes its servers along, and what they started."""
+    program = (
+        "from harness_worker import Registry\n"
+        "from tests.mcp_servers import context\n"
+        "import sys\n"
+        f"registry = Registry()\nregistry.mcp('files', command={STDIO!r}, env={{'NOTES': {str(notes.file)!r}}})\n"
+        "registry.tools['files__hang'].invoke({}, context())\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    pid = notes.wait("hangs")["pid"]
+    family = [pid, *(child.pid for child in psutil.Process(pid).children())]
+    caller.kill()
+    caller.wait()
+    wait_until(lambda: not any(map(runs, family)), "the server and its child to end")
+    assert len(family) == 2
+
+
+@pytest.fixture
+def harness(registry: Registry, tmp_path: Path) -> Callable[..., TurnResult]:
+    """Runs a turn whose model makes these calls, in this process."""
+
+    def run(*calls: tuple[str, dict[str, object]]) -> TurnResult:
+        asked = [
+            {"type": "tool_use", "id": f"u{place}", "name": f"files__{tool}", "input": arguments}
+            for place, (tool, arguments) in enumerate(calls)
+        ]
+        said = [asked, [{"type": "text", "text": "done"}]]
+        lines = [{"script": "default", "step": step, "content": content} for step, content in enumerate(said)]
+        script = tmp_path / "script.jsonl"
+        script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        agent = f"agent-{tmp_path.name}"
+        registry.agent(agent, model=f"scripted:{script}", tools=list(registry.tools))
+        harness = AgentHarness(registry, Settings(home=tmp_path))
+        turn = harness.run_turn(None, "go", agent=agent)
+        harness.close()
+        return turn
+
+    return run
+
+
+def test_read_whose_server_died_is_asked_again_unseen(harness: Callable[..., TurnResult], notes: Notes) -> None:
+    """Reads side by side share a connection; it breaks, and both end well on the next."""
+    wait = soon(lambda: os.kill(notes.wait("lingers", 2)["pid"], signal.SIGKILL))
+    turn = harness(("linger", {"s": 30, "once": True}), ("linger", {"s": 31, "once": True}))
+    wait()
+    assert [(call.outcome, call.content) for call in turn.calls] == [("ToolExecutionResult", "lingered")] * 2
+    assert turn.output_text == "done"
+
+
+def test_write_whose_server_died_is_in_doubt(harness: Callable[..., TurnResult], notes: Notes) -> None:
+    """It is not run again, and what comes after it in its message never runs."""
+    wait = soon(lambda: os.kill(notes.wait("hangs")["pid"], signal.SIGKILL))
+    hang, write = harness(("hang", {}), ("write", {"text": "x"})).calls
+    wait()
+    doubt = "outcome_unknown: files__hang started, and files did not answer: Connection closed; its effect may or may"
+    assert (hang.content or "").startswith(doubt)
+    assert (write.content or "").startswith("denied: not_run: ")
+    assert (len(notes.of("hangs")), notes.of("wrote")) == (1, [])
+
+
+def test_http_server_is_called_with_its_headers(kept: Kept, before: Proxy, notes: Notes) -> None:
+    """Each request has them."""
+    before.seen.clear()
+    assert tool("write", kept)({"text": "x"}, context()) == "wrote x"
+    assert [(line["key"], line["token"]) for line in notes.of("wrote")] == [("t:0.0", SECRET)]
+    assert {headers["x-token"] for headers in before.seen} == {SECRET}
+
+
+def tool(name: str, kept: Kept) -> McpTool:
+    """A tool of the server over HTTP."""
+    return McpTool(server="tickets", tool=name, kept=kept)
+
+
+@pytest.fixture
+def spoiled(before: Proxy) -> Generator[Proxy]:
+    """A proxy that behaves again afterwards."""
+    yield before
+    before.status, before.loses = None, False
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (401, ToolError, "tickets refused the call: HTTP 401"),
+        (429, ToolTransientError, "tickets is busy"),
+        (502, ToolOutcomeUnknown, "tickets did not answer: HTTP 502"),
+    ],
+)
+def test_refusal_over_http_says_whether_the_tool_may_have_run(
+    kept: Kept, spoiled: Proxy, status: int, kind: type[ToolError], said: str
+) -> None:
+    """A status of 4xx is a refusal; behind one of 5xx, somebody may be at work."""
+    spoiled.status = status
+    with pytest.raises(ToolError) as failed:
+        tool("write", kept)({"text": "x"}, context())
+    assert (type(failed.value), str(failed.value)) == (kind, said)
+
+
+def test_answer_that_is_lost_is_no_failure(kept: Kept, spoiled: Proxy, notes: Notes) -> None:
+    """The tool has run; the other calls of the connection are unharmed."""
+    tool("add", kept)({"a": 1, "b": 1}, context())
+    spoiled.loses = True
+    with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer: RemoteProtocolError"):
+        tool("write", kept)({"text": "x"}, context())
+    assert len(notes.of("wrote")) == 1
+    spoiled.loses = False
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+
+
+def test_restarted_server_is_met_anew(behind: HttpServer) -> None:
+    """Away, it was not asked, which a second attempt cannot know; back, its sessions are gone, and nobody notices."""
+    kept = _kept(behind.url, "legacy")
+    add = tool("add", kept)
+    assert add({"a": 1, "b": 1}, context()) == "2"
+    behind.kill()
+    with pytest.raises(ToolTransientError) as missed:
+        add({"a": 1, "b": 1}, context())
+    assert type(missed.value) is ToolTransientError
+    with pytest.raises(ToolOutcomeUnknown):
+        add({"a": 1, "b": 1}, context(attempt=2))
+    behind.start()
+    assert add({"a": 1, "b": 1}, context()) == "2"
+    kept.close()
+
+
+def test_three_hundred_tools_are_listed_and_nothing_is_left_of_that() -> None:
+    """Page by page, each called by its own name; whoever imports an application may fork afterwards."""
+    threads = {thread.name for thread in threading.enumerate()}
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    registry = Registry()
+    names = registry.mcp("odd", command=odd("many"))
+    assert len(set(names)) == MANY
+    wait_until(lambda: {thread.name for thread in threading.enumerate()} <= threads, "the listing's threads to end")
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= children
+    assert registry.tools["odd__t299"].invoke({}, context()) == "t299"
+    registry.close()
+
+
+def test_odd_names_are_made_fit() -> None:
+    """A tool is called by its server's name for it, whatever it is called here."""
+    registry = Registry()
+    names = registry.mcp("odd", command=odd("names"))
+    assert len(set(names)) == 6
+    assert all(len(name) <= 64 for name in names)
+    assert registry.tools[names[3]].invoke({}, context()) == "x" * 100
+    registry.close()
+
+
+def test_tool_that_cannot_be_registered_may_be_left_out() -> None:
+    """The message says how; a server without a tool is refused too."""
+    with pytest.raises(ConfigError, match=r"not a valid JSON Schema: .*; or leave it out with exclude=\['bad'\]$"):
+        Registry().mcp("bad", command=odd("schema"))
+    assert Registry().mcp("good", command=odd("schema"), exclude=["bad"]) == ("good__good",)
+    with pytest.raises(ConfigError, match="MCP server 'none': no tool is left of: none"):
+        Registry().mcp("none", command=odd("none"))
+
+
+def test_server_that_goes_when_asked_anything_before_its_handshake_is_spoken_with() -> None:
+    """There are such, of the protocol's older kind."""
+    registry = Registry()
+    (name,) = registry.mcp("old", command=odd("strict"))
+    assert registry.tools[name].invoke({}, context()) == "plain"
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"command": ["no-such-program", "x"]}, "MCP server 's' (no-such-program x) cannot be asked for its tools: "),
+        ({"command": ["no-such-program"]}, "it said: no-such-program: No such file or directory; run the command"),
+        ({"command": ["sh", "-c", "echo $KEY >&2"], "env": {"KEY": SECRET}}, "it said: ***; "),
+        ({"command": ["sleep", "60"], "connect_timeout_s": 0.5}, "no answer within 0.5 s; "),
+        ({"url": "http://user:pass@127.0.0.1:9/mcp", "headers": {"a": SECRET}}, "ConnectError: "),
+    ],
+)
+def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], said: str) -> None:
+    """Which, what was tried and how to mend it is told, within bounds, and no secret with it."""
+    began = monotonic()
+    with pytest.raises(ConfigError) as refused:
+        Registry().mcp("s", **place)
+    assert monotonic() - began < 10.0
+    assert said in str(refused.value)
+    assert SECRET not in str(refused.value)
+    assert "pass" not in str(refused.value)
+
+
+def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows a server and an agent that uses it."""
+    page = (ROOT / "docs" / "how-to" / "use-mcp-tools.md").read_text()
+    stock, shop, elsewhere = BLOCK.findall(page)
+    monkeypatch.chdir(tmp_path)
+    Path("stock.py").write_text(stock)
+    asked = {"type": "tool_use", "id": "u", "name": "stock__count", "input": {"item": "tea"}}
+    said = [asked], [{"type": "text", "text": "Three."}]
+    lines = [{"script": "default", "step": step, "content": content} for step, content in enumerate(said)]
+    Path("shop.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    names: dict[str, Any] = {"__name__": "shop", "token": lambda: SECRET}
+    exec(compile(shop, "shop.py", "exec"), names)  # noqa: S102 - our own page
+    assert names["stock"] == ("stock__count", "stock__order")
+    harness = AgentHarness(names["registry"], Settings(home=tmp_path))
+    turn = harness.run_turn(None, "How much tea is left?")
+    harness.close()
+    assert [call.content for call in turn.calls] == ["3"]
+    with pytest.raises(ConfigError, match="MCP server 'tickets'"):
+        exec(compile(elsewhere.replace("tickets.example.org", "127.0.0.1:9"), "shop.py", "exec"), names)  # noqa: S102 - likewise
