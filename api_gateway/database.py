@@ -20,6 +20,9 @@ WRITES: Final = "harness_writes"
 BUSY_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5
 POOL_SIZE: Final = 10
+POOL_TIMEOUT_S: Final = 15.0
+"""How long a request waits in line for a connection when very many came at once: longer than hundreds of posts take."""
+
 IDLE_S: Final = 5
 """Postgres ends a transaction of a gateway that stands still for longer: it may hold a turn's row."""
 
@@ -56,7 +59,7 @@ def create_engine(database_url: str) -> AsyncEngine:
         pool_size=POOL_SIZE,
         max_overflow=POOL_SIZE,
         pool_pre_ping=True,
-        pool_timeout=CONNECT_TIMEOUT_S,
+        pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
@@ -84,7 +87,7 @@ def _sqlite(url: URL) -> AsyncEngine:
     engine = create_async_engine(
         url,
         pool_size=POOL_SIZE,
-        pool_timeout=CONNECT_TIMEOUT_S,
+        pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
         connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
     )

@@ -50,6 +50,9 @@ OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_
 UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError)
 """What SQLAlchemy raises when the database does not answer or is not migrated; the last only sometimes."""
 
+AFTER_RUSH_S: Final = 5
+"""When a client shall come again whom too many others kept from its turn, seconds."""
+
 UNDEFINED_TABLE: Final = "42P01"
 """Postgres' SQLSTATE of a database that is not migrated."""
 _log = logging.getLogger(__name__)
@@ -173,6 +176,10 @@ def no_database(error: Exception) -> Problem:
     """503 for one of ``UNREACHABLE``, which is logged; raises it if it is a bug."""
     if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
         raise error
+    if isinstance(error, PoolTimeout):
+        _log.warning("too many requests at once wait for a connection to the database")
+        detail = "more requests at once than this gateway can work on: try again in some seconds"
+        return Problem(503, "not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
     _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
     detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
     return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})

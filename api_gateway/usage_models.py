@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from api_gateway.models import Usage
 from api_gateway.problems import invalid_at
@@ -56,7 +56,9 @@ def _grouping(by: str) -> str:
     raise ValueError(f"give {', '.join(COLUMNS)} or {METADATA_PREFIX}KEY")
 
 
-Moment = Annotated[float, BeforeValidator(moment)]
+Moment = Annotated[
+    float, BeforeValidator(moment), WithJsonSchema({"type": "string", "examples": ["2026-01-31T18:00:00Z"]})
+]
 
 
 class UsageQuery(Narrowing):

@@ -44,6 +44,25 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
         assert gateway.http.get("/healthz").status_code == 200
 
 
+def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
+    postgres_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is there: who waits in vain for a connection comes again later, and the others are served."""
+    monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
+    monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
+    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway, ThreadPoolExecutor(8) as clients:
+        gateway.posted()
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(text("lock table turns in access exclusive mode"))
+            posts = [clients.submit(gateway.post) for _ in range(8)]
+            wait_until(lambda: sum(post.done() for post in posts) == 6, "all but two to be refused")
+            for post in [post for post in posts if post.done()]:
+                problem = problem_of(post.result(), 503, "not_ready")
+                assert problem["detail"].startswith("more requests at once than this gateway can work on")
+                assert int(post.result().headers["retry-after"]) >= 1
+        assert sorted(post.result().status_code for post in posts) == [202] * 2 + [503] * 6
+
+
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
     texts = ("scores", "memories", "tool_calls", "turn_events", "messages")
@@ -150,7 +169,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
-        *("/v1/turns/{turn_id}/scores", "/v1/turns/{turn_id}/webhook"),
+        *("/v1/turns/{turn_id}/scores", "/v1/turns/{turn_id}/webhook", "/v1/turns/{turn_id}/usage", "/v1/usage"),
         *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
         "/v1/artifacts/{artifact_id}",
         *("/v1/models", "/v1/models/{model}", "/v1/chat/completions"),
@@ -177,6 +196,9 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
         listing["responses"]["200"]["content"]["application/json"]["schema"],
         gateway.http.get("/v1/turns").json(),
     )
+    for path in ("/v1/turns/{turn_id}/usage", "/v1/usage"):
+        schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        _fits(document, schema, gateway.http.get(path.format(turn_id=answer.json()["id"])).json())
     assert {"401", "403", "422", "500", "503"} <= set(listing["responses"])
     assert gateway.http.get("/docs").status_code == 200
 
@@ -200,6 +222,10 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
     narrow = {"metadata.no": "such"}
     _fits(document, listing["query", "metadata"]["schema"], narrow)
     assert not jsonschema_rs.is_valid(listing["query", "metadata"]["schema"], {"no": "such"})
+    adding_up = _parameters(document, "/v1/usage", "get")
+    narrowed = {"status", "session_id", "agent", "metadata"}
+    assert {name for _, name in adding_up} == {"from", "to", "by", "limit", *narrowed}
+    _fits(document, adding_up["query", "from"]["schema"], "2026-01-31T18:00:00Z")
     headers = {"Idempotency-Key": "k", "Prefer": "wait=0.1"}
     posted = gateway.http.post("/v1/turns", json=gateway.defaults, headers=headers)
     assert posted.headers["preference-applied"] == "wait=0.1"
