@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.admission import TenantLimits, check_queue
 from api_gateway.database import WRITES
+from api_gateway.forking import Fork, Origin, origin_of
 from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
 from api_gateway.models import Turn
 from api_gateway.new_turns import NewTurn, caps_of, clamped
@@ -27,12 +28,14 @@ class Created:
     Args:
         turn_id: Which.
         turn: As it was made; ``None`` if an earlier request made it.
+        request: What it was made of, if it was.
         replayed: The first answer's status code, if an earlier request made it.
         ahead: The unfinished turns of its session that it waits for, as (id, priority), in order.
     """
 
     turn_id: str
     turn: Turn | None = None
+    request: TurnRequest | None = None
     replayed: int | None = None
     ahead: tuple[tuple[str, str], ...] = ()
 
@@ -65,7 +68,7 @@ class TurnCreator:
 
     async def create(
         self,
-        request: TurnRequest,
+        wanted: TurnRequest | Fork,
         claim: IdempotencyClaim | None,
         *,
         follows: str | None = None,
@@ -74,15 +77,15 @@ class TurnCreator:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
 
         Args:
-            request: What to do.
+            wanted: What to do.
             claim: Its idempotency key.
             follows: The turn that must be the last of its session before this one.
             refusal: Why no other turn is made, if so.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
-                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, and
-                ``refusal``; nothing is written then, and the key is not used up.
+                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, what
+                ``origin_of`` raises, and ``refusal``; nothing is written then, and the key is not used up.
         """
         turn_id = self._new_id()
         async with self._writer.begin() as connection:
@@ -91,8 +94,17 @@ class TurnCreator:
                 return Created(turn_id=earlier.made_id, replayed=earlier.status_code)
             if refusal is not None:
                 raise refusal
-            turn, place = await self._insert(connection, turn_id, request, follows)
-        return Created(turn_id=turn_id, turn=turn, ahead=place.ahead)
+            request, origin = await self._resolved(connection, wanted)
+            turn, place = await self._insert(connection, turn_id, request, follows, origin)
+        return Created(turn_id=turn_id, turn=turn, request=request, ahead=place.ahead)
+
+    async def _resolved(
+        self, connection: AsyncConnection, wanted: TurnRequest | Fork
+    ) -> tuple[TurnRequest, Origin | None]:
+        if not isinstance(wanted, Fork):
+            return wanted, None
+        origin = await origin_of(connection, self._tenant, wanted)
+        return origin.request, origin
 
     async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
         """Remember the first answer's status code."""
@@ -100,7 +112,12 @@ class TurnCreator:
             await self._keys.answered(connection, claim, status_code)
 
     async def _insert(
-        self, connection: AsyncConnection, turn_id: str, request: TurnRequest, follows: str | None
+        self,
+        connection: AsyncConnection,
+        turn_id: str,
+        request: TurnRequest,
+        follows: str | None,
+        origin: Origin | None,
     ) -> tuple[Turn, Place]:
         caps = await caps_of(connection, {request.agent: ["body", "agent"]})
         if self._limits.queue is not None:
@@ -120,6 +137,7 @@ class TurnCreator:
             now=place.now,
             look_at=place.look_at,
             traceparent=self._traceparent,
+            origin=origin,
         )
         return await _stored(connection, new), place
 
@@ -137,6 +155,8 @@ class TurnCreator:
 async def _stored(connection: AsyncConnection, new: NewTurn) -> Turn:
     turn = turn_of((await connection.execute(insert(turns).values(new.row()).returning(turns))).one(), ())
     await connection.execute(insert(messages).values(new.message()))
+    for copy in () if new.origin is None else new.origin.copies(new.id):
+        await connection.execute(copy)
     await connection.execute(insert(turn_events).values(new.event()))
     webhook = new.webhook()
     if webhook is not None:

@@ -110,7 +110,7 @@ def _calls_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select 
     return (
         select(tool_calls.c.tool, kind, func.count().label("number"))
         .select_from(joined)
-        .where(ended)
+        .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's others were its origin's
         .group_by(tool_calls.c.tool, kind)
     )
 

@@ -84,6 +84,13 @@ class Citation(_Answer):
     quote: str | None = None
 
 
+class ForkedFrom(_Answer):
+    """What a turn was forked from: it has that turn's steps before ``step``, and its own from there on."""
+
+    turn_id: str
+    step: int
+
+
 class TurnSummary(_Answer):
     """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
 
@@ -101,6 +108,7 @@ class TurnSummary(_Answer):
     error: TurnError | None
     decision: Strategy | None = Field(description="how an ended turn came by its answer")
     metadata: dict[str, str]
+    forked_from: ForkedFrom | None = None
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from api_gateway.forking import Origin
 from api_gateway.models import Budget, Usage
 from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests import BudgetRequest, TurnRequest
@@ -39,6 +40,7 @@ class NewTurn:
         now: The database's time, seconds since the epoch.
         look_at: When somebody must look at it.
         traceparent: The caller's span, if it named one.
+        origin: What it goes on from, if it is a fork.
     """
 
     id: str
@@ -51,6 +53,7 @@ class NewTurn:
     now: float
     look_at: float
     traceparent: str | None
+    origin: Origin | None = None
 
     def row(self) -> Row:
         """The row of ``turns``."""
@@ -77,6 +80,7 @@ class NewTurn:
             "deadline_at": self.now + self.budget.timeout_s,
             "wake_at": self.look_at,
             "created_at": self.now,
+            **(self.origin.columns if self.origin is not None else {}),
         }
 
     def message(self) -> Row:
@@ -85,7 +89,8 @@ class NewTurn:
 
     def event(self) -> Row:
         """The row of ``turn_events``."""
-        data = {"agent": self.request.agent, "session_id": self.session_id}
+        told = self.origin.told if self.origin is not None else {}
+        data = {"agent": self.request.agent, "session_id": self.session_id, **told}
         return {"turn_id": self.id, "seq": 1, "type": "turn.queued", "at": self.now, "data": data}
 
     def webhook(self) -> Row | None:

@@ -13,9 +13,9 @@ from pydantic.json_schema import models_json_schema
 from api_gateway.guard import GUARDED
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
-from api_gateway.requests import InputRequest, TurnRequest
+from api_gateway.requests import ForkRequest, InputRequest, TurnRequest
 
-BODIES: Final = (TurnRequest, InputRequest, ResponseRequest, ChatRequest)
+BODIES: Final = (TurnRequest, ForkRequest, InputRequest, ResponseRequest, ChatRequest)
 REF: Final = "#/components/schemas/{model}"
 
 Parameter: TypeAlias = Mapping[str, Any]

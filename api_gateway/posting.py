@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.creation import Created
+from api_gateway.forking import Fork
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.models import Turn
 from api_gateway.problems import invalid_at
@@ -21,7 +22,7 @@ FINISHED: Final = 200
 
 
 async def post_turn(
-    request: TurnRequest, claim: IdempotencyClaim | None, client: Client, services: Services
+    wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, client: Client, services: Services
 ) -> tuple[Turn, int]:
     """Make the turn, or find the one an earlier request with the same key made.
 
@@ -30,9 +31,9 @@ async def post_turn(
     Returns:
         The turn and the status code of the answer.
     """
-    created = await make_turn(request, claim, services)
-    turn = created.turn
-    if turn is None:
+    created = await make_turn(wanted, claim, services)
+    turn, request = created.turn, created.request
+    if turn is None or request is None:
         return await existing_turn(created.turn_id, services), created.replayed or ACCEPTED
     try:
         turn = await _wake_and_wait(turn, created, request, client, services)
@@ -46,7 +47,7 @@ async def post_turn(
 
 
 async def make_turn(
-    request: TurnRequest, claim: IdempotencyClaim | None, services: Services, follows: str | None = None
+    wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, services: Services, follows: str | None = None
 ) -> Created:
     """Make the turn of a post, which counts against its tenant's rate, whatever becomes of it.
 
@@ -55,7 +56,7 @@ async def make_turn(
     """
     await services.rates.admit(services.tenant)
     refusal = await services.spending.refusal(services.tenant)
-    return await services.creator.create(request, claim, follows=follows, refusal=refusal)
+    return await services.creator.create(wanted, claim, follows=follows, refusal=refusal)
 
 
 async def _wake_and_wait(

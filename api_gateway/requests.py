@@ -92,16 +92,12 @@ class BudgetRequest(_Body):
     timeout_s: Amount | None = None
 
 
-class TurnRequest(_Body):
-    """One user message for an agent. ``null`` counts as absent."""
+class _TurnOptions(_Body):
+    """What may be said of any turn that is asked for."""
 
-    agent: Text
-    input: Text
-    session_id: ShortText | None = None
     budget: BudgetRequest | None = None
     metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)] | None = None
     priority: Literal["interactive", "batch"] | None = None
-    multitask: Multitask | None = None
     webhook: (
         Annotated[
             Text,
@@ -111,13 +107,36 @@ class TurnRequest(_Body):
         | None
     ) = None
     system_prompt_override: Text | None = None
-    skill_context: Text | None = None
     parallel: bool | None = None
+
+
+class TurnRequest(_TurnOptions):
+    """One user message for an agent. ``null`` counts as absent."""
+
+    agent: Text
+    input: Text
+    session_id: ShortText | None = None
+    multitask: Multitask | None = None
+    skill_context: Text | None = None
 
     @property
     def queue_priority(self) -> Priority:
         """Who waits for it; interactive unless said."""
         return Priority(self.priority or Priority.INTERACTIVE)
+
+
+class ForkRequest(_TurnOptions):
+    """From which step of a turn to go on, and what shall be different; what is not said is the turn's."""
+
+    from_step: Annotated[Count, Field(description="the first step that is not the turn's; 0 begins anew")]
+    agent: Text | None = None
+    input: Annotated[Text, Field(description="other words of the user; with `from_step` 0 only")] | None = None
+
+    @model_validator(mode="after")
+    def _input_begins(self) -> Self:
+        if self.input is not None and self.from_step > 0:
+            raise ValueError("give input with from_step 0 only: the steps before answer what the user said then")
+        return self
 
 
 class InputRequest(_Body):

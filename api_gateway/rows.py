@@ -50,6 +50,7 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
         **{name: rfc3339(fields[name]) for name in _TIMES},
         "usage": fields["used"],
         "citations": fields["citations"] or [],
+        "forked_from": {"turn_id": row.forked_from, "step": row.first_step} if row.forked_from is not None else None,
         "required_actions": [] if row.status in FINAL_STATUSES else list(_required_actions(calls)),
     }
 

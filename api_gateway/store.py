@@ -135,9 +135,10 @@ class Store:
 
 
 async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
-    """A row of ``turns`` with its calls, by step and position."""
+    """A row of ``turns`` with its calls, by step and position; a fork's without those that it was given."""
+    own = (tool_calls.c.turn_id == row.id, tool_calls.c.step >= row.first_step)
     ordered = (tool_calls.c.step, tool_calls.c.position)
-    calls = await connection.execute(select(tool_calls).where(tool_calls.c.turn_id == row.id).order_by(*ordered))
+    calls = await connection.execute(select(tool_calls).where(*own).order_by(*ordered))
     return turn_of(row, calls.all())
 
 

@@ -131,7 +131,7 @@ class TurnStore(Protocol):
         ...
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The earlier turns of the same session that have ended, in order."""
+        """The earlier turns of the same session that have ended, in order, after those that it was forked with."""
         ...
 
     def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
@@ -169,7 +169,10 @@ class TurnStore(Protocol):
         ...
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of a session's artifact are; ``None`` if it has none of that id, or no more."""
+        """Where the bytes of an artifact of the session are, or of one that it was forked from.
+
+        ``None`` if there is none of that id, or no more.
+        """
         ...
 
     def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:

@@ -71,6 +71,8 @@ turns = Table(
     Column("system_prompt_override", Text),
     Column("skill_context", Text),
     Column("traceparent", String(55)),
+    Column("forked_from", String(64)),
+    Column("first_step", Integer, nullable=False, server_default="0"),
     Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("citations", JSON(none_as_null=True)),
@@ -124,6 +126,31 @@ messages = Table(
     Column("content", JSON, nullable=False),
     PrimaryKeyConstraint("turn_id", "position"),
 )
+
+past_turns = Table(
+    "past_turns",
+    metadata,
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("output_text", Text, nullable=False),
+    Column("preparation", JSON(none_as_null=True)),
+    PrimaryKeyConstraint("turn_id", "number"),
+)
+"""What a fork was given of the session of its origin: copies of the turns before it, which may be removed any day.
+``turn_id`` is the fork, the first turn of its session; ``number`` counts back from it: -1 was said last."""
+
+past_messages = Table(
+    "past_messages",
+    metadata,
+    Column("turn_id", String(64), ForeignKey("turns.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("role", String(32), nullable=False),
+    Column("content", JSON, nullable=False),
+    PrimaryKeyConstraint("turn_id", "number", "position"),
+)
+"""Their messages."""
 
 tool_calls = Table(
     "tool_calls",

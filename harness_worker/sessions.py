@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, literal_column, or_, select, true, update
+from sqlalchemy import bindparam, exists, literal_column, or_, select, true, union_all, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
-from harness_worker.schema import db_now, messages, sessions, turns
+from harness_worker.schema import db_now, messages, past_messages, past_turns, sessions, turns
 
 _UNFINISHED: Final = (
     turns.c.tenant == bindparam("of_tenant"),
@@ -56,20 +56,33 @@ _EARLIER: Final = (
     turns.c.finished_at.is_not(None),
 )
 
-PAST_TURNS: Final = (
-    select(turns.c.id, turns.c.status, turns.c.output_text, turns.c.preparation)
-    .where(*_EARLIER)
-    .order_by(turns.c.number)
+# A fork is the first turn of its session; what it was given is earlier than all of them.
+_FORK: Final = (
+    turns.c.tenant == bindparam("of_tenant"),
+    turns.c.session_id == bindparam("of_session"),
+    turns.c.number == literal_column("1"),
 )
-"""The earlier turns that have ended, in order."""
-
-PAST_MESSAGES: Final = (
-    select(messages.c.turn_id, messages.c.position, messages.c.role, messages.c.content)
+_turns_before: Final = union_all(
+    select(past_turns.c.number, past_turns.c.status, past_turns.c.output_text, past_turns.c.preparation)
+    .join(turns, turns.c.id == past_turns.c.turn_id)
+    .where(*_FORK),
+    select(turns.c.number, turns.c.status, turns.c.output_text, turns.c.preparation).where(*_EARLIER),
+).subquery("turns_before")
+_messages_before: Final = union_all(
+    select(past_messages.c.number, past_messages.c.position, past_messages.c.role, past_messages.c.content)
+    .join(turns, turns.c.id == past_messages.c.turn_id)
+    .where(*_FORK),
+    select(turns.c.number, messages.c.position, messages.c.role, messages.c.content)
     .join(turns, turns.c.id == messages.c.turn_id)
-    .where(*_EARLIER)
-    .order_by(turns.c.number, messages.c.position)
-)
-"""Their messages, in order."""
+    .where(*_EARLIER),
+).subquery("messages_before")
+
+PAST_TURNS: Final = select(_turns_before).order_by(_turns_before.c.number)
+"""The earlier turns that have ended, and those that the session was forked with: (number, status, output_text,
+preparation), in order."""
+
+PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
+"""Their messages, as (number, position, role, content), in order."""
 
 NEXT: Final = _NEXT
 """The next turn that has not ended, as (id, priority)."""

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api_gateway.body import Body, body_of
+from api_gateway.body import Body, body_of, digest
+from api_gateway.forking import Fork
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
-from api_gateway.requests import InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
-from api_gateway.services import ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
+from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
+from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
 from api_gateway.waiting import Client, wait_of
 from api_gateway.webhooks.acceptance import check_webhook
 
@@ -37,12 +38,42 @@ async def create_turn(
     body: Annotated[Body[TurnRequest], Depends(body_of(TurnRequest))],
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
-    wait_s = wait_of(request.headers.getlist("prefer"))
     check_webhook(body.value.webhook, services.settings)
+    return await _post(request, response, services, body.value, body.digest)
+
+
+@router.post(
+    "/v1/turns/{turn_id}/fork",
+    status_code=202,
+    response_model=Turn,
+    responses={
+        200: {"model": Turn, "description": "finished within Prefer: wait"},
+        **problems(402, 404, 408, 409, 413, 429),
+    },
+    openapi_extra=body_schema(ForkRequest, IDEMPOTENCY_KEY, PREFER, TRACEPARENT),
+)
+async def fork_turn(
+    turn_id: TurnId,
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    _query: Annotated[NoQuery, Query()],
+    body: Annotated[Body[ForkRequest], Depends(body_of(ForkRequest))],
+) -> Turn:
+    """Enqueue a turn that goes on from a step of another one, in a session of its own; as a post otherwise."""
+    check_webhook(body.value.webhook, services.settings)
+    wanted = Fork(turn_id=turn_id, request=body.value)
+    return await _post(request, response, services, wanted, digest({"fork": turn_id, "body": body.digest}))
+
+
+async def _post(
+    request: Request, response: Response, services: Services, wanted: TurnRequest | Fork, body_digest: str
+) -> Turn:
+    wait_s = wait_of(request.headers.getlist("prefer"))
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
-    claim = IdempotencyClaim(key=key, digest=body.digest, answers_later=wait_s > 0) if key else None
+    claim = IdempotencyClaim(key=key, digest=body_digest, answers_later=wait_s > 0) if key else None
     client = Client(wait_s=wait_s, has_gone=request.is_disconnected)
-    turn, response.status_code = await post_turn(body.value, claim, client, services)
+    turn, response.status_code = await post_turn(wanted, claim, client, services)
     response.headers["Location"] = f"/v1/turns/{turn.id}"
     if wait_s > 0:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"

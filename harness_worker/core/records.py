@@ -79,6 +79,8 @@ class Turn:
     ``decision`` says of an ended turn how it came by its answer.
     ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
     what later calls are judged by. ``citations`` are those of the answer. ``traceparent`` names the span of who asked.
+    A fork goes on from the step ``first_step`` of the turn ``forked_from``; its messages and calls of the steps before
+    are copies.
     """
 
     id: str
@@ -97,6 +99,8 @@ class Turn:
     system_prompt_override: str | None = None
     skill_context: str | None = None
     traceparent: str | None = None
+    forked_from: str | None = None
+    first_step: int = 0
     preparation: TurnPreparation | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""

@@ -49,8 +49,9 @@ _FAILURES: Final = (WORKER_LOST, LOCK_MISSED)
 
 
 def trace_of(story: Story) -> Trace:
-    """The turn's span, and below it one for each model call and each tool call."""
-    return (_turn(story), *chats_of(story), *(_call(story, call) for call in story.calls))
+    """The turn's span, and below it one for each model call and each tool call; a fork was given others, not run."""
+    own = (call for call in story.calls if call.step >= story.turn.first_step)
+    return (_turn(story), *chats_of(story), *(_call(story, call) for call in own))
 
 
 def _turn(story: Story) -> Span:
@@ -88,6 +89,7 @@ def _facts(turn: Turn) -> Attributes:
         "harness.status": turn.status.value,
         "harness.stop_reason": turn.stop_reason.value if turn.stop_reason is not None else None,
         "harness.decision": turn.decision.value if turn.decision is not None else None,
+        "harness.forked_from": turn.forked_from,
         "harness.queued_s": None if turn.started_at is None else round(turn.started_at - turn.created_at, 6),
         "harness.steps": used.steps,
         "harness.tool_calls": used.tool_calls,

@@ -147,7 +147,8 @@ def _deadline_at(turn: Turn, now: float) -> float:
 def _claim_events(turn: Turn, held: Turn) -> tuple[EventDraft, ...]:
     if turn.started_at is None and held.started_at is not None:
         started = EventDraft(type="turn.started", data={"agent": turn.agent})
-        return (started, EventDraft(type="step.started", data={"step": 0})) if begins_steps(held) else (started,)
+        first = EventDraft(type="step.started", data={"step": held.step})
+        return (started, first) if begins_steps(held) else (started,)
     if turn.owner is not None:
         return (EventDraft(type="turn.redelivered", data={"step": turn.step}),)
     return ()

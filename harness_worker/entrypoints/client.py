@@ -92,6 +92,10 @@ class GatewayClient:
             headers["Idempotency-Key"] = idempotency_key
         return self._send("POST", "/v1/turns", json=dict(body), headers=headers, timeout=TIMEOUT_S + (wait_s or 0.0))
 
+    def fork_turn(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
+        """Make a turn that goes on from a step of another one: ``{from_step, …}``."""
+        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/fork", json=dict(body))
+
     def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
         """One turn with its calls; ``include`` adds ``"messages"`` (the history) or ``"scores"`` (what judges say)."""
         return self._send(

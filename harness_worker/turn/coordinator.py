@@ -16,6 +16,7 @@ from harness_worker.core.asides import due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
+from harness_worker.core.forks import is_untaken, take_up
 from harness_worker.core.hooks import Hooks
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
@@ -144,6 +145,15 @@ class Coordinator:
         agent = self.agents.get(turn.agent)
         if agent is None:
             return self._not_served(visit)
+        known = self._taken_up(visit, turn) if is_untaken(turn) else turn
+        return None if known is None else self._ask_agent(visit, known, agent, stop)
+
+    def _taken_up(self, visit: Visit, turn: Turn) -> Turn | None:
+        """The fork, minding what it was given; ``None``: somebody else drives it now, or it is over."""
+        loaded = self.store.load(turn.id)
+        return None if loaded is None else self._decide(visit, partial(take_up, calls=loaded[1]))
+
+    def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
         began, remaining_s = self.model_step.clock.monotonic(), turn.deadline_at - visit.now
         prompt = self.model_step.prepare(turn, agent, remaining_s=remaining_s, stop=stop)
         visit = replace(visit, now=visit.now + self.model_step.clock.monotonic() - began)
@@ -245,7 +255,7 @@ class Coordinator:
             log.warning("gate of turn %s, which is over, not closed: %s", visit.turn.id, error)
 
     def _tell_start(self, turn: Turn) -> None:
-        if is_unprepared(turn) and (hooks := self._hooks_of(turn)):
+        if (is_unprepared(turn) or is_untaken(turn)) and (hooks := self._hooks_of(turn)):
             tell_start(self.hooks, hooks, turn)
 
     def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:

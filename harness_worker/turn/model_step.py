@@ -67,7 +67,7 @@ class ModelStep:
         Raises:
             TransientError: The store did not answer.
         """
-        past = self.store.past(turn) if turn.number > 1 else ()
+        past = self.store.past(turn) if turn.number > 1 or turn.forked_from is not None else ()
         own = self.store.history(turn.id)
         gathered = NOTHING
         if self.gathering is not None and is_unprepared(turn):

@@ -53,11 +53,15 @@ def _check_calls(calls: list[Json]) -> None:
 
 
 def _check_results(turn: Json) -> None:
-    """Exactly one result a call, before the next assistant message, in the model's order, saying what the call says."""
+    """Exactly one result a call, before the next assistant message, in the model's order, saying what the call says.
+
+    A fork has messages of calls that its origin has.
+    """
+    first = _first_step(turn)
     messages: list[Json] = turn["messages"]
     assert messages[0] == {"role": "user", "content": turn["input"]}
     asked = [_blocks(m, "tool_use") for m in messages if m["role"] == "assistant"]
-    for step, blocks in enumerate(asked):
+    for step, blocks in enumerate(asked[first:], first):
         calls = [each for each in turn["calls"] if each["step"] == step]
         assert [b["id"] for b in blocks] == [c["tool_use_id"] for c in calls]
         if blocks:
@@ -65,8 +69,14 @@ def _check_results(turn: Json) -> None:
             assert [r["tool_use_id"] for r in results] == [b["id"] for b in blocks]
             assert [r["content"] for r in results] == [c["content"] for c in calls]
             assert [r.get("is_error", False) for r in results] == [c["is_error"] for c in calls]
-    answered = sum(len(_blocks(m, "tool_result")) for m in messages if m["role"] == "user")
+    own = messages[_index_of_step(messages, first) :] if len(asked) > first else []
+    answered = sum(len(_blocks(m, "tool_result")) for m in own if m["role"] == "user")
     assert answered == len(turn["calls"])
+
+
+def _first_step(turn: Json) -> int:
+    """The first step that is the turn's own."""
+    return (turn["forked_from"] or {"step": 0})["step"]
 
 
 def _blocks(message: Json, kind: str) -> list[Json]:
@@ -90,7 +100,7 @@ def _check_events(turn: Json, events: list[Json]) -> None:
     assert [event["type"] for event in events if event["type"] in TERMINAL] == [f"turn.{turn['status']}"]
     assert events[-1]["type"] == f"turn.{turn['status']}"
     starts, ends = ([e["data"]["step"] for e in events if e["type"] == f"step.{w}"] for w in ("started", "completed"))
-    assert starts == ends == list(range(len(starts)))
+    assert starts == ends == list(range(_first_step(turn), _first_step(turn) + len(starts)))
 
 
 def _check_entries(calls: list[Json], journal: list[Json]) -> None:

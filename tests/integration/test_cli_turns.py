@@ -191,6 +191,21 @@ def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None
     assert [document["status"] for document in documents] == ["completed"]
 
 
+def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
+    """The command prints the fork's id and nothing else, so that others can be given it."""
+    origin = outsider.run([call("look", n=1)], "done", session_id="talk")["id"]
+    page = (ROOT / "docs" / "how-to" / "fork-turns.md").read_text()
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    commands = commands.replace("http://127.0.0.1:8700", outsider.stack.gateway_url)
+    commands = commands.replace(".venv/bin/harness", " ".join(HARNESS)) + "\necho\necho $fork\n"
+    env = {**os.environ, "HARNESS_HOME": str(outsider.stack.home), "NO_PROXY": "*"}
+    ran = subprocess.run(["bash", "-euc", commands], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    *_, posted, fork = ran.stdout.splitlines()
+    for turn in (json.loads(posted), outsider.turn(fork)):
+        assert (turn["status"], turn["forked_from"]) == ("completed", {"turn_id": origin, "step": 1})
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -199,6 +214,11 @@ def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None
         (["tail", "ffffffffffff"], 2, "needs its whole id"),
         (["list", "--status", "done"], 2, "--status"),
         (["list", "--metadata", "x"], 2, "KEY=VALUE"),
+        (
+            ["fork", "ab", "--from-step", "0", "--budget", "max_steps=x"],
+            2,
+            "budget['max_steps'] must be a whole number",
+        ),
         (["list", "--home", "/nonexistent"], 3, "--url or HARNESS_GATEWAY_URL"),
     ],
 )

@@ -49,6 +49,7 @@ SSE: Final = {"Accept": "text/event-stream"}
 DATA: Final = "abc" * 100
 TAKES_A_BODY: Final = {
     "/v1/turns/{turn_id}/inputs": {"message": "no"},
+    "/v1/turns/{turn_id}/fork": {"from_step": 0},
 }
 
 

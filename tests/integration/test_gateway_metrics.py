@@ -72,7 +72,10 @@ def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: flo
 
 
 def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
-    """Turns by how they ended, calls by outcome, tokens, dollars, times: each end is counted once."""
+    """Turns by how they ended, calls by outcome, tokens, dollars, times: each end is counted once.
+
+    The calls that a fork was given were its origin's.
+    """
     scraped(gateway)
     gateway.worker.publish_agent(
         "other", tools=[{"name": "get_order", "description": "", "effect": None, "schema": {}}]
@@ -80,6 +83,8 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
     done, cancelled = gateway.posted()["id"], gateway.posted(agent="other")["id"]
     for position, (tool, kind) in enumerate(ENDED_CALLS):
         gateway.worker.call(done, 0, position, tool=tool, outcome={"kind": kind})
+    gateway.worker.change(cancelled, forked_from=done, first_step=1)
+    gateway.worker.call(cancelled, 0, 0, outcome={"kind": "ToolTimeout"})
     finish(gateway, done, "completed", "end_turn")
     finish(gateway, cancelled, "cancelled", "cancelled", dollars=0, input_tokens=MANY)
 

@@ -66,7 +66,7 @@ def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
     texts = ("scores", "memories", "tool_calls", "turn_events", "messages")
-    tables = ("api_keys", "idempotency_keys", "webhooks", *texts, "turns")
+    tables = ("api_keys", "idempotency_keys", "webhooks", "past_turns", "past_messages", *texts, "turns")
     with gateway.worker.engine.begin() as connection:
         for table in tables:
             connection.execute(text(f"drop table {table}"))
@@ -169,6 +169,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
+        "/v1/turns/{turn_id}/fork",
         *("/v1/turns/{turn_id}/scores", "/v1/turns/{turn_id}/webhook", "/v1/turns/{turn_id}/usage", "/v1/usage"),
         *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
         "/v1/artifacts/{artifact_id}",

@@ -44,6 +44,7 @@ def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
         "output_text": "",
         "citations": [],
         "decision": None,
+        "forked_from": None,
         "usage": {**dict.fromkeys(zeros, 0), "tool_calls": 0},
         "budget": CAPS,
         "calls": [],

@@ -16,8 +16,9 @@ from api_gateway.admission import TenantLimits
 from api_gateway.app import new_id
 from api_gateway.creation import TurnCreator
 from api_gateway.database import create_engine
+from api_gateway.forking import Fork, origin_of
 from api_gateway.problems import Problem
-from api_gateway.requests import TurnRequest
+from api_gateway.requests import ForkRequest, TurnRequest
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pipeline import execute
 from harness_worker.adapters.sql.pruning import BATCH_TURNS, Removed, SqlPruning, removal
@@ -238,6 +239,24 @@ def test_session_that_somebody_adds_to_is_passed_over(postgres: World) -> None:
         assert pruned(postgres) == Removed(sessions=1, turns=1)
     assert session_ids(postgres) == {"talk"}
     assert pruned(postgres) == Removed(sessions=1, turns=1)
+
+
+def test_session_that_is_being_forked_is_passed_over(postgres: World, postgres_url: str) -> None:
+    """A fork copies all of it or nothing; who posts to it does not wait for that."""
+    origin = over(postgres, "talk")
+
+    async def fork() -> None:
+        engine = create_engine(postgres_url)
+        try:
+            async with engine.begin() as connection:
+                found = await origin_of(connection, "default", Fork(turn_id=origin, request=ForkRequest(from_step=0)))
+                assert (found.row.id, pruned(postgres)) == (origin, Removed())
+                postgres.store.insert_turn(new_turn(session_id="talk"))
+        finally:
+            await engine.dispose()
+
+    asyncio.run(fork())
+    assert session_ids(postgres) == {"talk"}
 
 
 def test_two_at_once_remove_each_session_once(world: World, database_url: str) -> None:

@@ -411,3 +411,11 @@ def test_tool_that_raises_is_told_without_its_words() -> None:
     trace = trace_of(story_of(engine))
     assert (trace[0].error, named(trace, "execute_tool look").error) == (None, "tool_error")
     assert WORDS not in repr(trace)
+
+
+def test_fork_tells_of_its_own_calls_and_of_whom_it_was_forked_from() -> None:
+    """The calls of the steps that it was given ran in another turn, and are told there."""
+    given_call, own = ended(a_call(0)), ended(a_call(1, step=1))
+    trace = trace_of(an_ended(given_call, own, forked_from="origin", first_step=1))
+    assert names(trace) == ["invoke_agent agent", "execute_tool _OTHER"]
+    assert (trace[1].attributes["harness.call_id"], trace[0].attributes["harness.forked_from"]) == ("1.1", "origin")

@@ -214,7 +214,7 @@ def test_page_lets_no_control_characters_through() -> None:
         "usage": {**usage, "steps": 1, "tool_calls": 0, "dollars": 0.0},
         "budget": {"max_steps": 6, "max_tool_calls": 6, "max_dollars": 1.0, "timeout_s": 60.0, "max_tokens": None},
         **{"calls": [call], "input": EVIL, "output_text": EVIL, "citations": [{"id": EVIL, "title": f"x{EVIL}"}]},
-        "error": {"code": "internal", "message": EVIL},
+        **{"error": {"code": "internal", "message": EVIL}, "forked_from": {"turn_id": EVIL, "step": 1}},
         "scores": [{"judge": EVIL, "at": at, "score": 1.0, "reason": EVIL, "error": None}],
         **{"context": [EVIL], "messages": [{"role": "user", "content": [{"type": EVIL}]}]},
     }
@@ -223,6 +223,7 @@ def test_page_lets_no_control_characters_through() -> None:
     drawn = "\n".join(line.plain for line in (*page.draw(turn, [said]), *page.messages(turn)))
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", drawn)
     assert f"0.0  a {HARMLESS} " in drawn
+    assert "  forked    from step 1 of " in drawn
 
 
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:

@@ -79,18 +79,18 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -> tuple[PastTurn, ...]:
-    """Turns from (id, status, output_text, preparation), with messages from (turn_id, position, role, content)."""
-    said: dict[str, list[Message]] = defaultdict(list)
-    for turn_id, *message in messages:
-        said[turn_id].append(message_of(message))
+    """Turns from (number, status, output_text, preparation), messages from (number, position, role, content)."""
+    said: dict[int, list[Message]] = defaultdict(list)
+    for number, *message in messages:
+        said[number].append(message_of(message))
     return tuple(
         PastTurn(
             status=TurnStatus(status),
             output_text=output_text,
             preparation=_preparation_of(preparation),
-            messages=tuple(said[turn_id]),
+            messages=tuple(said[number]),
         )
-        for turn_id, status, output_text, preparation in turns
+        for number, status, output_text, preparation in turns
     )
 
 

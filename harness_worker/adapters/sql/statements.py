@@ -9,6 +9,7 @@ from sqlalchemy import (
     ColumnElement,
     Delete,
     Insert,
+    String,
     Update,
     and_,
     bindparam,
@@ -69,10 +70,20 @@ ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
 ADD_SCORE: Final = insert(scores)
 ADD_MEMORY: Final = insert(memories)
+_fork: Final = turns.alias("fork")
+_LINE: Final = select(bindparam("session_id", type_=String).label("id")).cte("line", recursive=True)
+_SESSIONS: Final = _LINE.union(
+    select(turns.c.session_id)
+    .join(_fork, _fork.c.forked_from == turns.c.id)
+    .join(_LINE, _LINE.c.id == _fork.c.session_id)
+    .where(_fork.c.tenant == bindparam("tenant"), _fork.c.number == literal_column("1"))
+)
+"""A session, and those it descends from by forks."""
+
 ARTIFACT_URL: Final = select(artifacts.c.url).where(
     artifacts.c.id == bindparam("artifact_id"),
     artifacts.c.tenant == bindparam("tenant"),
-    artifacts.c.session_id == bindparam("session_id"),
+    artifacts.c.session_id.in_(select(_SESSIONS.c.id)),
     artifacts.c.expires_at > db_now(),
 )
 EXPIRED_ARTIFACTS: Final = (

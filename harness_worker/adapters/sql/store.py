@@ -172,7 +172,7 @@ class SqlTurnStore:
         return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The session's earlier turns, in order."""
+        """The session's earlier turns, in order, and before them those that it was forked with."""
         values = {**_session_of(turn), "before_number": turn.number}
         wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
         turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
@@ -228,7 +228,7 @@ class SqlTurnStore:
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of a session's artifact are; ``None`` if it has none of that id, or no more."""
+        """Where the bytes of an artifact are, of the session or one that it descends from; ``None``: there is none."""
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
         return read(self._reader, lambda connection: connection.execute(ARTIFACT_URL, values).scalar_one_or_none())
 

@@ -1,4 +1,4 @@
-"""``harness turns``: list, show, follow, cancel and answer the turns of a running stack."""
+"""``harness turns``: list, show, follow, cancel, fork and answer the turns of a running stack."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.cli import forking
 from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
@@ -34,7 +35,7 @@ _LIST_HELP: Final = """Turns, newest first.
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Look at turns, stop them, and answer those that wait.
+    help="""Look at turns, stop them, fork them, and answer those that wait.
 
     A turn is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
     the one that runs in --home.
@@ -45,6 +46,7 @@ app = typer.Typer(
         harness turns tail 9f4ec9b95092
         harness turns cancel 9f4ec9b95092
         harness turns approve 9f4ec9b95092 0.1
+        harness turns fork 9f4ec9b95092 --from-step 3
     """,
 )
 
@@ -152,6 +154,7 @@ def cancel(
 
 app.command(short_help="Let calls run that wait for approval.")(approve)
 app.command(short_help="Keep calls from running that wait for approval.")(deny)
+app.command("fork", help=forking.HELP, short_help="Go on from a step of a turn, another way.")(forking.fork)
 
 
 def _print_table(turns: list[JsonObject]) -> None:

@@ -41,6 +41,7 @@ def facts(turn: Json) -> dict[str, str]:
     return {
         "agent": turn["agent"],
         "session": turn["session_id"],
+        "forked": _origin(turn),
         "metadata": ", ".join(f"{name}={value}" for name, value in turn["metadata"].items()),
         "created": _when(turn),
         "decision": turn.get("decision") or "",
@@ -48,6 +49,11 @@ def facts(turn: Json) -> dict[str, str]:
         "tokens": f"{tokens_of(usage):,}: {tokens}",
         "allowed": ", ".join(limit for limit in limits if limit),
     }
+
+
+def _origin(turn: Json) -> str:
+    origin = turn.get("forked_from")
+    return f"from step {origin['step']} of {origin['turn_id']}" if origin else ""
 
 
 def took_s(turn: Json) -> float:

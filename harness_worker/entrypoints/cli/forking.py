@@ -1,0 +1,84 @@
+"""``harness turns fork``: go on from a step of a turn, another way."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final
+
+import typer
+
+from harness_worker.core.agent_options import budget_problems
+from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.errors import ConfigError
+
+HELP: Final = """Make a turn that goes on from a step of another one, and print its id.
+
+It has that turn's history up to the step, in a session of its own, and runs nothing of it again; what is not given here
+is as it was there. The turn that is forked stays as it is, and need not be over.
+
+\b
+    harness turns show 9f4ec9b95092
+    harness turns tail "$(harness turns fork 9f4ec9b95092 --from-step 3 --agent careful)"
+    harness turns fork 9f4ec9b95092 --from-step 6 --budget max_steps=12
+"""
+
+
+def fork(  # noqa: PLR0913 - one parameter an option
+    turn: Turn,
+    *,
+    from_step: Annotated[
+        int, typer.Option("--from-step", min=0, help="The first step that is not that turn's; 0 begins anew.")
+    ],
+    agent: Annotated[str | None, typer.Option(help="Another agent.")] = None,
+    text: Annotated[str | None, typer.Option("--input", help="Other words of the user; with --from-step 0.")] = None,
+    system: Annotated[str | None, typer.Option(help="Another system text.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="LIMIT=NUMBER, such as max_steps=12; may be given again.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE to keep instead of that turn's; may be given again.")
+    ] = None,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the new turn as the gateway gives it.")] = False,
+) -> None:
+    """Make a turn that goes on from a step of another one."""
+    given = {
+        "agent": agent,
+        "input": text,
+        "system_prompt_override": system,
+        "budget": _limits(budget or []),
+        "metadata": pairs(metadata) if metadata else None,
+    }
+    body = {name: value for name, value in given.items() if value is not None}
+    with running_at(url, home) as client:
+        made = client.fork_turn(whole_id(client, turn), {"from_step": from_step, **body})
+    if as_json:
+        write_json(made)
+    else:
+        write(made["id"])
+
+
+def _limits(given: list[str]) -> dict[str, Any] | None:
+    """``LIMIT=NUMBER`` strings as a budget; ``None`` if there are none.
+
+    Raises:
+        ConfigError: One is no limit, or not its number.
+    """
+    limits = {name: _number(value) for name, _, value in (pair.partition("=") for pair in given)}
+    problems = "; ".join(budget_problems(limits))
+    if problems:
+        raise ConfigError(f"--budget: {problems}")
+    return limits or None
+
+
+def _number(text: str) -> object:
+    """The number that somebody wrote; what is none stays a text, which no limit takes."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if math.isfinite(number) and number.is_integer() else number

@@ -1,0 +1,145 @@
+"""What a fork minds of the steps that it was given (ADR 34)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness_worker.core.doubt import unknown
+from harness_worker.core.forks import is_untaken, take_up
+from harness_worker.core.prompt import Prompt, prepare
+from harness_worker.core.recall import Recall
+from harness_worker.core.records import Call, Message, Turn, TurnPreparation
+from harness_worker.core.registry import Registry
+from harness_worker.core.replay import after_step, duplicate_of, key_for
+from tests.unit.builders import a_call, a_turn, a_write, denied, ended, failed, snapshot
+
+PREPARED = TurnPreparation(context=("then",), prefix_hash="p")
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+
+
+def a_fork(step: int, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """A turn that was given so many steps, and has none of its own."""
+    return a_turn(forked_from="origin", first_step=step, step=step, preparation=PREPARED, **changes)
+
+
+def taken(fork: Turn, *calls: Call) -> Turn:
+    """The fork once it minds these calls."""
+    return take_up(snapshot(fork), calls=calls).result
+
+
+def in_doubt(call: Call) -> Call:
+    """The call, ended without anybody knowing how."""
+    return ended(call, unknown(call, "its worker died"))
+
+
+def refused(call: Call) -> Call:
+    """The call, which never ran."""
+    return ended(call, denied(call).outcome)
+
+
+def failed_for_good(call: Call) -> Call:
+    """The call, whose tool will not run again."""
+    return ended(call, replace(failed(call), retryable=False))
+
+
+KINDS: tuple[Callable[[int, int], Call], ...] = (
+    lambda at, step: ended(a_call(at, step=step, tool="get", idempotent=True)),
+    lambda at, step: ended(a_write(at, step=step, tool="save", idempotent=True)),
+    lambda at, step: ended(a_write(at, step=step, tool="put", kind="web")),
+    lambda at, step: in_doubt(a_write(at, step=step, tool="send")),
+    lambda at, step: refused(a_write(at, step=step, tool="deny")),
+    lambda at, step: failed_for_good(a_call(at, step=step, tool="gone")),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(KINDS)), max_size=12))
+def test_fork_minds_what_its_origin_minded_after_these_steps(asked: list[tuple[int, Any]]) -> None:
+    """What is folded from the journal is what the origin had in mind then, but for whether it got on."""
+    steps = [(step, kind) for step, kind in sorted(asked, key=lambda each: each[0])]
+    calls = [kind(at, step) for at, (step, kind) in enumerate(steps)]
+    by_step = [list(group) for _, group in groupby(calls, key=lambda call: call.step)]
+    known = reduce(after_step, by_step, Recall())
+    later = ended(a_write(99, step=4, tool="later", idempotent=True))
+    assert taken(a_fork(4), *reversed(calls), later).recall == replace(known, last_step="", repeats=0)
+
+
+def test_call_in_doubt_is_repeated_with_its_key() -> None:
+    """The tool knows by it whether it was done, though another turn asks."""
+    lost = a_write(0, tool="send", idempotency_key="origin:0.0")
+    again = a_write(0, step=1, tool="send", turn_id="fork", idempotency_key="fork:1.0")
+    fork = taken(a_fork(1), in_doubt(lost))
+    assert key_for(fork.recall, again) == "origin:0.0"
+    assert key_for(fork.recall, replace(again, tool="put")) == "fork:1.0"
+
+
+def test_call_that_succeeded_is_a_duplicate_in_the_fork() -> None:
+    """As it would have been in the origin."""
+    done = ended(a_call(0, tool="get", idempotent=True))
+    assert duplicate_of(taken(a_fork(1), done).recall, a_call(0, step=1, tool="get", idempotent=True)) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        ({"notes": {"1": "a", "2": "b", "3": "c"}}, {"notes": {"1": "a", "2": "b"}}),
+        ({"summary": "so far", "compacted_at": 2}, {"summary": "so far", "compacted_at": 2}),
+        ({"summary": "so far", "compacted_at": 3}, {"summary": None, "compacted_at": 0}),
+        ({"bound_from": 1}, {"bound_from": 1}),
+        ({"bound_from": 3}, {"bound_from": 2}),
+        ({"prompt_tokens": 9, "compact_at": 10}, {"prompt_tokens": 0, "compact_at": 10}),
+    ],
+)
+def test_fork_is_sent_what_the_step_was_sent(last: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Not what the origin was sent later: of its notes, its summary and its prefix."""
+    fork = taken(replace(a_fork(2), preparation=replace(PREPARED, **last)))
+    assert fork.preparation == replace(PREPARED, **expected)
+
+
+def test_fork_that_is_taken_up_again_is_as_it_was() -> None:
+    """Whoever dies before its first step leaves nothing to mend; what it was warned of meanwhile stays so."""
+    calls = (ended(a_call(0, tool="get", idempotent=True)), in_doubt(a_write(1, tool="send")))
+    once = taken(a_fork(1), *calls)
+    warned = replace(once, recall=replace(once.recall, warned=("max_steps",)))
+    assert taken(warned, *calls) == warned
+
+
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [
+        (a_fork(1), True),
+        (replace(a_fork(1), step=2), False),
+        (a_turn(), False),
+        (a_turn(forked_from="origin"), False),
+    ],
+)
+def test_only_a_fork_that_has_not_spoken_is_to_be_taken_up(turn: Turn, expected: bool) -> None:
+    """One from step 0 was given nothing."""
+    assert is_untaken(turn) is expected
+
+
+def prompt_of(turn: Turn, system: str, own: list[Message]) -> Prompt:
+    """What an agent with that system text sends."""
+    registry = Registry()
+    registry.agent("agent", model="scripted:f", system=system, tools=[])
+    return prepare(turn, registry.agents["agent"], past=(), own=own)
+
+
+@pytest.mark.parametrize(("system", "sent"), [("be brief", [THOUGHT]), ("be kind", [])])
+def test_thoughts_go_with_the_fork_only_behind_the_same_prefix(system: str, sent: list[dict[str, str]]) -> None:
+    """Under another system text no provider takes them."""
+    asks: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "u", "content": "seen"}
+    said: list[tuple[str, Any]] = [("user", "hello"), ("assistant", [THOUGHT, asks]), ("user", [result])]
+    own = [Message(role=role, content=content, position=at) for at, (role, content) in enumerate(said)]
+    origin = a_turn(step=2)
+    origin = replace(origin, preparation=prompt_of(a_turn(), "be brief", own[:1]).preparation)
+    fork = taken(replace(a_fork(1), preparation=origin.preparation))
+    assert prompt_of(fork, system, own).messages[1].content == [*sent, asks]
