@@ -33,16 +33,25 @@ class TenantLimits:
     queue: int | None = None
 
 
-async def check_queue(connection: AsyncConnection, tenant: str, most: int) -> None:
-    """Refuse a tenant that has ``most`` turns queued or running.
+async def check_queue(connection: AsyncConnection, tenant: str, most: int, more: int = 1) -> None:
+    """Refuse a tenant that would have more than ``most`` turns queued or running.
 
     On Postgres those who post at the same moment do not see each other's turns: each may be let through.
 
+    Args:
+        connection: The database.
+        tenant: Whose turns.
+        most: How many it may have.
+        more: How many it asks for.
+
     Raises:
-        Problem: 429 ``queue_full``.
+        Problem: 429 ``queue_full``; without a time to come again if that many never fit.
     """
+    if more > most:
+        detail = f"{more} turns never fit: {most} of this tenant may be queued or running; post fewer at once"
+        raise Problem(429, "queue_full", detail)
     unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_IN_THE_WAY))
-    last = select(turns.c.id).where(*unfinished).limit(1).offset(most - 1)
+    last = select(turns.c.id).where(*unfinished).limit(1).offset(most - more)
     if (await connection.execute(last)).first() is not None:
         detail = f"as many turns of this tenant are queued or running as may be ({most}): wait until some have ended"
         raise Problem(429, "queue_full", detail, headers={"Retry-After": str(QUEUE_RETRY_S)})

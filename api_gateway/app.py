@@ -17,6 +17,9 @@ from uuid_utils import compat as uuids
 from api_gateway.access_log import AccessLog, HeadAsGet
 from api_gateway.admission import TenantLimits
 from api_gateway.artifacts import ArtifactFiles, Artifacts
+from api_gateway.background import Background
+from api_gateway.batches.creation import BatchCreator
+from api_gateway.batches.store import Batches
 from api_gateway.config import Settings, load_settings
 from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
@@ -33,7 +36,19 @@ from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
 from api_gateway.rates import TurnRates
-from api_gateway.routes import agents, artifacts, events, health, metrics, openai, sessions, turns, usage, webhooks
+from api_gateway.routes import (
+    agents,
+    artifacts,
+    batches,
+    events,
+    health,
+    metrics,
+    openai,
+    sessions,
+    turns,
+    usage,
+    webhooks,
+)
 from api_gateway.services import Services, Shared
 from api_gateway.spending import Spending
 from api_gateway.sse import MayGoOn
@@ -76,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
     shared = app.state.shared = _wire(settings)
     app.state.services_for = partial(_services_for, shared)
-    for routes in (turns, events, usage, webhooks, sessions, artifacts, agents, openai, health, metrics):
+    for routes in (turns, events, usage, webhooks, batches, sessions, artifacts, agents, openai, health, metrics):
         app.include_router(routes.router)
     install_problem_handlers(app)
     webhooks.describe_webhooks(app)
@@ -100,6 +115,7 @@ def _wire(settings: Settings) -> Shared:
         spending=Spending(engine, settings.tenant_dollars),
         adding_up=defaultdict(asyncio.Lock),
         publisher=publisher,
+        background=Background(),
         live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
         traffic=Traffic(),
         figures=FleetFigures(engine, publisher, settings.redis_url),
@@ -108,7 +124,7 @@ def _wire(settings: Settings) -> Shared:
 
 
 def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: str | None) -> Services:
-    engine = shared.engine
+    engine, limits = shared.engine, _limits(shared.settings)
     return Services(
         tenant=tenant,
         may_go_on=may_go_on,
@@ -117,12 +133,15 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
         usage=UsageReader(engine, tenant, shared.adding_up[tenant]),
         artifacts=Artifacts(engine, tenant, shared.files),
         conversations=Conversations(engine, tenant),
-        creator=TurnCreator(engine, tenant, new_id, _limits(shared.settings), traceparent),
+        creator=TurnCreator(engine, tenant, new_id, limits, traceparent),
+        batches=Batches(engine, tenant),
+        batch_creator=BatchCreator(engine, tenant, new_id, limits, traceparent),
         inputs=Inputs(engine, tenant),
         rates=shared.rates,
         spending=shared.spending,
         webhooks=Webhooks(engine, tenant),
         publisher=shared.publisher,
+        background=shared.background,
         live=shared.live,
         traffic=shared.traffic,
     )
@@ -145,6 +164,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         stack.push_async_callback(shared.engine.dispose)
         stack.callback(shared.publisher.close)
         stack.push_async_callback(shared.rates.close)
+        stack.push_async_callback(shared.background.close)
         stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))
         if shared.deliverer is not None:
             await stack.enter_async_context(shared.deliverer.running())

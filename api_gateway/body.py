@@ -18,6 +18,9 @@ from starlette.requests import ClientDisconnect
 from api_gateway.config import Settings
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
 
+LONG: Final = 100_000
+"""Bytes of a body that is read in a thread, lest everybody wait for it."""
+
 DRAIN_FACTOR: Final = 10
 """How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
 
@@ -47,13 +50,18 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
     async def read(request: Request) -> Body[M]:
         settings: Settings = request.app.state.shared.settings
         _refuse_encoded(request)
-        parsed = parse_object(await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes))
-        try:
-            return Body(value=model.model_validate(parsed), digest=digest(parsed))
-        except ValidationError as error:
-            raise invalid(field_problems(error.errors(), "body")) from None
+        raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes)
+        return _read(model, raw) if len(raw) < LONG else await asyncio.to_thread(_read, model, raw)
 
     return read
+
+
+def _read(model: type[M], raw: bytes) -> Body[M]:
+    parsed = parse_object(raw)
+    try:
+        return Body(value=model.model_validate(parsed), digest=digest(parsed))
+    except ValidationError as error:
+        raise invalid(field_problems(error.errors(include_input=False, include_url=False), "body")) from None
 
 
 def _refuse_encoded(request: Request) -> None:

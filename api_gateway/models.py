@@ -109,6 +109,8 @@ class TurnSummary(_Answer):
     decision: Strategy | None = Field(description="how an ended turn came by its answer")
     metadata: dict[str, str]
     forked_from: ForkedFrom | None = None
+    batch_id: str | None = Field(default=None, description="the batch it was posted with, if it was")
+    custom_id: str | None = Field(default=None, description="what its client calls it in that batch")
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -15,8 +15,8 @@ POSTGRES: Final = "postgresql"
 
 def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
     """Conditions on ``turns`` of everything that the query asks for."""
-    wanted = {turns.c.status: query.status, turns.c.session_id: query.session_id, turns.c.agent: query.agent}
-    equal = [column == value for column, value in wanted.items() if value is not None]
+    wanted = query.model_dump(include={"status", "session_id", "agent", "batch_id"}, exclude_none=True)
+    equal = [turns.c[name] == value for name, value in wanted.items()]
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
 
 

@@ -35,12 +35,15 @@ class NewTurn:
         session_id: Its session.
         number: Which turn of the session it is, from 1.
         waits: Whether its time begins when it is taken, not when it is made.
+        followed: Whether another waits for its end.
         request: What was asked for.
         budget: What it may use.
         now: The database's time, seconds since the epoch.
         look_at: When somebody must look at it.
         traceparent: The caller's span, if it named one.
         origin: What it goes on from, if it is a fork.
+        batch_id: Its batch, if it has one.
+        custom_id: What the client calls it there.
     """
 
     id: str
@@ -48,12 +51,15 @@ class NewTurn:
     session_id: str
     number: int
     waits: bool
+    followed: bool = False
     request: TurnRequest
     budget: Budget
     now: float
     look_at: float
     traceparent: str | None
     origin: Origin | None = None
+    batch_id: str | None = None
+    custom_id: str | None = None
 
     def row(self) -> Row:
         """The row of ``turns``."""
@@ -63,6 +69,7 @@ class NewTurn:
             "session_id": self.session_id,
             "number": self.number,
             "waits": self.waits,
+            "followed": self.followed,
             "agent": self.request.agent,
             "status": TurnStatus.QUEUED,
             "input": self.request.input,
@@ -72,6 +79,8 @@ class NewTurn:
             "system_prompt_override": self.request.system_prompt_override,
             "skill_context": self.request.skill_context,
             "traceparent": self.traceparent,
+            "batch_id": self.batch_id,
+            "custom_id": self.custom_id,
             "budget": self.budget.model_dump(),
             "used": Usage().model_dump(),
             "last_seq": 1,

@@ -10,12 +10,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from api_gateway.batches.answers import BatchResult
+from api_gateway.batches.requests import BatchRequest
 from api_gateway.guard import GUARDED
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
 from api_gateway.requests import ForkRequest, InputRequest, TurnRequest
 
-BODIES: Final = (TurnRequest, ForkRequest, InputRequest, ResponseRequest, ChatRequest)
+BODIES: Final = (TurnRequest, ForkRequest, InputRequest, BatchRequest, ResponseRequest, ChatRequest)
+LINES: Final = (BatchResult,)
+JSON_LINES: Final = "application/x-ndjson"
 REF: Final = "#/components/schemas/{model}"
 
 Parameter: TypeAlias = Mapping[str, Any]
@@ -67,6 +71,12 @@ def body_schema(model: type[BaseModel], *parameters: Parameter) -> dict[str, Any
     return {**body, "parameters": list(parameters)} if parameters else body
 
 
+def lines_of(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with JSON objects, one a line."""
+    schema = {"$ref": REF.format(model=model.__name__)}
+    return {200: {"description": "a JSON object a line", "content": {JSON_LINES: {"schema": schema}}}}
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that may answer with these problems, besides those any route of ``/v1`` may."""
     return _errors(ProblemDocument, MEDIA_TYPE, statuses)
@@ -106,7 +116,8 @@ def _of(app: FastAPI) -> dict[str, Any]:
 
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
     models: list[tuple[type[BaseModel], Any]] = [
-        (model, "validation") for model in (*BODIES, ProblemDocument, OpenAIErrorDocument)
+        *((model, "validation") for model in (*BODIES, ProblemDocument, OpenAIErrorDocument)),
+        *((model, "serialization") for model in LINES),
     ]
     _, definitions = models_json_schema(models, ref_template=REF)
     document["components"]["schemas"].update(definitions["$defs"])

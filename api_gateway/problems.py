@@ -47,6 +47,9 @@ OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
 OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
 """What OpenAI calls errors that say no to who asks, not to what."""
 
+MOST_PROBLEMS: Final = 20
+"""Of one request so many are told: a batch may have thousands."""
+
 UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError)
 """What SQLAlchemy raises when the database does not answer or is not migrated; the last only sometimes."""
 
@@ -156,11 +159,13 @@ def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
 
 
 def field_problems(errors: Sequence[Mapping[str, Any]], *prefix: str) -> list[FieldProblem]:
-    """Pydantic's errors as ours; a value's text is never repeated, for it may be long or secret."""
-    return [
+    """Pydantic's errors as ours, the first of them; a value's text is never repeated, for it may be long or secret."""
+    told = [
         FieldProblem(loc=[*prefix, *(_printable(part) for part in error["loc"])], msg=_message(error))
-        for error in errors
+        for error in errors[:MOST_PROBLEMS]
     ]
+    others = len(errors) - len(told)
+    return [*told, FieldProblem(loc=[*prefix], msg=f"and {others} more are wrong")] if others else told
 
 
 def _printable(part: str | int) -> str | int:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
@@ -13,6 +14,9 @@ from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery ha
 from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, turn_queue
 
 THREADS: Final = 4
+AT_ONCE: Final = 50
+"""Wake-ups of one job of a thread: a post that comes meanwhile waits for that many, not for a whole batch."""
+
 SOCKET_TIMEOUT_S: Final = 1.0
 ONE_MORE_TRY: Final = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
@@ -39,6 +43,18 @@ class Publisher:
             await self._in_thread(lambda: self._send(turn_id, priority, tenant))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
+
+    async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
+        """Ask for a look at each of a tenant's turns, given as (id, priority): a few at a time, others' between them.
+
+        A broker that does not answer is logged, no more: the reconciler finds the rest.
+        """
+        for first in range(0, len(turns), AT_ONCE):
+            try:
+                await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant))
+            except Exception as error:  # noqa: BLE001 - never raises: the turns are stored
+                _log.warning("%d turns are stored, their wake-ups are not sent: %s", len(turns) - first, _said(error))
+                return
 
     async def stop(self, turn_id: str) -> None:
         """Tell every worker to stop what it does for the turn; a broker that does not answer is logged, no more."""
@@ -68,9 +84,15 @@ class Publisher:
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         return await asyncio.wait_for(running, self._timeout_s)
 
-    def _send(self, turn_id: str, priority: str, tenant: str) -> None:
+    def _send_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
+        with self._celery.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
+            for turn_id, priority in turns:
+                self._send(turn_id, priority, tenant, producer=producer)
+
+    def _send(self, turn_id: str, priority: str, tenant: str, **options: Any) -> None:  # noqa: ANN401 - Celery's
         self._celery.send_task(
             ADVANCE_TASK,
+            **options,
             args=[turn_id],
             queue=turn_queue(priority),
             ignore_result=True,

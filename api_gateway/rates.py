@@ -75,29 +75,33 @@ class TurnRates:
         self._ask_again_at = -math.inf
         self._is_away = False
 
-    async def admit(self, tenant: str) -> None:
-        """Count a post, unless it is one too many. As long as Redis does not answer, all are let through.
+    async def admit(self, tenant: str, turns: int = 1) -> None:
+        """Count a post of so many turns, unless they are too many. While Redis does not answer, all are let through.
 
         A tenant's posts are counted one after the other, so that a flood of them waits for itself.
 
         Raises:
-            Problem: 429 ``rate_limited``.
+            Problem: 429 ``rate_limited``; without a time to come again if that many never fit.
         """
+        for rate in self._rates:
+            if turns > rate.amount:
+                detail = f"{turns} turns never fit into this tenant's rate ({_words(rate)}): post fewer at once"
+                raise Problem(429, "rate_limited", detail)
         if self._limiter is None or self._is_left_alone():
             return
         async with self._asking.setdefault(tenant, asyncio.Lock()), self._free:
-            await self._ask(self._limiter, tenant)
+            await self._ask(self._limiter, tenant, turns)
 
     async def close(self) -> None:
         """Give the connections back."""
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def _ask(self, limiter: MovingWindowRateLimiter, tenant: str) -> None:
+    async def _ask(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> None:
         if self._is_left_alone():  # since this post began to wait
             return
         try:
-            refused = await self._asked_twice(limiter, tenant)
+            refused = await self._asked_twice(limiter, tenant, turns)
         except _SILENCE as error:
             self._leave_alone(error)
             return
@@ -105,18 +109,18 @@ class TurnRates:
         if refused is not None:
             raise refused
 
-    async def _asked_twice(self, limiter: MovingWindowRateLimiter, tenant: str) -> Problem | None:
+    async def _asked_twice(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> Problem | None:
         """As ``_counted``; a process that was held up itself takes that for the silence of Redis, once."""
         try:
-            return await self._counted(limiter, tenant)
+            return await self._counted(limiter, tenant, turns)
         except _SILENCE:
-            return await self._counted(limiter, tenant)
+            return await self._counted(limiter, tenant, turns)
 
-    async def _counted(self, limiter: MovingWindowRateLimiter, tenant: str) -> Problem | None:
+    async def _counted(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> Problem | None:
         """The refusal, if a rate is used up. Then none with a longer window has counted the post."""
         name = quote(tenant, safe="")
         for rate in self._rates:
-            if not await limiter.hit(rate, name):
+            if not await limiter.hit(rate, name, cost=turns):
                 free_at = (await limiter.get_window_stats(rate, name)).reset_time
                 return _too_many(rate, max(1, math.ceil(free_at - time.time())))
         return None
@@ -132,9 +136,13 @@ class TurnRates:
 
 
 def _too_many(rate: RateLimitItem, wait_s: int) -> Problem:
-    every = rate.GRANULARITY.name if rate.multiples == 1 else f"{rate.multiples} {rate.GRANULARITY.name}s"
-    detail = f"this tenant has posted as many turns as it may ({rate.amount} per {every}): ask again in {wait_s} s"
+    detail = f"this tenant has posted as many turns as it may ({_words(rate)}): ask again in {wait_s} s"
     return Problem(429, "rate_limited", detail, headers={"Retry-After": str(wait_s)})
+
+
+def _words(rate: RateLimitItem) -> str:
+    every = rate.GRANULARITY.name if rate.multiples == 1 else f"{rate.multiples} {rate.GRANULARITY.name}s"
+    return f"{rate.amount} per {every}"
 
 
 def _pool(redis_url: str) -> BlockingConnectionPool:

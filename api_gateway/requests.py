@@ -61,6 +61,7 @@ MetadataText = Annotated[Text, Field(max_length=MAX_METADATA_CHARS)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = BeforeValidator(_digits)
+Metadata = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)]
 
 
 class _Body(BaseModel):
@@ -71,7 +72,9 @@ class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _PageQuery(BaseModel):
+class PageQuery(BaseModel):
+    """Which page of a list."""
+
     after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
     limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
 
@@ -96,7 +99,7 @@ class _TurnOptions(_Body):
     """What may be said of any turn that is asked for."""
 
     budget: BudgetRequest | None = None
-    metadata: Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)] | None = None
+    metadata: Metadata | None = None
     priority: Literal["interactive", "batch"] | None = None
     webhook: (
         Annotated[
@@ -192,7 +195,7 @@ class EventsQuery(_Query):
     limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
 
 
-class SessionsQuery(_PageQuery, _Query):
+class SessionsQuery(PageQuery, _Query):
     """Which sessions."""
 
 
@@ -204,6 +207,7 @@ class Narrowing(BaseModel):
     status: TurnStatus | None = None
     session_id: Text | None = None
     agent: Text | None = None
+    batch_id: Text | None = None
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -221,5 +225,5 @@ class Narrowing(BaseModel):
         return self
 
 
-class TurnsQuery(_PageQuery, Narrowing):
+class TurnsQuery(PageQuery, Narrowing):
     """Which turns, a page at a time."""

@@ -20,7 +20,7 @@ ENDED: Final = "ended"
 
 _SHOWN: Final = (
     *("id", "status", "stop_reason", "agent", "session_id", "input"),
-    *("output_text", "budget", "error", "decision", "metadata"),
+    *("output_text", "budget", "error", "decision", "metadata", "batch_id", "custom_id"),
 )
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 

@@ -13,6 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.artifacts import ArtifactFiles, Artifacts
+from api_gateway.background import Background
+from api_gateway.batches.creation import BatchCreator
+from api_gateway.batches.store import Batches
 from api_gateway.config import Settings
 from api_gateway.conversations import Conversations
 from api_gateway.creation import TurnCreator
@@ -44,6 +47,7 @@ class Shared:
     spending: Spending
     adding_up: defaultdict[str, asyncio.Lock]
     publisher: Publisher
+    background: Background
     live: LiveEvents
     traffic: Traffic
     figures: FleetFigures
@@ -62,11 +66,14 @@ class Services:
     artifacts: Artifacts
     conversations: Conversations
     creator: TurnCreator
+    batches: Batches
+    batch_creator: BatchCreator
     inputs: Inputs
     rates: TurnRates
     spending: Spending
     webhooks: Webhooks
     publisher: Publisher
+    background: Background
     live: LiveEvents
     traffic: Traffic
 

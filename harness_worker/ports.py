@@ -165,7 +165,10 @@ class TurnStore(Protocol):
         ...
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
-        """Turns that somebody must look at and nobody does, as (id, priority); pushes their ``wake_at`` on."""
+        """Turns that somebody must look at and nobody does, as (id, priority); pushes their ``wake_at`` on.
+
+        By ``backoff_s``; that of a queued turn of a batch by its age, if that is more, and at most ten minutes.
+        """
         ...
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:

@@ -51,6 +51,7 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
 _ENDED = "finished_at IS NOT NULL"
 _OPEN = "finished_at IS NULL"
 _DUE = "due_at IS NOT NULL"
+_OF_A_BATCH = "batch_id IS NOT NULL"
 
 turns = Table(
     "turns",
@@ -73,6 +74,8 @@ turns = Table(
     Column("traceparent", String(55)),
     Column("forked_from", String(64)),
     Column("first_step", Integer, nullable=False, server_default="0"),
+    Column("batch_id", String(64)),
+    Column("custom_id", String(64)),
     Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("citations", JSON(none_as_null=True)),
@@ -103,6 +106,7 @@ turns = Table(
     Index("turns_session", "tenant", "session_id", "number", unique=True),
     Index("turns_open", "tenant", "status", "created_at", sqlite_where=text(_OPEN), postgresql_where=text(_OPEN)),
     Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
+    Index("turns_batch", "batch_id", "id", sqlite_where=text(_OF_A_BATCH), postgresql_where=text(_OF_A_BATCH)),
 )
 
 sessions = Table(
@@ -116,6 +120,18 @@ sessions = Table(
     Index("sessions_listed", "tenant", "created_at", "id"),
 )
 """Conversations. ``turns`` is the number of the last one; whoever adds a turn holds this row until the commit."""
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(255), nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("metadata", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("batches_listed", "tenant", "created_at", "id"),
+)
+"""Turns that were posted together. How they stand is asked of the turns, which name their batch in ``batch_id``."""
 
 messages = Table(
     "messages",
@@ -292,7 +308,7 @@ idempotency_keys = Table(
     PrimaryKeyConstraint("tenant", "key"),
     Index("idempotency_keys_age", "created_at"),
 )
-"""Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256."""
+"""Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256, ``turn_id`` the turn or batch it made."""
 
 api_keys = Table(
     "api_keys",

@@ -107,3 +107,32 @@ def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
     )
     later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_={"turns": sessions.c.turns + 1})
     return later.returning(sessions.c.turns, db_now())
+
+
+def take_places(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
+    """Adds some turns to each of several sessions; returns (session, its last turn's number).
+
+    Its parameters are rows of ``tenant``, ``id`` and ``turns``: how many. Whoever gives them in the order of their ids
+    never waits in a circle with another who does.
+
+    Args:
+        dialect: ``sqlite`` or ``postgresql``.
+    """
+    insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    first = insert(sessions).values(created_at=db_now())
+    added = {"turns": sessions.c.turns + first.excluded.turns}
+    later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_=added)
+    return later.returning(sessions.c.id, sessions.c.turns)
+
+
+BEHIND: Final = (
+    select(turns.c.id, turns.c.session_id)
+    .where(
+        turns.c.tenant == bindparam("of_tenant"),
+        turns.c.session_id.in_(bindparam("of_sessions", expanding=True)),
+        turns.c.finished_at.is_(None),
+    )
+    .order_by(turns.c.session_id, turns.c.number)
+    .with_for_update(key_share=True)
+)
+"""The turns of several sessions that have not ended, as (id, session), locked in the order of ``UNFINISHED``."""

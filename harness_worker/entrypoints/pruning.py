@@ -20,7 +20,9 @@ def would_prune(pruning: SqlPruning, before: float) -> Removed:
 
 
 def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Removed], None]) -> Removed:
-    """Remove all sessions whose turns have all ended before a time. Safe beside anybody, and to be killed.
+    """Remove all sessions whose turns have all ended before a time, and batches that have no turn left then.
+
+    Safe beside anybody, and to be killed.
 
     Args:
         pruning: The sessions.
@@ -40,6 +42,7 @@ def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Remo
                     told_at = clock.monotonic()
                     tell(gone)
                 clock.wait(PAUSE_S)
+    pruning.remove_batches(before)
     return gone
 
 

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from harness_worker.core.records import CallStatus
 from harness_worker.ports import RunningCall
@@ -173,6 +173,24 @@ def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
     assert world.store.overdue(9, 60.0) == [(ids[0], "interactive")]
     assert world.store.overdue(9, 60.0) == []
     assert (world.turn(ids[1]).wake_at or 0) == pytest.approx(now + 60, abs=5)
+
+
+def test_overdue_pushes_a_turn_of_a_batch_on_by_its_age(world: World):
+    """As long as nobody has taken it: a long queue is not filled with copies of its messages."""
+    now = world.now()
+    for priority, status, age_s, pause_s in (
+        ("batch", TurnStatus.QUEUED, 2, 5),
+        ("batch", TurnStatus.QUEUED, 90, 90),
+        ("batch", TurnStatus.QUEUED, 9_000, 600),
+        ("batch", TurnStatus.RUNNING, 90, 5),
+        ("interactive", TurnStatus.QUEUED, 90, 5),
+    ):
+        turn_id = world.queued(priority=priority)
+        world.change(turn_id, status=status, wake_at=now - 1)
+        with world.engine.begin() as connection:
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(created_at=now - age_s))
+        assert world.store.overdue(9, 5.0) == [(turn_id, priority)]
+        assert (world.turn(turn_id).wake_at or 0) == pytest.approx(now + pause_s, abs=2)
 
 
 def test_overdue_leaves_turns_that_need_no_look(world: World):

@@ -27,6 +27,7 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = (ROOT / "README.md").read_text()
 OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").read_text()
 CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_text()
+BATCHES_PAGE: Final = (ROOT / "docs" / "how-to" / "run-batches.md").read_text()
 WEBHOOKS_PAGE: Final = (ROOT / "docs" / "how-to" / "webhooks.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
@@ -100,6 +101,13 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
 
 
 @pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
+    """One for pages that post turns: the README asks for the newest of its own."""
+    with terminal_in(tmp_path_factory.mktemp("beside")) as terminal:
+        yield terminal
+
+
+@pytest.fixture(scope="module")
 def turn(terminal: Terminal) -> dict[str, Any]:
     """The turn that the README posts and waits for."""
     return json.loads(terminal.run(block_with("Prefer: wait=20")))
@@ -142,23 +150,32 @@ def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, A
     assert "✗" not in told
 
 
-def test_openai_page_prints_what_it_says(tmp_path: Path) -> None:
-    """The page's example, with the README's agent in a stack of its own: the README asks for the newest turn."""
+def test_openai_page_prints_what_it_says(beside: Terminal) -> None:
+    """The page's example, with the README's agent."""
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
-    with terminal_in(tmp_path) as terminal:
-        assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+    assert beside.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
 
 
-def test_celery_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's producer, with the README's agent in a stack of its own."""
+def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's producer, with the README's agent."""
     blocks = dict(BLOCK.findall(CELERY_PAGE))
-    with terminal_in(tmp_path) as terminal:
-        stack = running_stack(tmp_path / ".harness")
-        assert stack is not None
-        monkeypatch.setenv("HARNESS_REDIS_URL", stack.redis_url)
-        assert terminal.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
-        monkeypatch.delenv("HARNESS_REDIS_URL")
-        assert "Noted: you like Assam." in terminal.run(".venv/bin/harness turns show note-assam-1")
+    stack = running_stack(beside.directory / ".harness")
+    assert stack is not None
+    monkeypatch.setenv("HARNESS_REDIS_URL", stack.redis_url)
+    assert beside.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+    monkeypatch.delenv("HARNESS_REDIS_URL")
+    assert "Noted: you like Assam." in beside.run(".venv/bin/harness turns show note-assam-1")
+
+
+def test_batches_page_prints_what_it_says(beside: Terminal) -> None:
+    """Its batch, with the README's agent: a line a turn, in the order of the requests; what is over is not stopped."""
+    post, fetch, stop = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "sh"][:3]
+    post = post.replace(".venv/bin/python", sys.executable)
+    printed = beside.run(f"{post}\n{fetch}\n{stop}").splitlines()
+    found = [json.loads(line) for line in printed]
+    told = re.findall(r'"custom_id": "(.+?)".*"output_text": "(.+?)"', dict(BLOCK.findall(BATCHES_PAGE))["jsonl"])
+    assert [(line["custom_id"], line["turn"]["output_text"]) for line in found[:-1]] == told
+    assert (found[-1]["status"], found[-1]["metadata"]) == ("ended", {"day": "monday"})
 
 
 def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:

@@ -169,6 +169,19 @@ class Gateway:
         assert response.status_code == 202, response.text
         return response.json()
 
+    def post_batch(self, *params: dict[str, Any], key: str | None = None, **body: Any) -> httpx.Response:
+        """Post a batch of turns; the first is called ``t0``, the next ``t1``."""
+        items = [{"custom_id": f"t{number}", "params": {**self.defaults, **each}} for number, each in enumerate(params)]
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self.http.post("/v1/batches", json={"requests": items, **body}, headers=headers)
+
+    def posted_batch(self, *params: dict[str, Any], **body: Any) -> tuple[dict[str, Any], list[str]]:
+        """Post a batch that must be accepted; it, and the ids of its turns in their order."""
+        response = self.post_batch(*params, **body)
+        assert response.status_code == 202, response.text
+        batch: dict[str, Any] = response.json()
+        return batch, self.ids(batch_id=batch["id"], limit=200)[::-1]
+
     def turn(self, turn_id: str, **query: str) -> dict[str, Any]:
         """Read a turn that must exist."""
         response = self.http.get(f"/v1/turns/{turn_id}", params=query)

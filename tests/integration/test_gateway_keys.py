@@ -10,7 +10,7 @@ import secrets
 import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -212,6 +212,7 @@ class Theirs:
     turn_id: str
     session_id: str
     artifact_id: str
+    batch_id: str
 
 
 @pytest.fixture
@@ -219,8 +220,11 @@ def theirs(gateway: Gateway, keys: SqlApiKeys, tmp_path: Path) -> Theirs:
     """A tenant whose turn waits for a person, with events, a score and an artifact."""
     with as_tenant(gateway, keys, "acme") as acme:
         body = {**gateway.defaults, "session_id": "their-session", "metadata": {"secret": "theirs"}}
-        turn_id = acme.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}).json()["id"]
-    found = Theirs(turn_id=turn_id, session_id="their-session", artifact_id="art_theirs")
+        item = {"custom_id": "theirs", "params": body}
+        posted = acme.post("/v1/batches", json={"requests": [item]}, headers={"Idempotency-Key": "k"})
+        batch_id = posted.json()["id"]
+        ((turn_id,),) = [[each["id"] for each in acme.get("/v1/turns").json()["data"]]]
+    found = Theirs(turn_id=turn_id, session_id="their-session", artifact_id="art_theirs", batch_id=batch_id)
     approval = {"expires_at": 4e9}
     gateway.worker.call(turn_id, 0, 0, approval=approval)
     gateway.worker.change(turn_id, status="requires_action")
@@ -279,7 +283,7 @@ def test_what_is_another_tenants_is_not_there(gateway: Gateway, keys: SqlApiKeys
 
 def ids_of(theirs: Theirs) -> dict[str, str]:
     """By the names that paths have for them."""
-    return {"turn_id": theirs.turn_id, "session_id": theirs.session_id, "artifact_id": theirs.artifact_id}
+    return asdict(theirs)
 
 
 def told(answer: httpx.Response, theirs: Theirs, never: dict[str, str]) -> tuple[Any, ...]:
@@ -297,12 +301,14 @@ def test_the_tenant_itself_has_all_of_it(gateway: Gateway, keys: SqlApiKeys, the
         for path in (
             *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores", "/usage")),
             *(f"/v1/responses/{theirs.turn_id}", f"/v1/sessions/{theirs.session_id}"),
+            *(f"/v1/batches/{theirs.batch_id}", f"/v1/batches/{theirs.batch_id}/results"),
         ):
             assert acme.get(path).status_code == 200, path
         assert acme.get(f"{url}/v1/artifacts/{theirs.artifact_id}").text == DATA
         assert [turn["id"] for turn in acme.get("/v1/turns").json()["data"]] == [theirs.turn_id]
         assert acme.post(f"/v1/turns/{theirs.turn_id}/inputs", json={"message": "no"}).status_code == 202
         assert acme.post(f"/v1/turns/{theirs.turn_id}/cancel").status_code == 202
+        assert acme.post(f"/v1/batches/{theirs.batch_id}/cancel").status_code == 202
 
 
 def gateway_again(gateway: Gateway, directory: Path) -> Any:
@@ -319,13 +325,15 @@ def test_lists_hold_nothing_of_another_tenants(gateway: Gateway, keys: SqlApiKey
             {"status": "requires_action"},
             {"metadata.secret": "theirs"},
             {"agent": "support", "limit": "1"},
+            {"batch_id": theirs.batch_id},
         ):
             assert other.get("/v1/turns", params=query).json() == {"data": [], "next": None}
             assert [each["id"] for each in gateway.http.get("/v1/turns", params=query).json()["data"]] == []
             for by in ("agent", "day", "model", "session", "status", "metadata.secret"):
                 added = other.get("/v1/usage", params={**query, "by": by}).json()
                 assert (added["data"], added["groups"], added["total"]["turns"]) == ([], 0, 0), by
-        assert other.get("/v1/sessions").json() == {"data": [], "next": None}
+        for path in ("/v1/sessions", "/v1/batches"):
+            assert other.get(path).json() == {"data": [], "next": None}
         assert [each["name"] for each in other.get("/v1/agents").json()["data"]] == ["support"]
 
 

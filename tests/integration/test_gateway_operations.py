@@ -171,6 +171,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
         "/v1/turns/{turn_id}/fork",
         *("/v1/turns/{turn_id}/scores", "/v1/turns/{turn_id}/webhook", "/v1/turns/{turn_id}/usage", "/v1/usage"),
+        *("/v1/batches", "/v1/batches/{batch_id}", "/v1/batches/{batch_id}/cancel", "/v1/batches/{batch_id}/results"),
         *("/v1/turns/{turn_id}/events", "/v1/agents", "/v1/sessions", "/v1/sessions/{session_id}"),
         "/v1/artifacts/{artifact_id}",
         *("/v1/models", "/v1/models/{model}", "/v1/chat/completions"),
@@ -191,6 +192,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     _fits(document, asking["responses"]["200"]["content"]["application/json"]["schema"], told.json())
     refused = gateway.http.post("/v1/responses", json={**asked, "n": 2})
     _fits(document, asking["responses"]["422"]["content"]["application/json"]["schema"], refused.json())
+    _check_batches(document, gateway)
     listing = document["paths"]["/v1/turns"]["get"]
     _fits(
         document,
@@ -204,6 +206,22 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
     assert gateway.http.get("/docs").status_code == 200
 
 
+def _check_batches(document: dict[str, Any], gateway: Gateway) -> None:
+    posting = document["paths"]["/v1/batches"]["post"]
+    items = [{"custom_id": "a", "params": {**gateway.defaults, "budget": {"max_steps": 1}}}]
+    body = posting["requestBody"]["content"]["application/json"]["schema"]
+    _fits(document, body, {"requests": items})
+    with pytest.raises(jsonschema_rs.ValidationError):
+        _fits(document, body, {"requests": [{**items[0], "custom_id": "a b"}]})
+    made = gateway.http.post("/v1/batches", json={"requests": items})
+    _fits(document, posting["responses"]["202"]["content"]["application/json"]["schema"], made.json())
+    gateway.worker.finish(gateway.ids(batch_id=made.json()["id"])[0])
+    (content,) = document["paths"]["/v1/batches/{batch_id}/results"]["get"]["responses"]["200"]["content"].items()
+    line = gateway.http.get(made.json()["results_url"])
+    assert content[0] == line.headers["content-type"]
+    _fits(document, content[1]["schema"], json.loads(line.text))
+
+
 def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:  # noqa: ANN401 - any JSON
     jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
@@ -211,7 +229,7 @@ def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
 def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gateway) -> None:
     """Each parameter is there once, its schema is one, and takes what is really sent; the real answers heed it."""
     document = gateway.http.get("/openapi.json").json()
-    for path in ("/v1/turns", "/v1/responses", "/v1/chat/completions"):
+    for path in ("/v1/turns", "/v1/batches", "/v1/responses", "/v1/chat/completions"):
         key = _parameters(document, path, "post")["header", "Idempotency-Key"]
         _fits(document, key["schema"], "k" * 255)
         assert not jsonschema_rs.is_valid(key["schema"], "")
@@ -219,7 +237,9 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
     assert set(posting) == {("header", "Idempotency-Key"), ("header", "Prefer"), ("header", "traceparent")}
     _fits(document, posting["header", "Prefer"]["schema"], "wait=0.1")
     listing = _parameters(document, "/v1/turns", "get")
-    assert {name for _, name in listing} == {"after", "limit", "status", "session_id", "agent", "metadata"}
+    assert {name for _, name in listing} == {
+        *("after", "limit", "status", "session_id", "agent", "batch_id", "metadata")
+    }
     narrow = {"metadata.no": "such"}
     _fits(document, listing["query", "metadata"]["schema"], narrow)
     assert not jsonschema_rs.is_valid(listing["query", "metadata"]["schema"], {"no": "such"})

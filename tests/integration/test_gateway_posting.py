@@ -51,6 +51,8 @@ def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
         "required_actions": [],
         "error": None,
         "metadata": {"clé": "ü"},
+        "batch_id": None,
+        "custom_id": None,
         "started_at": None,
         "finished_at": None,
     }

@@ -26,7 +26,7 @@ from harness_worker.core.decisions import Decision
 from harness_worker.core.memories import Memory, MemoryKind
 from harness_worker.entrypoints.pruning import prune, would_prune
 from harness_worker.ports import TurnStore
-from harness_worker.schema import agents, metadata, scores, sessions, turns, webhooks
+from harness_worker.schema import agents, batches, metadata, scores, sessions, turns, webhooks
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
 from tests.contract.store_world import World, new_call, new_turn, waiters, world_of
@@ -118,6 +118,22 @@ def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> 
     assert pruned(world) == Removed(sessions=1, turns=2)
     assert counts(world) == before
     assert world.turn(kept).id == kept
+
+
+def test_batch_goes_with_the_last_of_its_turns(world: World) -> None:
+    """One that has turns left stays, and so does one that is young: its turns may be on their way."""
+    for batch_id, days in (("gone", 40), ("left", 40), ("young", 1)):
+        row: dict[str, Any] = {"id": batch_id, "tenant": "default", "total": 1, "metadata": {}}
+        with world.engine.begin() as connection:
+            connection.execute(insert(batches).values(**row, created_at=world.now() - days * DAY_S))
+    for session, batch_id, days in (("old", "gone", 40), ("old", "left", 40), ("new", "left", 1)):
+        turn_id = over(world, session, days)
+        with world.engine.begin() as connection:
+            connection.execute(update(turns).where(turns.c.id == turn_id).values(batch_id=batch_id))
+    assert pruned(world, tenant="another") == Removed()
+    assert pruned(world).turns == 2
+    with world.engine.connect() as connection:
+        assert set(connection.execute(select(batches.c.id)).scalars()) == {"left", "young"}
 
 
 @pytest.mark.parametrize("newest", ["ended lately", "running", "waits for a person"])

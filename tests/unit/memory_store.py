@@ -176,7 +176,7 @@ class MemoryTurnStore:
             :limit
         ]
         for turn in due:
-            self.turns[turn.id] = replace(turn, wake_at=now + backoff_s)
+            self.turns[turn.id] = replace(turn, wake_at=now + _pause_s(turn, now, backoff_s))
         return [(turn.id, turn.priority) for turn in due]
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
@@ -252,6 +252,11 @@ class MemoryTurnStore:
         now = self._clock()
         for seq, draft in enumerate(drafts, first):
             self.events.append(Event(turn_id=turn_id, seq=seq, type=draft.type, at=now, data=draft.data))
+
+
+def _pause_s(turn: Turn, now: float, backoff_s: float) -> float:
+    waits = turn.status is TurnStatus.QUEUED and turn.priority == "batch"
+    return min(max(backoff_s, now - turn.created_at), 600.0) if waits else backoff_s
 
 
 def _is_due(turn: Turn, now: float) -> bool:

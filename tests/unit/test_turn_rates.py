@@ -63,7 +63,7 @@ def test_redis_is_asked_twice_before_it_is_taken_to_be_away(
     """A process that was held up takes that for silence, once; who is silent again lets the post through."""
     seen: list[str] = []
 
-    async def hit(_self: object, _rate: object, name: str) -> bool:
+    async def hit(_self: object, _rate: object, name: str, cost: int) -> bool:  # noqa: ARG001 - the limiter's
         seen.append(name)
         if len(seen) <= failures:
             raise Silence

@@ -16,7 +16,7 @@ from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.memories import session_scope
-from harness_worker.schema import db_now, memories, metadata, sessions, turns
+from harness_worker.schema import batches, db_now, memories, metadata, sessions, turns
 
 BATCH_TURNS: Final = 100
 """So many turns are removed in a transaction: SQLite's workers wait for it."""
@@ -57,6 +57,10 @@ _LEFT: Final = select(func.max(turns.c.number)).where(*_OF_SESSION).scalar_subqu
 _SHORTEN: Final = update(sessions).where(_THESE).values(turns=func.coalesce(_LEFT, 0))
 _SESSIONS: Final = delete(sessions).where(_THESE)
 _MEMORIES: Final = delete(memories).where(_THEIR_OWN)
+_EMPTY_BATCHES: Final = delete(batches).where(
+    batches.c.created_at < bindparam("before"), ~exists().where(turns.c.batch_id == batches.c.id)
+)
+"""Those whose turns are gone; one that is made now has not been there for so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,7 @@ class SqlPruning:
         self._engine = engine
         self._reader = reading(engine)
         self._page = _PAGE if tenant is None else _PAGE.where(sessions.c.tenant == tenant)
+        self._batches = _EMPTY_BATCHES if tenant is None else _EMPTY_BATCHES.where(batches.c.tenant == tenant)
 
     def now(self) -> float:
         """The database's time, seconds since the epoch."""
@@ -127,6 +132,10 @@ class SqlPruning:
             TransientError: The database did not answer. What was removed in this call is removed wholly or not at all.
         """
         return write(self._engine, lambda connection: removal(connection, keys, before))
+
+    def remove_batches(self, before: float) -> None:
+        """Remove the batches of before a time that have no turn any more."""
+        write(self._engine, lambda _: Outcome(value=None, writes=[(self._batches, [{"before": before}])]))
 
 
 def removal(connection: Connection, keys: Sequence[Key], before: float) -> Outcome[Removed]:

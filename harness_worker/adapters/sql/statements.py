@@ -13,6 +13,7 @@ from sqlalchemy import (
     Update,
     and_,
     bindparam,
+    case,
     delete,
     exists,
     func,
@@ -29,7 +30,7 @@ from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
 from harness_worker.schema import agents, artifacts, db_now, memories, messages, scores, tool_calls, turn_events, turns
-from harness_worker.wire import FINAL_STATUSES
+from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 
 _TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
 _CALL_COLUMNS: Final = tuple(tool_calls.c[name] for name in CALL_FIELDS)
@@ -41,6 +42,9 @@ _CALLS_IN_ORDER: Final = (
 
 _LOST: Final = 0.0
 """The lease of a call whose process is known to be dead: a late beat does not bring it back."""
+
+LONGEST_PAUSE_S: Final = 600.0
+"""How rarely a turn that nobody waits for is woken, as long as nobody has taken it."""
 
 CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
@@ -113,6 +117,7 @@ class Statements:
         lose_call: Ends the lease of a running write.
         due: Whether any turn is overdue, without a lock.
         lock_due: Overdue turns that nobody has locked, oldest first, locked.
+        push_due: Puts off the next look at turns.
     """
 
     lock_turn: AnySelect
@@ -148,7 +153,7 @@ def statements_for(dialect: str) -> Statements:
         lock_due=_locked(due, skip=True),
         push_due=update(turns)
         .where(turns.c.id.in_(bindparam("ids", expanding=True)))
-        .values(wake_at=db_now() + bindparam("backoff_s")),
+        .values(wake_at=db_now() + _pause_s(dialect)),
     )
 
 
@@ -167,6 +172,19 @@ def snapshot_calls() -> AnySelect:
     """The calls a rule may look at: those not collected yet, and all of the latest step."""
     latest = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
     return _CALLS_IN_ORDER.where(or_(tool_calls.c.collected.is_(False), tool_calls.c.step == latest))
+
+
+def _pause_s(dialect: str) -> ColumnElement[float]:
+    """How long a turn that was woken is left alone.
+
+    The message of one that waits for a worker may be lost, or lie in a long queue, which must not be filled with
+    copies: of a batch it is sent again when the turn is twice as old.
+    """
+    least, greatest = (func.least, func.greatest) if dialect == "postgresql" else (func.min, func.max)
+    backoff_s: ColumnElement[float] = bindparam("backoff_s", type_=turns.c.wake_at.type)
+    doubled = least(greatest(backoff_s, db_now() - turns.c.created_at), literal_column(str(LONGEST_PAUSE_S)))
+    waits = and_(turns.c.status == TurnStatus.QUEUED, turns.c.priority == Priority.BATCH)
+    return case((waits, doubled), else_=backoff_s)
 
 
 def _insert(dialect: str, table: Any) -> Any:  # noqa: ANN401 - either dialect's Insert, or its table

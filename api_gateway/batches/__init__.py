@@ -1,0 +1,3 @@
+"""Batches: many turns that are posted, watched, cancelled and fetched together."""
+
+from __future__ import annotations

@@ -1,0 +1,61 @@
+"""What the API answers about batches."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api_gateway.models import Turn
+
+BatchStatus: TypeAlias = Literal["in_progress", "canceling", "ended"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class BatchCounts(_Answer):
+    """How many turns of a batch are in which status."""
+
+    queued: int = 0
+    running: int = 0
+    requires_action: int = 0
+    completed: int = 0
+    incomplete: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many are not over."""
+        return self.queued + self.running + self.requires_action
+
+
+class Batch(_Answer):
+    """Turns that were posted together. Times are RFC 3339 UTC."""
+
+    id: str
+    status: BatchStatus = Field(
+        description="`ended` once every turn is over; `canceling` while each that is not was asked to stop"
+    )
+    total: int = Field(description="how many turns were posted; those that were removed since are in no count")
+    counts: BatchCounts
+    metadata: dict[str, str]
+    created_at: str
+    ended_at: str | None
+    results_url: str = Field(description="the path of its turns that are over, a JSON object a line")
+
+
+class BatchPage(_Answer):
+    """Batches, newest first; pass ``next`` as ``after``."""
+
+    data: list[Batch]
+    next: str | None
+
+
+class BatchResult(_Answer):
+    """A line of a batch's results: a turn that is over, and what the client calls it."""
+
+    custom_id: str
+    turn: Turn

@@ -1,0 +1,172 @@
+"""Making a batch: the one transaction behind ``POST /v1/batches``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Table, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.admission import TenantLimits, check_queue
+from api_gateway.batches.answers import Batch
+from api_gateway.batches.chunks import chunks_of
+from api_gateway.batches.places import BatchPlace, taken_places
+from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
+from api_gateway.batches.standing import Standing, batch_of
+from api_gateway.database import WRITES
+from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
+from api_gateway.models import Budget
+from api_gateway.new_turns import Caps, NewTurn, Row, caps_of, clamped
+from api_gateway.places import LOOK_S
+from api_gateway.problems import Problem
+from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks
+from harness_worker.wire import TurnStatus
+
+LOOKED_AT_A_S: Final = 20.0
+"""So many turns of a batch become due a second, so that coordinators that find them go on finding others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCreated:
+    """The batch of a request.
+
+    Args:
+        batch_id: Which.
+        batch: As it was made; ``None`` if an earlier request made it.
+        ready: Its turns that wait for no other, as (id, priority), in order.
+    """
+
+    batch_id: str
+    batch: Batch | None = None
+    ready: Sequence[tuple[str, str]] = ()
+
+
+class BatchCreator:
+    """Makes the batches of one tenant.
+
+    Args:
+        engine: The database.
+        tenant: Whose.
+        new_id: Makes ids; later ones sort later.
+        limits: What it may have.
+        traceparent: The caller's span, if it named one.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        tenant: str,
+        new_id: Callable[[], str],
+        limits: TenantLimits,
+        traceparent: str | None = None,
+    ) -> None:
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._keys = IdempotencyKeys(engine.dialect.name, tenant)
+        self._tenant = tenant
+        self._new_id = new_id
+        self._limits = limits
+        self._traceparent = traceparent
+
+    async def create(
+        self, request: BatchRequest, claim: IdempotencyClaim | None, refusal: Problem | None
+    ) -> BatchCreated:
+        """Insert a batch with all its turns, or find the one ``claim`` has made before.
+
+        Args:
+            request: Its turns; no two have one name.
+            claim: Its idempotency key.
+            refusal: Why no other turn is made, if so.
+
+        Raises:
+            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 429 ``queue_full``, and ``refusal``; nothing
+                is written then, and the key is not used up.
+        """
+        batch_id = self._new_id()
+        async with self._writer.begin() as connection:
+            earlier = await self._keys.claim(connection, claim, batch_id) if claim else None
+            if earlier is not None:
+                return BatchCreated(batch_id=earlier.made_id)
+            if refusal is not None:
+                raise refusal
+            return await self._insert(connection, batch_id, request)
+
+    async def _insert(self, connection: AsyncConnection, batch_id: str, request: BatchRequest) -> BatchCreated:
+        items = request.requests
+        caps = await caps_of(connection, _agents(items))
+        if self._limits.queue is not None:
+            await check_queue(connection, self._tenant, self._limits.queue, len(items))
+        wanted = [item.params.session_id or self._new_id() for item in items]
+        places = await taken_places(connection, self._tenant, wanted)
+        # Read behind the sessions' locks: later than the turns before these.
+        now: float = (await connection.execute(select(db_now()))).scalar_one()
+        row = {"id": batch_id, "tenant": self._tenant, "total": len(items), "created_at": now}
+        inserted = await connection.execute(
+            insert(batches).values(**row, metadata=request.metadata or {}).returning(batches)
+        )
+        new = self._turns(batch_id, items, places, caps, now)
+        for some in chunks_of(new):
+            await _store(connection, some)
+        return BatchCreated(
+            batch_id=batch_id,
+            batch=batch_of(inserted.one(), Standing(numbers={TurnStatus.QUEUED: len(items)}, goes_on=True)),
+            ready=[_woken(turn) for turn, place in zip(new, places, strict=True) if not place.is_behind],
+        )
+
+    def _turns(
+        self,
+        batch_id: str,
+        items: Sequence[BatchItem],
+        places: Sequence[BatchPlace],
+        caps: Mapping[str, Caps],
+        now: float,
+    ) -> list[NewTurn]:
+        usual = {agent: clamped(each, self._limits.budget) for agent, each in caps.items()}
+        ids = sorted(self._new_id() for _ in items)
+        return [
+            NewTurn(
+                id=ids[position],
+                tenant=self._tenant,
+                session_id=place.session_id,
+                number=place.number,
+                waits=True,
+                followed=place.is_followed,
+                request=item.params,
+                budget=self._budget(item.params, usual, caps),
+                now=now,
+                look_at=now + position / LOOKED_AT_A_S + (LOOK_S if place.is_behind else 0.0),
+                traceparent=self._traceparent,
+                batch_id=batch_id,
+                custom_id=item.custom_id,
+            )
+            for position, (item, place) in enumerate(zip(items, places, strict=True))
+        ]
+
+    def _budget(self, params: BatchParams, usual: Mapping[str, Budget], caps: Mapping[str, Caps]) -> Budget:
+        """What most turns of a batch may use is told once for all of them."""
+        if params.budget is None:
+            return usual[params.agent]
+        return clamped(caps[params.agent], self._limits.budget, params.budget)
+
+
+def _agents(items: Sequence[BatchItem]) -> dict[str, list[str | int]]:
+    """The agents that are asked, each with the place of the first turn that asks it."""
+    places = {item.params.agent: place for place, item in reversed(list(enumerate(items)))}
+    return {agent: ["body", "requests", place, "params", "agent"] for agent, place in places.items()}
+
+
+def _woken(turn: NewTurn) -> tuple[str, str]:
+    return turn.id, turn.request.queue_priority
+
+
+async def _store(connection: AsyncConnection, new: Sequence[NewTurn]) -> None:
+    rows: dict[Table, list[Row]] = {
+        turns: [turn.row() for turn in new],
+        messages: [turn.message() for turn in new],
+        turn_events: [turn.event() for turn in new],
+        webhooks: [row for turn in new if (row := turn.webhook()) is not None],
+    }
+    for table, some in rows.items():
+        if some:
+            await connection.execute(insert(table), some)

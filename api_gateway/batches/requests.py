@@ -1,0 +1,75 @@
+"""What clients send to make a batch, and to look at those they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api_gateway.problems import MOST_PROBLEMS, FieldProblem, invalid
+from api_gateway.requests import Metadata, PageQuery, Text, TurnRequest
+from harness_worker.wire import Priority
+
+MOST_REQUESTS: Final = 10_000
+"""They are stored in one transaction, for which everybody who writes to SQLite waits."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class BatchParams(TurnRequest):
+    """One turn of a batch, as ``POST /v1/turns`` takes it. It waits for its session; nobody waits for it."""
+
+    multitask: Literal["enqueue"] | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
+
+    @property
+    def queue_priority(self) -> Priority:
+        """Who waits for it; nobody unless said."""
+        return Priority(self.priority or Priority.BATCH)
+
+
+class BatchItem(_Body):
+    """One turn of a batch, and what the client calls it; no other of the batch has that name."""
+
+    custom_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    params: BatchParams
+
+
+class BatchRequest(_Body):
+    """Turns to post together. ``null`` counts as absent."""
+
+    requests: Annotated[list[BatchItem], Field(min_length=1, max_length=MOST_REQUESTS)]
+    metadata: Metadata | None = None
+
+
+class BatchesQuery(PageQuery):
+    """Which batches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ResultsQuery(BaseModel):
+    """Where the results begin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: Annotated[Text, Field(max_length=64, description="the id of the last turn that was read")] = ""
+
+
+def check_names(request: BatchRequest) -> None:
+    """Refuse a batch in which two turns have one name.
+
+    Raises:
+        Problem: 422 ``invalid_request``, naming each place but the first with such a name, as many as are told.
+    """
+    seen: Counter[str] = Counter()
+    twice: list[FieldProblem] = []
+    for place, item in enumerate(request.requests):
+        if seen[item.custom_id] and len(twice) < MOST_PROBLEMS:
+            loc: list[str | int] = ["body", "requests", place, "custom_id"]
+            twice.append(FieldProblem(loc=loc, msg=f"there is another {item.custom_id!r} before it"))
+        seen[item.custom_id] += 1
+    if twice:
+        raise invalid(twice)

@@ -1,0 +1,54 @@
+"""How a batch stands, as its turns' rows say: nothing else could differ from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from api_gateway.batches.answers import Batch, BatchCounts, BatchStatus
+from api_gateway.listing import AnyRow
+from harness_worker.wire import rfc3339
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How the turns of a batch stand.
+
+    Args:
+        numbers: How many are in each status.
+        goes_on: Whether one of them is not over and was not asked to stop.
+        last_end: When one of them ended last, seconds since the epoch.
+    """
+
+    numbers: Mapping[str, int]
+    goes_on: bool = False
+    last_end: float | None = None
+
+
+def standing_of(rows: Iterable[AnyRow]) -> Standing:
+    """The standing of one batch by rows of (status, number, going_on, last_end), one a status."""
+    found = list(rows)
+    ends = [row.last_end for row in found if row.last_end is not None]
+    return Standing(
+        numbers={row.status: row.number for row in found},
+        goes_on=any(row.going_on for row in found),
+        last_end=max(ends, default=None),
+    )
+
+
+def batch_of(row: AnyRow, standing: Standing) -> Batch:
+    """A row of ``batches`` and how its turns stand."""
+    counts = BatchCounts.model_validate(standing.numbers)
+    status: BatchStatus = "ended"
+    if counts.unfinished:
+        status = "in_progress" if standing.goes_on else "canceling"
+    return Batch(
+        id=row.id,
+        status=status,
+        total=row.total,
+        counts=counts,
+        metadata=row.metadata,
+        created_at=rfc3339(row.created_at) or "",
+        ended_at=None if counts.unfinished else rfc3339(standing.last_end),
+        results_url=f"/v1/batches/{row.id}/results",
+    )

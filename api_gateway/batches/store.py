@@ -1,0 +1,125 @@
+"""What the gateway reads of batches, and the one thing it may change: that they are to stop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import and_, case, false, func, select, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from api_gateway.batches.answers import Batch, BatchPage, BatchResult
+from api_gateway.batches.requests import BatchesQuery
+from api_gateway.batches.standing import Standing, batch_of, standing_of
+from api_gateway.database import WRITES
+from api_gateway.listing import AnyRow, newest_first, next_of
+from api_gateway.rows import turn_of
+from harness_worker.schema import batches, db_now, tool_calls, turns
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+
+RESULTS_PAGE: Final = 50
+"""Turns that are in memory for a reader of results."""
+
+_OPEN: Final = turns.c.status.not_in(FINAL_STATUSES)
+_GOES_ON: Final = and_(_OPEN, turns.c.cancel_requested == false())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """Turns of a batch that were asked to stop, as (id, priority): those that wait to begin, and the others."""
+
+    queued: Sequence[tuple[str, str]]
+    begun: Sequence[tuple[str, str]]
+
+
+class Batches:
+    """One tenant's batches. Every method is one transaction; absent things are ``None``."""
+
+    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._tenant = tenant
+        self._rows = select(batches).where(batches.c.tenant == tenant)
+
+    async def one(self, batch_id: str) -> Batch | None:
+        """The batch of that id."""
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(self._rows.where(batches.c.id == batch_id))).one_or_none()
+            return None if row is None else (await self._shown(connection, [row]))[0]
+
+    async def exists(self, batch_id: str) -> bool:
+        """Whether there is a batch of that id."""
+        query = self._rows.with_only_columns(batches.c.id).where(batches.c.id == batch_id)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).one_or_none() is not None
+
+    async def page(self, query: BatchesQuery) -> BatchPage:
+        """One page, newest first."""
+        page = newest_first(self._rows, batches, query.cursor).limit(query.limit + 1)
+        async with self._engine.connect() as connection:
+            found = (await connection.execute(page)).all()
+            data = await self._shown(connection, found[: query.limit])
+        return BatchPage(data=data, next=next_of(found, query.limit))
+
+    async def results(self, batch_id: str, after: str) -> list[BatchResult]:
+        """The next turns of a batch that are over, in the order in which they were posted."""
+        page = select(turns).where(*self._of(batch_id), ~_OPEN, turns.c.id > after).order_by(turns.c.id)
+        async with self._engine.connect() as connection:
+            found = (await connection.execute(page.limit(RESULTS_PAGE))).all()
+            calls = await _calls(connection, [row.id for row in found])
+        return [BatchResult(custom_id=row.custom_id, turn=turn_of(row, calls[row.id])) for row in found]
+
+    async def request_cancel(self, batch_id: str) -> Stopping:
+        """Ask all turns of a batch that are not over to stop.
+
+        Those that wait to begin are due when they would be: somebody who looks at thousands now would find no other.
+        """
+        # In one order, so that two who do this do not wait for each other.
+        open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.id)
+        at_once = case((turns.c.status == TurnStatus.QUEUED, turns.c.wake_at), else_=db_now())
+        change = (
+            update(turns)
+            .where(turns.c.id.in_(open_ones.with_for_update(key_share=True)), _OPEN)
+            .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=at_once)
+            .returning(turns.c.id, turns.c.priority, turns.c.status)
+        )
+        async with self._writer.begin() as connection:
+            asked = (await connection.execute(change)).all()
+        queued = [(row.id, row.priority) for row in asked if row.status == TurnStatus.QUEUED]
+        begun = [(row.id, row.priority) for row in asked if row.status != TurnStatus.QUEUED]
+        return Stopping(queued=queued, begun=begun)
+
+    async def _shown(self, connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[Batch]:
+        standings = await self._standings(connection, [row.id for row in rows])
+        return [batch_of(row, standings[row.id]) for row in rows]
+
+    async def _standings(self, connection: AsyncConnection, batch_ids: Sequence[str]) -> Mapping[str, Standing]:
+        query = (
+            select(
+                turns.c.batch_id,
+                turns.c.status,
+                func.count().label("number"),
+                func.max(case((_GOES_ON, 1), else_=0)).label("going_on"),
+                func.max(turns.c.finished_at).label("last_end"),
+            )
+            .where(turns.c.batch_id.in_(batch_ids), turns.c.tenant == self._tenant)
+            .group_by(turns.c.batch_id, turns.c.status)
+        )
+        found: defaultdict[str, list[AnyRow]] = defaultdict(list)
+        for row in await connection.execute(query):
+            found[row.batch_id].append(row)
+        return {batch_id: standing_of(found[batch_id]) for batch_id in batch_ids}
+
+    def _of(self, batch_id: str) -> tuple[Any, ...]:
+        return (turns.c.batch_id == batch_id, turns.c.tenant == self._tenant)
+
+
+async def _calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, list[AnyRow]]:
+    """The calls of these turns, by turn, in their order."""
+    found: defaultdict[str, list[AnyRow]] = defaultdict(list)
+    ordered = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids))
+    for row in await connection.execute(ordered.order_by(tool_calls.c.step, tool_calls.c.position)):
+        found[row.turn_id].append(row)
+    return found
