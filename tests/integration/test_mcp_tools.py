@@ -129,25 +129,16 @@ def test_servers_tools_are_tools(registry: Registry) -> None:
     assert (add.timeout_s, add.queue) == (5.0, "mcp")
 
 
-def test_server_may_be_believed_and_tools_chosen(notes: Notes) -> None:
-    """``trust_hints`` takes its word for effects; options of the application go before it."""
+def test_server_may_be_believed_and_tools_chosen() -> None:
+    """``trust_hints`` takes its word for effects; what the application says goes before it."""
     registry = Registry()
-    names = registry.mcp(
-        "n",
-        command=STDIO,
-        env={"NOTES": str(notes.file)},
-        trust_hints=True,
-        exclude=["hang"],
-        include=["add", "wipe", "write", "hang"],
-        tools={"write": {"effect": Effect.LOCAL_WRITE, "approval": "always"}},
-    )
-    assert names == ("n__add", "n__wipe", "n__write")
-    assert [registry.tools[name].effect for name in names] == [
-        Effect.READ_ONLY,
-        Effect.DESTRUCTIVE,
-        Effect.LOCAL_WRITE,
-    ]
-    assert [registry.tools[name].idempotent for name in names] == [True, False, False]
+    own: dict[str, ToolKeywords] = {"writes": {"effect": Effect.LOCAL_WRITE, "approval": "always"}}
+    chosen = ["reads", "wipes", "writes", "hides"]
+    names = registry.mcp("n", command=odd("hints"), trust_hints=True, include=chosen, exclude=["hides"], tools=own)
+    assert names == ("n__reads", "n__wipes", "n__writes")
+    tools = [registry.tools[name] for name in names]
+    assert [tool.effect for tool in tools] == [Effect.READ_ONLY, Effect.DESTRUCTIVE, Effect.LOCAL_WRITE]
+    assert [(tool.idempotent, tool.retry_safe) for tool in tools] == [(True, True), (False, False), (False, False)]
     assert registry.agent("a", model="m", tools=names).tool_names == names
 
 
@@ -284,6 +275,26 @@ def test_http_server_is_called_with_its_headers(kept: Kept, before: Proxy, notes
     assert tool("write", kept)({"text": "x"}, context()) == "wrote x"
     assert [(line["key"], line["token"]) for line in notes.of("wrote")] == [("t:0.0", SECRET)]
     assert {headers["x-token"] for headers in before.seen} == {SECRET}
+
+
+def test_argument_that_is_wanted_in_a_header_is_there(kept: Kept) -> None:
+    """Of the newest protocol: a server may have calls routed by it."""
+    for region in ("eu", "us"):
+        assert tool("route", kept)({"region": region}, context()) == f"{region} by {region}"
+
+
+def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
+    """The function for them is the application's: it may raise anything."""
+
+    def raises() -> dict[str, str]:
+        raise KeyError(SECRET)
+
+    place = place_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
+    kept = Kept(place, mode="auto", connect_timeout_s=10.0)
+    with pytest.raises(ToolTransientError, match="tickets was not reached: KeyError") as missed:
+        tool("add", kept)({"a": 1, "b": 1}, context())
+    assert type(missed.value) is ToolTransientError
+    kept.close()
 
 
 def tool(name: str, kept: Kept) -> McpTool:

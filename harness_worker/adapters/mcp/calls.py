@@ -9,12 +9,20 @@ from typing import Any, Final, NoReturn
 
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult, RequestParamsMeta
+from mcp_types import (
+    HEADER_MISMATCH,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    RequestParamsMeta,
+)
 from pydantic import TypeAdapter, ValidationError
 
 from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.exchanges import Exchange
 from harness_worker.adapters.mcp.keeping import Kept, Unreached
+from harness_worker.adapters.mcp.listing import all_tools
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
 
@@ -98,7 +106,16 @@ def _request(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> CallTo
 
 
 async def _called(client: Client, *, request: CallToolRequest) -> CallToolResult | InputRequiredResult:
-    """Not by the SDK's own call, which after it lists the tools again, to check an answer that the model shall read."""
+    """Not by the SDK's own call, which after it lists the tools again, to check an answer that the model shall read.
+
+    A server that wants arguments in headers too refuses the first call: which ones, the SDK learns from the list.
+    """
+    try:
+        return await client.session.send_request(request, _RESULT)
+    except MCPError as error:
+        if error.code != HEADER_MISMATCH:
+            raise
+    await all_tools(client)
     return await client.session.send_request(request, _RESULT)
 
 

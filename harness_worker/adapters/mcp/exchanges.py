@@ -5,64 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
-NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
-
+_NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _FAILED: Final = 599
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One call's requests.
+    """One call's requests over HTTP; of others it tells nothing.
 
     Attributes:
-        status: Of the last answer over HTTP; ``None`` if there was none, or it is not HTTP.
+        status: Of the last request's answer; ``None`` if there was none.
         error: Why there was none.
+        was_sent: Whether the server may have got that request.
     """
 
     status: int | None = None
-    error: httpx2.TransportError | None = None
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether the server may have got it."""
-        return not isinstance(self.error, NEVER_SENT)
+    error: Exception | None = None
+    was_sent: bool = True
 
 
 EXCHANGE: Final[ContextVar[Exchange]] = ContextVar("exchange")
 """The call under way. The SDK posts a request in the context that asked for it."""
 
 
-class NotingTransport(httpx2.AsyncBaseTransport):
+class NotingClient(httpx2.AsyncClient):
     """Notes how each request of a call fares, and adds the server's headers.
 
     A request that fails is answered as one that a server failed: as an exception it would end the whole connection,
     with the other calls on it.
 
     Args:
-        inner: What sends.
-        headers: Asked for each request.
+        headers_now: Asked for each request.
+        timeout: Of each step of a request.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, headers: Callable[[], Mapping[str, str]]) -> None:
-        self._inner = inner
-        self._headers = headers
+    def __init__(self, headers_now: Callable[[], Mapping[str, str]], *, timeout: httpx2.Timeout) -> None:
+        super().__init__(timeout=timeout)
+        self._headers_now = headers_now
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - the base class's
         """Send it."""
         exchange = EXCHANGE.get(Exchange())
-        request.headers.update(self._headers())
+        exchange.status, exchange.error, exchange.was_sent = None, None, False
         try:
-            response = await self._inner.handle_async_request(request)
-        except httpx2.TransportError as error:
-            exchange.status, exchange.error = None, error
+            request.headers.update(self._headers_now())
+            exchange.was_sent = True
+            response = await super().send(request, **options)
+        except Exception as error:  # noqa: BLE001 - told in the exchange; headers are told by the application's code
+            exchange.error, exchange.was_sent = error, exchange.was_sent and not isinstance(error, _NEVER_SENT)
             return httpx2.Response(_FAILED, request=request)
-        exchange.status, exchange.error = response.status_code, None
+        exchange.status = response.status_code
         return response
-
-    async def aclose(self) -> None:
-        """Close its connections."""
-        await self._inner.aclose()

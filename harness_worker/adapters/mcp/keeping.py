@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TextIO, TypeVar
 
 import anyio
@@ -65,6 +66,7 @@ class Kept:
         self._lock = threading.Lock()
         self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._connection: _Connection | None = None
+        self._ending: set[_Connection] = set()
 
     @property
     def is_open(self) -> bool:
@@ -90,9 +92,8 @@ class Kept:
         """End the connection, if this process has one, when the calls on it are over; a later call opens another."""
         with self._lock:
             of, self._of = self._of, None
-            connection, self._connection = self._connection, None
         if of is not None and of[0] == os.getpid():
-            left = asyncio.run_coroutine_threadsafe(_left(connection), of[1])
+            left = asyncio.run_coroutine_threadsafe(self._leave(), of[1])
             with contextlib.suppress(TimeoutError):
                 left.result(_LEAVING_S)
 
@@ -102,7 +103,7 @@ class Kept:
             if self._of is None or self._of[0] != os.getpid():
                 loop = asyncio.new_event_loop()
                 threading.Thread(target=_run, args=(loop,), name=f"mcp-{self._place.name}", daemon=True).start()
-                self._connection = None
+                self._connection, self._ending = None, set()
                 self._of = (os.getpid(), loop)
             return self._of[1]
 
@@ -116,21 +117,27 @@ class Kept:
                 if exchange.status != _SESSION_OVER:
                     raise
             connection.leave()
+            exchange.status = None
             return await self._current().ask(request, within_s)
 
     def _current(self) -> _Connection:
         if self._connection is None or self._connection.is_left:
             self._connection = _Connection(self._place, self._mode, self._connect_timeout_s)
+            self._ending.add(self._connection)
+            self._connection.held.add_done_callback(partial(_forget, self._ending, self._connection))
         return self._connection
 
+    async def _leave(self) -> None:
+        """Leave all connections, and then the loop."""
+        for connection in self._ending:
+            connection.leave()
+        await asyncio.gather(*(connection.held for connection in self._ending))
+        loop = asyncio.get_running_loop()
+        loop.call_later(_STOP_S, loop.stop)
 
-async def _left(connection: _Connection | None) -> None:
-    """Leave the connection, and then the loop."""
-    if connection is not None:
-        connection.leave()
-        await connection.over()
-    loop = asyncio.get_running_loop()
-    loop.call_later(_STOP_S, loop.stop)
+
+def _forget(connections: set[_Connection], connection: _Connection, _: object) -> None:
+    connections.discard(connection)
 
 
 class _Connection:
@@ -142,7 +149,7 @@ class _Connection:
         self._calls = 0
         self._idle = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._held = asyncio.create_task(self._hold(mode, timeout_s))
+        self.held = asyncio.create_task(self._hold(mode, timeout_s))
 
     async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
         """See :meth:`Kept.ask`; given up, no later call comes in here, though the server is still to be told."""
@@ -161,10 +168,6 @@ class _Connection:
         self.is_left = True
         if self._calls == 0:
             self._idle.set()
-
-    async def over(self) -> None:
-        """Return when it is closed."""
-        await asyncio.wait([self._held])
 
     async def _asked(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
         self._calls += 1

@@ -44,6 +44,19 @@ def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, .
             ) from None
 
 
+async def all_tools(client: Client) -> Iterable[Tool]:
+    """Every page of the server's list."""
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
+
+
 async def _listed(
     place: Place, exchange: Exchange, said: TextIO, timeout_s: float
 ) -> tuple[Mode, tuple[ListedTool, ...]]:
@@ -64,19 +77,7 @@ async def _listed(
 
 async def _tools(place: Place, mode: Mode, said: TextIO) -> tuple[ListedTool, ...]:
     async with place.opened(mode=mode, said=said) as client:
-        return tuple(map(_tool, await _pages(client)))
-
-
-async def _pages(client: Client) -> Iterable[Tool]:
-    found: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(_MOST_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found
+        return tuple(map(_tool, await all_tools(client)))
 
 
 def _tool(tool: Tool) -> ListedTool:

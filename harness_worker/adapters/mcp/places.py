@@ -7,7 +7,7 @@ import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal, TextIO, TypeAlias
 
 import httpx2
@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 
-from harness_worker.adapters.mcp.exchanges import NotingTransport
+from harness_worker.adapters.mcp.exchanges import NotingClient
 from harness_worker.adapters.mcp.guard import guarded
 from harness_worker.adapters.mcp.watching import watched
 from harness_worker.errors import ConfigError
@@ -26,6 +26,9 @@ Mode: TypeAlias = Literal["auto", "legacy"]
 
 IO_TIMEOUT_S: Final = 30.0
 """How long a connection may take, or a request to be sent; a call's own time is told by its tool's ``timeout_s``."""
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The longest answer over HTTP that comes as an event, in bytes."""
 
 _NAME: Final = "agent-harness"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -67,7 +70,7 @@ class Place:
             said: A file for what a command writes to its standard error.
             on_end: Called when the server has closed the connection.
         """
-        info = Implementation(name=_NAME, version=version(_NAME))
+        info = Implementation(name=_NAME, version=_version())
         if self.command:
             program, *arguments = guarded(self.command)
             started = StdioServerParameters(command=program, args=arguments, env=dict(self.env), cwd=self.cwd)
@@ -75,15 +78,21 @@ class Place:
             async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
                 yield client
             return
-        transport = NotingTransport(httpx2.AsyncHTTPTransport(), self._headers_now)
-        timeout = httpx2.Timeout(IO_TIMEOUT_S, read=None)
-        async with httpx2.AsyncClient(transport=transport, timeout=timeout) as http:
-            pipes = watched(streamable_http_client(self.url, http_client=http), on_end)
+        async with NotingClient(self._headers_now, timeout=httpx2.Timeout(IO_TIMEOUT_S, read=None)) as http:
+            posts = streamable_http_client(self.url, http_client=http, max_sse_event_size=MOST_BYTES)
+            pipes = watched(posts, on_end)
             async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
                 yield client
 
     def _headers_now(self) -> Mapping[str, str]:
         return checked_headers(str(self), self.headers()) if callable(self.headers) else self.headers
+
+
+def _version() -> str:
+    try:
+        return version(_NAME)
+    except PackageNotFoundError:  # run from its source
+        return "0"
 
 
 def checked_headers(label: str, headers: Mapping[str, str]) -> Mapping[str, str]:

@@ -23,6 +23,11 @@ def scripts_file(base: Path) -> Path:
     return base / "scripts.jsonl"
 
 
+def notes_file(base: Path) -> Path:
+    """What the tools of an MCP server write down."""
+    return base / "mcp.notes"
+
+
 def turn_file(base: Path, turn_id: str) -> Path:
     """The journal of one turn."""
     return base / f"{turn_id}.journal"

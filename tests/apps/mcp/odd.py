@@ -1,7 +1,7 @@
 """A server written by hand, of the protocol's older kind, that lists odd tools: ``python tests/apps/mcp/odd.py KIND``.
 
 ``many`` are 300, page by page; ``names`` are hard to say; of ``schema``, one is bad; ``none`` are none; and ``strict``
-goes when it is asked anything before its handshake.
+goes when it is asked anything before its handshake; ``hints`` say what they do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ TOOLS = {
     "schema": ["good", "bad"],
     "none": [],
     "strict": ["plain"],
+    "hints": ["reads", "wipes", "writes", "hides"],
+}
+HINTS = {
+    "reads": {"readOnlyHint": True, "idempotentHint": True},
+    "wipes": {"destructiveHint": True},
+    "writes": {"readOnlyHint": True},
 }
 VERSION = "2025-06-18"
 
@@ -32,7 +38,12 @@ def page(params: dict[str, Any]) -> dict[str, Any]:
     """Some of the tools."""
     names, begin = TOOLS[sys.argv[1]], int(params.get("cursor", 0))
     more = {"nextCursor": str(begin + PAGE)} if begin + PAGE < len(names) else {}
-    return {"tools": [{"name": name, "inputSchema": schema(name)} for name in names[begin : begin + PAGE]], **more}
+    return {"tools": [told(name) for name in names[begin : begin + PAGE]], **more}
+
+
+def told(name: str) -> dict[str, Any]:
+    """One tool."""
+    return {"name": name, "inputSchema": schema(name), "annotations": HINTS.get(name, {})}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -27,6 +27,7 @@ from mcp_types import (
     TextResourceContents,
     ToolAnnotations,
 )
+from pydantic import Field
 
 KEY = "agent-harness/idempotency-key"
 
@@ -89,6 +90,12 @@ async def hang() -> str:
     """Hang, and hear nothing of anybody, not even of the end."""
     block()
     return "never"
+
+
+@server.tool()
+def route(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})], ctx: Context[Any, Any]) -> str:
+    """Wants its argument in a header too, over HTTP, for whoever routes requests."""
+    return f"{region} by {(ctx.headers or {}).get('mcp-param-region')}"
 
 
 @server.tool()
