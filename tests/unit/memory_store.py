@@ -90,6 +90,12 @@ class MemoryTurnStore:
         if frees_session(before.turn, decision.turn):
             self._wake_next(before.turn)
 
+    def rewind(self, turn: Turn) -> None:
+        """Have a turn as it is given, with the first of its messages and all its calls, as a fork has them."""
+        self.turns[turn.id] = turn
+        self._messages[turn.id] = self._messages[turn.id][: turn.message_count]
+        self._left.pop(turn.id, None)
+
     def insert_turn(self, turn: Turn) -> None:
         """See ``ports.TurnStore.insert_turn``."""
         if turn.id in self.turns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
@@ -13,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.doubt import unknown
+from harness_worker.core.effects import Effect
 from harness_worker.core.forks import is_untaken, take_up
+from harness_worker.core.hooks import Hooks, TurnStart
 from harness_worker.core.prompt import Prompt, prepare
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Message, Turn, TurnPreparation
 from harness_worker.core.registry import Registry
 from harness_worker.core.replay import after_step, duplicate_of, key_for
-from tests.unit.builders import a_call, a_turn, a_write, denied, ended, failed, snapshot
+from harness_worker.errors import TransientError
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import DEADLINE, TIMING, a_call, a_turn, a_write, denied, ended, failed, snapshot
+from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 PREPARED = TurnPreparation(context=("then",), prefix_hash="p")
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
@@ -111,6 +117,11 @@ def test_fork_that_is_taken_up_again_is_as_it_was() -> None:
     assert taken(warned, *calls) == warned
 
 
+def test_fork_of_a_turn_that_was_never_prepared_is_none_either() -> None:
+    """It spoke before there were preparations, and its fork goes on without."""
+    assert taken(replace(a_fork(1), preparation=None)).preparation is None
+
+
 @pytest.mark.parametrize(
     ("turn", "expected"),
     [
@@ -143,3 +154,49 @@ def test_thoughts_go_with_the_fork_only_behind_the_same_prefix(system: str, sent
     origin = replace(origin, preparation=prompt_of(a_turn(), "be brief", own[:1]).preparation)
     fork = taken(replace(a_fork(1), preparation=origin.preparation))
     assert prompt_of(fork, system, own).messages[1].content == [*sent, asks]
+
+
+def a_forked_engine(starts: list[str]) -> Engine:
+    """An engine with a fork that was given a step with a read that need not run twice, told whenever it starts."""
+    engine = Engine(Starting(starts), same_look=Effect.READ_ONLY)
+    engine.says(asks("same_look"), answers("so"))
+    engine.work()
+    store, origin = engine.store, engine.turn
+    fork = replace(a_fork(1), id=TURN_ID, preparation=origin.preparation, message_count=3, deadline_at=DEADLINE)
+    store.rewind(replace(fork, budget=origin.budget))
+    engine.flush()
+    for kept in (store.events, engine.ran, starts, engine.model.requests):
+        kept.clear()
+    return engine
+
+
+class Starting(Hooks):
+    """Notes which turns start."""
+
+    def __init__(self, starts: list[str]) -> None:
+        self._starts = starts
+
+    def on_turn_start(self, event: TurnStart) -> None:
+        """Note it."""
+        self._starts.append(event.input)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("commits", range(4))
+def test_fork_whose_visit_dies_anywhere_goes_on_as_if_it_had_not(when: str, commits: int) -> None:
+    """It is told to hooks, minds what it was given, runs nothing of it again, and numbers its steps behind it."""
+    starts: list[str] = []
+    engine = a_forked_engine(starts)
+    engine.says(*[lambda: asks("same_look") if engine.model.requests[-1].step == 1 else answers("so")] * 4)
+    silent = raising(TransientError("no answer"))
+    getattr(engine.seen_store, when)["transact"] += [*[lambda: None] * commits, silent, silent]
+    while not engine.turn.status.is_final:
+        with suppress(TransientError):
+            engine.advance()
+        engine.clock.now_s += TIMING.lease_ttl_s + 0.1
+    assert (engine.turn.status, engine.turn.used.steps, engine.ran) == (TurnStatus.COMPLETED, 2, [])
+    assert starts
+    assert engine.contents[1].startswith("denied: duplicate: equal to call 0.0")
+    assert [call.call_id for call in engine.calls] == ["0.0", "1.0"]
+    steps = [event.data["step"] for event in engine.store.events if event.type == "step.completed"]
+    assert steps == [1, 2]
