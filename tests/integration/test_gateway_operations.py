@@ -244,7 +244,7 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
     _fits(document, listing["query", "metadata"]["schema"], narrow)
     assert not jsonschema_rs.is_valid(listing["query", "metadata"]["schema"], {"no": "such"})
     adding_up = _parameters(document, "/v1/usage", "get")
-    narrowed = {"status", "session_id", "agent", "metadata"}
+    narrowed = {"status", "session_id", "agent", "batch_id", "metadata"}
     assert {name for _, name in adding_up} == {"from", "to", "by", "limit", *narrowed}
     _fits(document, adding_up["query", "from"]["schema"], "2026-01-31T18:00:00Z")
     headers = {"Idempotency-Key": "k", "Prefer": "wait=0.1"}

@@ -123,6 +123,8 @@ def test_turns_are_grouped_by_what_is_asked_for(gateway: Gateway) -> None:
     assert groups(gateway, status="failed", by="agent") == [("support", 1)]
     assert groups(gateway, session_id="s", by="agent") == [("support", 1)]
     assert groups(gateway, **{"metadata.a.b'": "x"}, by="agent") == [("other", 1)]
+    gateway.worker.change(dear, batch_id="b")
+    assert groups(gateway, batch_id="b") == [("other", 1)]
 
 
 def test_total_is_of_all_groups_shown_or_not(gateway: Gateway) -> None:
