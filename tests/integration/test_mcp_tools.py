@@ -277,6 +277,16 @@ def test_http_server_is_called_with_its_headers(kept: Kept, before: Proxy, notes
     assert {headers["x-token"] for headers in before.seen} == {SECRET}
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: Notes, mode: Mode) -> None:
+    """By the protocol's newest kind and its older ones."""
+    kept = _kept(behind.url, mode)
+    with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer in time"):
+        tool("linger", kept)({"s": 30}, context(seconds=0.5))
+    assert notes.wait("cancelled")
+    kept.close()
+
+
 def test_argument_that_is_wanted_in_a_header_is_there(kept: Kept) -> None:
     """Of the newest protocol: a server may have calls routed by it."""
     for region in ("eu", "us"):

@@ -15,8 +15,13 @@ from harness_worker.adapters.mcp.places import Headers, Place, checked_headers
 from harness_worker.core.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
 
-_QUIET: Final = {"httpx2": logging.WARNING, "httpcore2": logging.INFO, "mcp": logging.WARNING}
-"""Below these they tell URLs, sessions and messages, which may be secret."""
+_QUIET: Final = {
+    "httpx2": logging.WARNING,
+    "httpcore2": logging.INFO,
+    "mcp": logging.WARNING,
+    "mcp.client.streamable_http": logging.CRITICAL,
+}
+"""Below these they tell URLs, sessions and messages, which may be secret; the last, of each call that is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
