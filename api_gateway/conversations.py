@@ -38,8 +38,10 @@ class Conversations:
         self._rows = _ROWS.where(sessions.c.tenant == tenant)
 
     async def page(self, query: SessionsQuery) -> SessionPage:
-        """One page, newest first."""
-        page = newest_first(self._rows, sessions, query.cursor).limit(query.limit + 1)
+        """One page, newest first, without those in which only an agent has spoken to another."""
+        page = newest_first(self._rows.where(turns.c.parent_id.is_(None)), sessions, query.cursor).limit(
+            query.limit + 1
+        )
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
         return SessionPage(data=[session_of(row) for row in found[: query.limit]], next=next_of(found, query.limit))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Insert, Row, and_, bindparam, exists, insert, literal, or_, select
+from sqlalchemy import JSON, Insert, Row, and_, bindparam, cast, exists, insert, literal, null, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem, invalid_at
@@ -81,7 +81,9 @@ class Origin:
         said = (messages.c.turn_id == self.row.id, messages.c.position > 0, messages.c.position < self.message_count)
         yield _copy(messages, select(messages).where(*said), turn_id)
         still_equal = and_(tool_calls.c.idempotent, ~self._changed_since()).label("idempotent")
-        columns = (still_equal if column.name == "idempotent" else column for column in tool_calls.c)
+        is_no_turn = cast(null(), JSON).label("delegation")  # a call of an agent is its result alone
+        anew = {"idempotent": still_equal, "delegation": is_no_turn}
+        columns = (anew.get(column.name, column) for column in tool_calls.c)
         calls = select(*columns).where(tool_calls.c.turn_id == self.row.id, tool_calls.c.step < self.step)
         yield _copy(tool_calls, calls, turn_id)
         if self.row.number > 1 or self.row.forked_from is not None:

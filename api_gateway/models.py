@@ -16,7 +16,10 @@ class _Answer(BaseModel):
 
 
 class Usage(_Answer):
-    """What a turn has used so far; cached tokens are not in ``input_tokens``."""
+    """What a turn and those that it asked for have used so far; cached tokens are not in ``input_tokens``.
+
+    Steps and tool calls are its own.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -61,6 +64,9 @@ class Call(_Answer):
     is_error: bool
     attempt: int
     worker: str | None
+    child_turn_id: str | None = Field(
+        default=None, description="the turn that a call of another agent is, once it was sent"
+    )
     started_at: str | None
     finished_at: str | None
 
@@ -91,6 +97,13 @@ class ForkedFrom(_Answer):
     step: int
 
 
+class Parent(_Answer):
+    """Which call of which turn a turn is."""
+
+    turn_id: str
+    call_id: str
+
+
 class TurnSummary(_Answer):
     """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
 
@@ -99,6 +112,7 @@ class TurnSummary(_Answer):
     stop_reason: StopReason | None
     agent: str
     session_id: str
+    parent: Parent | None = Field(default=None, description="the call that it is, if an agent asked for it")
     input: str
     output_text: str
     citations: list[Citation]

@@ -15,7 +15,7 @@ POSTGRES: Final = "postgresql"
 
 def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
     """Conditions on ``turns`` of everything that the query asks for."""
-    wanted = query.model_dump(include={"status", "session_id", "agent", "batch_id"}, exclude_none=True)
+    wanted = query.model_dump(include={"status", "session_id", "agent", "batch_id", "parent_id"}, exclude_none=True)
     equal = [turns.c[name] == value for name, value in wanted.items()]
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
 

@@ -208,6 +208,7 @@ class Narrowing(BaseModel):
     session_id: Text | None = None
     agent: Text | None = None
     batch_id: Text | None = None
+    parent_id: Text | None = Field(default=None, description="only turns that are calls of this one")
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from api_gateway.listing import AnyRow
-from api_gateway.models import Agent, Call, Event, Message, RequiredAction, Score, Session, Turn, TurnSummary
-from harness_worker.wire import FINAL_STATUSES, Approval, rfc3339
+from api_gateway.models import Agent, Call, Event, Message, Parent, RequiredAction, Score, Session, Turn, TurnSummary
+from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +48,27 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
     return {
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},
-        "usage": fields["used"],
+        "usage": _sum(fields["used"], fields["delegated"] or {}),
+        "parent": _parent(row),
         "citations": fields["citations"] or [],
         "forked_from": {"turn_id": row.forked_from, "step": row.first_step} if row.forked_from is not None else None,
         "required_actions": [] if row.status in FINAL_STATUSES else list(_required_actions(calls)),
     }
+
+
+def _sum(used: Mapping[str, Any], delegated: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value + delegated.get(name, 0) for name, value in used.items()}
+
+
+def _parent(row: AnyRow) -> Parent | None:
+    return None if row.parent_id is None else Parent(turn_id=row.parent_id, call_id=row.parent_call_id)
+
+
+def _child_of(call: AnyRow) -> str | None:
+    """The turn that a row of ``tool_calls`` is; there is none before it is sent."""
+    if call.delegation is None or call.deadline_at is None:
+        return None
+    return child_turn_id(call.turn_id, f"{call.step}.{call.position}")
 
 
 def _required_actions(calls: Sequence[AnyRow]) -> Iterator[RequiredAction]:
@@ -84,6 +100,7 @@ def call_of(row: AnyRow) -> Call:
         is_error=outcome.get("is_error", False),
         attempt=row.attempt,
         worker=row.worker,
+        child_turn_id=_child_of(row),
         started_at=rfc3339(row.started_at),
         finished_at=rfc3339(row.finished_at),
     )

@@ -50,6 +50,7 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
 
 _ENDED = "finished_at IS NOT NULL"
 _OPEN = "finished_at IS NULL"
+_CHILD = "parent_id IS NOT NULL"
 _DUE = "due_at IS NOT NULL"
 _OF_A_BATCH = "batch_id IS NOT NULL"
 
@@ -76,6 +77,8 @@ turns = Table(
     Column("first_step", Integer, nullable=False, server_default="0"),
     Column("batch_id", String(64)),
     Column("custom_id", String(64)),
+    Column("parent_id", String(64)),
+    Column("parent_call_id", String(32)),
     Column("preparation", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("citations", JSON(none_as_null=True)),
@@ -83,6 +86,7 @@ turns = Table(
     Column("decision", String(32)),
     Column("budget", JSON, nullable=False),
     Column("used", JSON, nullable=False),
+    Column("delegated", JSON(none_as_null=True)),
     Column("recall", JSON(none_as_null=True)),
     Column("step", Integer, nullable=False, server_default="0"),
     Column("last_seq", Integer, nullable=False, server_default="0"),
@@ -105,6 +109,7 @@ turns = Table(
     Index("turns_listed", "tenant", "created_at", "id"),
     Index("turns_session", "tenant", "session_id", "number", unique=True),
     Index("turns_open", "tenant", "status", "created_at", sqlite_where=text(_OPEN), postgresql_where=text(_OPEN)),
+    Index("turns_children", "parent_id", sqlite_where=text(_CHILD), postgresql_where=text(_CHILD)),
     Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
     Index("turns_batch", "batch_id", "id", sqlite_where=text(_OF_A_BATCH), postgresql_where=text(_OF_A_BATCH)),
 )
@@ -188,6 +193,7 @@ tool_calls = Table(
     Column("approval", JSON(none_as_null=True)),
     Column("idempotent", Boolean, nullable=False, server_default=false()),
     Column("hooked", Boolean, nullable=False, server_default=false()),
+    Column("delegation", JSON(none_as_null=True)),
     Column("status", String(32), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("lease_until", Double),

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
+from uuid import UUID, uuid5
 
 from harness_worker.errors import NewerWire, WireError
 
@@ -211,6 +212,8 @@ EventType: TypeAlias = Literal[
     "tool.completed",
     "tool.late",
     "wave.completed",
+    "subagent.started",
+    "subagent.finished",
     "step.completed",
     "approval.requested",
     "approval.resolved",
@@ -327,6 +330,14 @@ def tool_task(name: str) -> str:
 def artifact_key(turn_id: str, artifact_id: str) -> str:
     """Where an artifact's bytes are, below the root of the artifact store."""
     return f"{turn_id}/{artifact_id}"
+
+
+_CHILDREN: Final = UUID("6f0c2a4e-5d0b-4f0e-9a57-3b1f6a3c9d21")
+
+
+def child_turn_id(turn_id: str, call_id: str) -> str:
+    """The id of the turn that a call of an agent is; it follows from the call, so that a call never has two."""
+    return str(uuid5(_CHILDREN, f"{turn_id}/{call_id}"))
 
 
 def rfc3339(at: float | None) -> str | None:

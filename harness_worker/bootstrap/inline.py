@@ -41,7 +41,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.turn.answering import Approver, nobody
-from harness_worker.turn.inline import InlineDispatcher
+from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.tracing import Tracing, untold
@@ -199,7 +199,7 @@ class AgentHarness:
         )
         store.insert_turn(turn)
         try:
-            dispatcher.drive(turn.id, coordinator, runner, store, gate)
+            dispatcher.drive(turn.id, Drive(coordinator=coordinator, runner=runner, store=store, gate=gate))
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
             store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise

@@ -16,7 +16,7 @@ def after(before: Snapshot, decision: Decision[Any]) -> Snapshot:
     turn = replace(decision.turn or before.turn, last_seq=seq, message_count=count)
     calls = sorted(merge(before.calls, decision.calls), key=lambda call: (call.step, call.position))
     shown = tuple(call for call in calls if not call.collected or call.step == turn.step - 1)
-    return replace(before, turn=turn, calls=shown)
+    return replace(before, turn=turn, calls=shown, children=(*before.children, *decision.children))
 
 
 def needs_beats(left: Snapshot) -> bool:

@@ -43,6 +43,8 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
         yield f"system must be a string, not {type(system).__name__}"
+    if not isinstance(cast("Any", spec.description), str):
+        yield f"description must be a string, not {type(spec.description).__name__}"
     if vault is not None and (not isinstance(vault, str) or not vault):
         yield f"vault must be a directory's path, not {vault!r}"
     yield from _switch_problems(spec)

@@ -18,12 +18,12 @@ def collect_writes(calls: Sequence[Call], *, turn_deadline_at: float, now: float
     changed: dict[str, Call] = {}
     for position in range(len(current)):
         call = current[position]
-        if call.is_read or not call.is_open:
+        if call.runs_beside or not call.is_open:
             continue
         after = _judge(call, current, turn_deadline_at=turn_deadline_at, now=now, timing=timing)
         changed.update({each.call_id: each for each in after})
         current = merge(current, after)
-    open_now = tuple(call for call in current if not call.is_read and call.is_open)
+    open_now = tuple(call for call in current if not call.runs_beside and call.is_open)
     first_waits = bool(open_now) and open_now[0].status is CallStatus.PENDING
     return Collected(changed=tuple(changed.values()), resend=open_now if first_waits else ())
 

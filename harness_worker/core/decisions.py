@@ -42,6 +42,7 @@ class Snapshot:
         calls: Its calls that are not collected yet, and all of the latest step, by position.
         is_behind: Whether an earlier turn of its session has not ended; only told of a turn that ``waits``.
         is_crowded: Whether as many turns of its tenant run as may; only told of a queued turn.
+        children: The turns that its open calls of agents are.
     """
 
     now: float
@@ -49,6 +50,7 @@ class Snapshot:
     calls: tuple[Call, ...]
     is_behind: bool = False
     is_crowded: bool = False
+    children: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ class Decision(Generic[T_co]):
         artifacts: Metadata rows to add.
         judges: Whose scores of the turn are due from now on.
         memories: What to remember of the turn, in order.
+        children: Turns to add: what calls of agents are.
     """
 
     result: T_co
@@ -74,6 +77,7 @@ class Decision(Generic[T_co]):
     artifacts: tuple[Artifact, ...] = ()
     judges: tuple[str, ...] = ()
     memories: tuple[Memory, ...] = ()
+    children: tuple[Turn, ...] = ()
 
     def telling(self, result: U) -> Decision[U]:
         """The same changes with another result."""
@@ -86,4 +90,5 @@ class Decision(Generic[T_co]):
             artifacts=self.artifacts,
             judges=self.judges,
             memories=self.memories,
+            children=self.children,
         )

@@ -28,7 +28,7 @@ _LAST: Mapping[TurnStatus, EventType] = {
     TurnStatus.FAILED: "turn.failed",
     TurnStatus.CANCELLED: "turn.cancelled",
 }
-_WHY: Mapping[StopCause, str] = {
+STOPPED_BECAUSE: Mapping[StopCause, str] = {
     StopCause.CANCELLED: "the turn was cancelled",
     StopCause.DEADLINE: "the turn's time ended",
     StopCause.FAILED: "the turn failed",
@@ -99,7 +99,7 @@ def collected(calls: Iterable[Call]) -> tuple[Call, ...]:
 def stop_calls(
     calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport], *, now: float
 ) -> tuple[Call, ...]:
-    """Every call with an outcome, though some were cut short: what a stop makes of each."""
+    """Every call with an outcome, though some were cut short: what a stop makes of each that is no agent's."""
     return tuple(_stopped(call, cause, reports.get(call.call_id, GONE), now=now) for call in calls)
 
 
@@ -111,15 +111,15 @@ def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) ->
     if call.is_read:
         return _stopped_read(call, cause, report, now=now)
     if (call.status is CallStatus.RUNNING or call.attempt > 1) and not never_entered(call):
-        return end_call(call, unknown(call, _WHY[cause]), now=now)
-    return end_call(call, not_run(call, _WHY[cause]), now=now)
+        return end_call(call, unknown(call, STOPPED_BECAUSE[cause]), now=now)
+    return end_call(call, not_run(call, STOPPED_BECAUSE[cause]), now=now)
 
 
 def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
     if report.outcome is not None:
         return taken(call, report, now=now)
     if call.status is CallStatus.PLANNED or not (report.has_started or call.attempt > 1):
-        return end_call(call, not_run(call, _WHY[cause]), now=now)
+        return end_call(call, not_run(call, STOPPED_BECAUSE[cause]), now=now)
     seen = replace(call, worker=report.worker, started_at=report.started_at)
     cut: ToolOutcome = timed_out(seen) if cause is StopCause.DEADLINE else cancelled_read(seen, now=now)
     return end_call(seen, cut, now=now)

@@ -36,6 +36,7 @@ class Gates:
         max_tool_calls: How many it allowed.
         remaining_s: What is left of the turn's time.
         floor_s: What must be left for a tool to be started.
+        is_spent: Whether its tokens or dollars are used up, so that no agent may be asked.
         tools: The names of the agent's tools; ``None`` if they are not known here.
     """
 
@@ -44,6 +45,7 @@ class Gates:
     max_tool_calls: int
     remaining_s: float
     floor_s: float
+    is_spent: bool = False
     tools: Sequence[str] | None = None
 
     @classmethod
@@ -55,6 +57,7 @@ class Gates:
             max_tool_calls=turn.budget.max_tool_calls,
             remaining_s=turn.deadline_at - now,
             floor_s=floor_of(turn, TOOL_FLOOR_S),
+            is_spent=turn.budget.is_spent(turn.spent),
             tools=tools,
         )
 
@@ -87,6 +90,10 @@ class Gates:
     def _without_room(self, call: Call) -> ToolDenied | None:
         if self.calls_left <= 0:
             return _denied(call, DenialReason.BUDGET, f"all {self.max_tool_calls} tool calls of this turn are used")
+        if self.is_spent and call.is_delegated:
+            return _denied(
+                call, DenialReason.BUDGET, f"nothing of this turn's tokens or dollars is left for {call.tool}"
+            )
         floor_s = min(self.floor_s, call.timeout_s)
         if self.remaining_s < floor_s:
             left = f"{max(0.0, self.remaining_s):.1f} s are left of this turn"

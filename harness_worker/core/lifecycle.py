@@ -62,6 +62,11 @@ def decide(
     )
 
 
+def told_first(events: tuple[EventDraft, ...], decision: Decision[T]) -> Decision[T]:
+    """The decision with these events before its own."""
+    return replace(decision, events=events + decision.events) if events else decision
+
+
 def call_events(before: Sequence[Call], changed: Sequence[Call]) -> tuple[EventDraft, ...]:
     """``wave.started``, ``tool.completed`` and ``wave.completed`` that follow from a change, in program order."""
     known = {call.call_id: call for call in before}
@@ -86,8 +91,8 @@ def _wave_events(wave: tuple[Call, ...], known: dict[str, Call]) -> list[EventDr
 
 
 def _started(call: Call) -> bool:
-    """Whether a wave that holds this call has begun: a read when sent, another call when its body may begin."""
-    if call.is_read:
+    """Whether a wave that holds this call has begun: a read or a turn when sent, another when its body may begin."""
+    if call.runs_beside:
         return call.status is not CallStatus.PLANNED
     return call.status is CallStatus.ENDED or call.started_at is not None
 

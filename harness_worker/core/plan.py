@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.citations import Citation
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
-from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn, stop_calls
+from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.progress import (
     Finished,
     Next,
     close_turn,
+    cut_turn,
     go_on,
     in_next_visit,
-    remembering,
     stop_turn,
 )
 from harness_worker.core.prompt import Prompt
@@ -97,9 +98,8 @@ def give_up(
         text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
         return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, {})
     error = {"code": reason.value, "message": clean_text(message)}
-    cut = stop_calls(snapshot.calls, StopCause.FAILED, {}, now=snapshot.now)
-    ended = end_turn(remembering(snapshot.turn, cut), TurnStatus.FAILED, reason, now=snapshot.now, error=error)
-    return close_turn(snapshot, ended, cut)
+    failed = partial(end_turn, status=TurnStatus.FAILED, reason=reason, now=snapshot.now, error=error)
+    return cut_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.FAILED, {}, end=failed)
 
 
 def _spoken(turn: Turn, said: Said) -> Turn:

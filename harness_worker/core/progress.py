@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from harness_worker.core.approvals import is_undecided
 from harness_worker.core.budget import Usage
+from harness_worker.core.children import cut
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
+from harness_worker.core.delegating import children_of, started_events
 from harness_worker.core.ending import (
+    STOPPED_BECAUSE,
     collected,
     end_turn,
     result_message,
@@ -19,7 +23,7 @@ from harness_worker.core.ending import (
     terminal_event,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
-from harness_worker.core.lifecycle import changed_from, decide, merge
+from harness_worker.core.lifecycle import changed_from, decide, merge, told_first
 from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
@@ -45,7 +49,8 @@ class Dispatch:
 
     Args:
         turn: The turn as released.
-        calls: Reads to send side by side, or sequential calls to send as a chain; may be empty.
+        calls: Reads to send side by side, sequential calls to send as a chain, or calls of agents, whose turns are
+            there to be looked at; may be empty.
         knock: Whether somebody knocked during the visit: publish another ``advance``.
         remaining_s: What is left of the turn's time, in seconds.
     """
@@ -85,12 +90,27 @@ def stop_turn(
     snapshot: Snapshot, turn: Turn, calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport]
 ) -> Decision[Finished]:
     """End the turn now: one result a call, nothing left to wait for."""
-    calls = stop_calls(calls, cause, reports, now=snapshot.now)
-    turn = remembering(turn, calls)
     cancelled = cause is StopCause.CANCELLED
     status = TurnStatus.CANCELLED if cancelled else TurnStatus.INCOMPLETE
     reason = StopReason.CANCELLED if cancelled else StopReason.DEADLINE
-    return close_turn(snapshot, end_turn(turn, status, reason, now=snapshot.now), calls)
+    stopped = partial(end_turn, status=status, reason=reason, now=snapshot.now)
+    return cut_turn(snapshot, turn, calls, cause, reports, end=stopped)
+
+
+def cut_turn(
+    snapshot: Snapshot,
+    turn: Turn,
+    calls: Sequence[Call],
+    cause: StopCause,
+    reports: Mapping[str, ReadReport],
+    *,
+    end: Callable[[Turn], Turn],
+) -> Decision[Finished]:
+    """End the turn in the middle of whatever runs; ``end`` says how."""
+    settled = cut(snapshot, turn, calls, STOPPED_BECAUSE[cause])
+    calls = stop_calls(settled.calls, cause, reports, now=snapshot.now)
+    ended = end(remembering(settled.turn, calls))
+    return told_first(settled.events, close_turn(snapshot, ended, calls))
 
 
 def abandon(snapshot: Snapshot) -> Decision[Finished | None]:
@@ -152,7 +172,7 @@ def exhausted(turn: Turn, *, now: float) -> StopReason | None:
         return StopReason.DEADLINE
     if used.steps >= budget.max_steps:
         return StopReason.MAX_STEPS
-    if used.steps > 0 and budget.is_spent(used):
+    if used.steps > 0 and budget.is_spent(turn.spent):
         return StopReason.BUDGET
     if turn.recall.repeats >= EQUAL_STEPS:
         return StopReason.NO_PROGRESS
@@ -177,14 +197,22 @@ def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tup
 def _dispatch(
     snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call], segment: tuple[Call, ...]
 ) -> Decision[Next]:
-    sent = tuple(replace(c, status=CallStatus.PENDING, deadline_at=turn.deadline_at) for c in segment)
+    sent = tuple(replace(c, status=_sent_as(c), deadline_at=turn.deadline_at) for c in segment)
+    children = children_of(turn, sent, now=snapshot.now)
     calls = merge(calls, sent)
     fresh = replace(turn, looks=0, used=turn.used.plus(Usage(tool_calls=len(sent))))
     wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=visit.timing)
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
     remaining_s = turn.deadline_at - snapshot.now
     result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
-    return decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls))
+    told = started_events(children)
+    decision = decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls), last=told)
+    return replace(decision, children=children)
+
+
+def _sent_as(call: Call) -> CallStatus:
+    """Nobody has to take a call of an agent on: its turn is there from now on."""
+    return CallStatus.RUNNING if call.is_delegated else CallStatus.PENDING
 
 
 def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.citations import Citation, Source
+from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.recall import Recall
@@ -77,8 +78,11 @@ class Turn:
     ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had
     not ended by then; ``followed``: a later one waits for it.
     ``decision`` says of an ended turn how it came by its answer.
-    ``parked_at`` is since when it has waited for a person: that wait is not charged to ``deadline_at``. ``recall`` is
-    what later calls are judged by. ``citations`` are those of the answer. ``traceparent`` names the span of who asked.
+    ``parked_at`` is since when it, or all that it waits for, has waited for a person: that wait is not charged to
+    ``deadline_at``. ``recall`` is what later calls are judged by. ``citations`` are those of the answer.
+    ``traceparent`` names the span of who asked. ``parent_id`` and ``parent_call_id`` name the call that this turn is,
+    if an agent asked for it; ``delegated`` is what its children have used, those turns that its own calls are, as far
+    as they were collected.
     A fork goes on from the step ``first_step`` of the turn ``forked_from``; its messages and calls of the steps before
     are copies.
     """
@@ -101,6 +105,8 @@ class Turn:
     traceparent: str | None = None
     forked_from: str | None = None
     first_step: int = 0
+    parent_id: str | None = None
+    parent_call_id: str | None = None
     preparation: TurnPreparation | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""
@@ -108,6 +114,7 @@ class Turn:
     error: Mapping[str, str] | None = None
     decision: Strategy | None = None
     used: Usage = field(default_factory=Usage)
+    delegated: Usage = field(default_factory=Usage)
     recall: Recall = field(default_factory=Recall)
     step: int = 0
     last_seq: int = 0
@@ -127,6 +134,11 @@ class Turn:
     started_at: float | None = None
     finished_at: float | None = None
 
+    @property
+    def spent(self) -> Usage:
+        """What is counted against its budget: what it has used, and what others have used for it."""
+        return self.used.plus(self.delegated)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -136,7 +148,8 @@ class Call:
     write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the
     call is admitted. ``approval`` is ``None`` for a call that needs no person's word. A running write without
     ``worker`` waits for its lock. ``collected`` says its result message stands. ``idempotent`` is what its tool says of
-    itself, and ``kind`` what it is; ``hooked``: hooks must be asked before it is sent.
+    itself, and ``kind`` what it is; ``hooked``: hooks must be asked before it is sent. ``delegation``: it is no
+    function but a turn of that agent.
     """
 
     turn_id: str
@@ -156,6 +169,7 @@ class Call:
     approval: Approval | None = None
     idempotent: bool = False
     hooked: bool = False
+    delegation: Delegation | None = None
     status: CallStatus = CallStatus.PLANNED
     attempt: int = 1
     lease_until: float | None = None
@@ -176,6 +190,16 @@ class Call:
     def is_read(self) -> bool:
         """Whether the gate decides its outcome; SQL decides every other call's."""
         return self.effect is Effect.READ_ONLY
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether it is a turn of another agent; SQL alone knows of that."""
+        return self.delegation is not None
+
+    @property
+    def runs_beside(self) -> bool:
+        """Whether calls of its kind share waves, which are sent by themselves."""
+        return self.is_read or self.is_delegated
 
     @property
     def was_sent(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from harness_worker.core.agent_options import check_agent
 from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.callables import name_of
+from harness_worker.core.delegation import MOST_LEVELS
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Hooks
 from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, judge_spec
@@ -18,6 +19,7 @@ from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
 from harness_worker.core.signature import HintedFunction, inspect_function
+from harness_worker.core.subagent_tool import subagent_tool
 from harness_worker.core.text import clean_json, clean_text
 from harness_worker.core.thinking import COMPACT_AT_TOKENS, ThinkLevel
 from harness_worker.core.tool_options import (
@@ -57,7 +59,7 @@ class Registry:
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
-        """Every tool by name."""
+        """Every function by its name as a tool."""
         return MappingProxyType(self._tools)
 
     @property
@@ -140,7 +142,7 @@ class Registry:
         *,
         model: str,
         system: str = "",
-        tools: Iterable[str | Callable[..., object]] = (),
+        tools: Iterable[str | ToolSpec | Callable[..., object]] = (),
         budget: Mapping[str, float | int | None] | None = None,
         parallel: bool = True,
         hooks: Iterable[Hooks] = (),
@@ -152,6 +154,7 @@ class Registry:
         vault: str | None = None,
         show_citations: bool = False,
         select_tools: int | None = None,
+        description: str = "",
     ) -> AgentSpec:
         """Declare an agent.
 
@@ -159,7 +162,7 @@ class Registry:
             name: What turns call it.
             model: A model's name, or ``scripted:FILE``.
             system: Its system text; what databases and providers cannot hold of it becomes U+FFFD.
-            tools: Functions registered here, or tools' names.
+            tools: Functions registered here, tools' names, or other agents as :meth:`agent_tool` gives them.
             budget: Its limits: default and cap of a turn's; a missing key has the global default.
             parallel: ``False`` runs every call by itself.
             hooks: Called at points of its turns, in this order.
@@ -174,6 +177,7 @@ class Registry:
                 ``HARNESS_VAULT``, if that is set.
             show_citations: Whether what an answer cites is listed behind it.
             select_tools: If it has more tools, a session is offered so many, those that fit its first words best.
+            description: What it is good for, for the models of agents that may ask it.
 
         Raises:
             ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
@@ -196,10 +200,37 @@ class Registry:
             vault=vault,
             show_citations=show_citations,
             select_tools=select_tools,
+            description=clean_json(description),
         )
         check_agent(spec)
+        self._check_levels(spec)
         self._agents[name] = spec
         return spec
+
+    def agent_tool(
+        self,
+        agent: str,
+        *,
+        description: str | None = None,
+        approval: ApprovalPolicy = "never",
+        parallel: bool = True,
+    ) -> ToolSpec:
+        """An agent declared here as a tool for the ``tools`` of another: a call of it, ``{"input": …}``, is a turn.
+
+        Args:
+            agent: Its name, which is the tool's too.
+            description: What the model reads about it; left out, the agent's own.
+            approval: Whether a person has to agree before it is asked; a function is given ``input`` as an attribute.
+            parallel: Whether it may work beside other agents of the same message.
+
+        Raises:
+            ConfigError: There is no such agent yet, it has no description, or an option makes no sense.
+        """
+        spec = self._agents.get(agent)
+        if spec is None:
+            known = ", ".join(self._agents) or "none"
+            raise ConfigError(f"agent_tool: unknown agent {agent!r}; declare it first; there are: {known}")
+        return subagent_tool(spec, description=description, approval=approval, parallel=parallel)
 
     def judge(
         self,
@@ -226,6 +257,17 @@ class Registry:
             raise ConfigError(f"judge {name!r} is declared twice; give each judge a name of its own")
         self._judges[name] = judge_spec(name, fn, model=model, criterion=criterion, timeout_s=timeout_s)
         return name
+
+    def _check_levels(self, spec: AgentSpec) -> None:
+        """Refuse agents that ask agents that ask agents; none can ask itself, for each is declared after its tools."""
+        if self._levels(spec) > MOST_LEVELS:
+            asked = ", ".join(tool.name for tool in spec.tools if tool.delegation is not None)
+            most = f"agents may ask each other over {MOST_LEVELS} levels"
+            raise ConfigError(f"agent {spec.name!r}: {most}; give it some of the tools that {asked} would ask for")
+
+    def _levels(self, spec: AgentSpec) -> int:
+        asked = (self._agents[tool.delegation.agent] for tool in spec.tools if tool.delegation is not None)
+        return 1 + max((self._levels(each) for each in asked), default=0)
 
     def _known_judge(self, agent: str, judge: str) -> str:
         if judge not in self._judges:
@@ -257,7 +299,9 @@ class Registry:
         self._functions.append((fn, spec.name))
 
     def _chosen(self, agent: str, tool: object) -> ToolSpec:
-        """The one tool an agent's list means by a name or a function."""
+        """The one tool an agent's list means by a name or a function, or another agent."""
+        if isinstance(tool, ToolSpec):
+            return self._known_delegation(agent, tool)
         names = [tool] if isinstance(tool, str) else [name for fn, name in self._functions if fn is tool or fn == tool]
         if len(names) > 1:
             raise ConfigError(f"agent {agent!r}: {tool!r} is registered as {', '.join(names)}; list it by name")
@@ -265,6 +309,11 @@ class Registry:
             known = ", ".join(self._tools) or "none"
             raise ConfigError(f"agent {agent!r}: unknown tool {tool!r}; register it first; there are: {known}")
         return self._tools[names[0]]
+
+    def _known_delegation(self, agent: str, tool: ToolSpec) -> ToolSpec:
+        if tool.delegation is None or tool.delegation.agent not in self._agents:
+            raise ConfigError(f"agent {agent!r}: {tool.name!r} is not of this registry; name tools by their names here")
+        return tool
 
 
 def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:

@@ -1,4 +1,4 @@
-"""Which calls of a plan come next: one wave of reads, or a run of sequential calls."""
+"""Which calls of a plan come next: one wave of reads or of agents, or a run of sequential calls."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def next_segment(
 
 
 def _starts_another(call: Call, chosen: Sequence[Call]) -> bool:
-    """A wave of reads goes by itself, and ends a run of sequential calls."""
-    return bool(chosen) and call.wave != chosen[-1].wave and (call.is_read or chosen[-1].is_read)
+    """A wave of reads or of agents goes by itself, and ends a run of sequential calls."""
+    return bool(chosen) and call.wave != chosen[-1].wave and (call.runs_beside or chosen[-1].runs_beside)
 
 
 def _refusal(gates: Gates, call: Call) -> ToolOutcome | None:

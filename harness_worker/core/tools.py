@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Hooks, overrides
 from harness_worker.core.run_context import RunContext
@@ -51,6 +52,7 @@ class ToolSpec:
         invoke: Runs the tool on bound arguments and returns what its function returned. Raises ``ArgumentsOutdated`` if
             they do not fit any more.
         kind: Where its answers come from; ``None``: elsewhere.
+        delegation: It is no function but an agent, and a call of it is a turn; ``invoke`` is never called then.
     """
 
     name: str
@@ -67,6 +69,7 @@ class ToolSpec:
     keys: Callable[[Arguments], tuple[str, ...] | None]
     invoke: Callable[[Arguments, RunContext], object]
     kind: ToolKind | None = None
+    delegation: Delegation | None = None
 
     def needs_approval(self, values: Arguments) -> bool:
         """Whether a person has to agree before it runs on these bound arguments."""
@@ -87,6 +90,7 @@ class AgentSpec:
     ``memory``: it remembers what its users say, found by rules or by the model named; ``vault``: the directory of its
     documents; ``show_citations``: what an answer cites is listed behind it.
     ``judges`` are names; ``select_tools`` is how many of its tools a session is offered, ``None`` all.
+    ``description`` is what other agents' models read about it.
     """
 
     name: str
@@ -104,6 +108,7 @@ class AgentSpec:
     vault: str | None = None
     show_citations: bool = False
     select_tools: int | None = None
+    description: str = ""
 
     @property
     def memory_model(self) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from harness_worker.core.children import all_parked, allowed_until, open_delegated
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
@@ -80,8 +81,8 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
     """Take the turn, or leave word (``wakes``) with the one who holds it.
 
     ``None`` if it is over, or if it waits for an earlier turn of its session or for its tenant's turn; only a cancel
-    lets it overtake. A turn that has waited has all its time from here on; what it has waited for a person is added to
-    its deadline. One that must stop before it was ever taken never starts.
+    lets it overtake. A turn that has waited has all its time from here on; what it, or a turn that it waits for, has
+    waited for a person is added to its deadline. One that must stop before it was ever taken never starts.
     """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
@@ -92,7 +93,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         return Decision(result=None, turn=replace(turn, waits=True, wake_at=now + QUEUE_LOOK_S))
     if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
-    deadline_at = _deadline_at(turn, now)
+    deadline_at = _deadline_at(snapshot)
     visit_deadline = _visit_deadline(deadline_at, timing.visit_s, now)
     held = replace(
         turn,
@@ -137,10 +138,13 @@ def frees_session(before: Turn, after: Turn | None) -> bool:
     return before.followed and not before.status.is_final and after is not None and after.status.is_final
 
 
-def _deadline_at(turn: Turn, now: float) -> float:
-    """The turn's deadline without what it has waited for others."""
+def _deadline_at(snapshot: Snapshot) -> float:
+    """The turn's deadline without what it has waited for others, or they for people."""
+    turn, now = snapshot.turn, snapshot.now
     if turn.waits:
         return now + turn.budget.timeout_s
+    if open_delegated(snapshot.calls):
+        return allowed_until(turn, snapshot.calls, snapshot.children, now=now)
     return turn.deadline_at + (now - turn.parked_at if turn.parked_at is not None else 0.0)
 
 
@@ -191,10 +195,19 @@ def look_period_s(looks: int, timing: Timing) -> float:
     return timing.look_s * (2 if looks > 0 else 1)
 
 
-def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing, lives_s: Iterable[float] = ()) -> float:
+def look_in(
+    turn: Turn,
+    calls: tuple[Call, ...],
+    *,
+    now: float,
+    timing: Timing,
+    lives_s: Iterable[float] = (),
+    children: Sequence[Turn] = (),
+) -> float:
     """When somebody must look at a turn whose calls run and say nothing.
 
-    Soon, then half as often; never later than a running call's lease or a deadline with its grace.
+    Soon, then half as often, and rarely where all that is waited for waits for people; never later than a running
+    call's lease or a deadline with its grace.
 
     Args:
         turn: With how often it was looked at.
@@ -202,7 +215,10 @@ def look_in(turn: Turn, calls: tuple[Call, ...], *, now: float, timing: Timing, 
         now: The database's clock.
         timing: The protocol's times.
         lives_s: For how many seconds the gate still believes in each running read.
+        children: The turns that its open calls of agents are.
     """
+    if all_parked(calls, children):  # its deadline moves on as long as they wait
+        return now + QUEUE_LOOK_S
     by_habit = now + look_period_s(turn.looks, timing)
     grace_s = timing.hard_s + timing.grace_s
     ends = [call.deadline_at + grace_s for call in calls if call.is_open and call.deadline_at is not None]

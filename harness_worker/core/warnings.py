@@ -16,7 +16,7 @@ CONTEXT_LIMIT: Final = "context_tokens"
 def budget_of(turn: Turn, *, now: float) -> TurnBudget:
     """What a turn has used of its limits; its time is that of its deadline, so waiting for others is not in it."""
     elapsed_s = max(0.0, turn.budget.timeout_s - (turn.deadline_at - now))
-    return TurnBudget(limits=turn.budget, used=turn.used, elapsed_s=elapsed_s)
+    return TurnBudget(limits=turn.budget, used=turn.spent, elapsed_s=elapsed_s)
 
 
 def context_of(turn: Turn) -> dict[str, Spending]:

@@ -13,6 +13,7 @@ from typing import assert_never
 from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
+from harness_worker.core.children import open_delegated
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -40,7 +41,7 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.tickets import ticket_for
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, TurnStatus, child_turn_id
 
 log = logging.getLogger(__name__)
 
@@ -243,6 +244,9 @@ class Coordinator:
         """Stop what still runs for a turn that is over, and wake who waited for its end."""
         if any(call.is_open for call in visit.calls):
             self.dispatcher.stop(visit.turn.id)
+        self._look_at_children(visit.turn, open_delegated(visit.calls))
+        if visit.turn.parent_id is not None:
+            self.dispatcher.advance(visit.turn.parent_id, visit.turn.priority)
         if after.followed:
             self._wake_next(visit.turn)
         self._make_room(visit.turn)
@@ -266,13 +270,20 @@ class Coordinator:
         """Publish after the commit, and after the gate knows the attempts; a refusal is left to the next look."""
         turn, calls = after.turn, after.calls
         passes = [_pass(turn, call, after.remaining_s) for call in calls]
-        if calls and self.gate.open(turn.id, visit.fence, passes):
+        if calls and calls[0].is_delegated:
+            self._look_at_children(turn, calls)
+        elif calls and self.gate.open(turn.id, visit.fence, passes):
             side_by_side = calls[0].is_read and len(calls) > 1
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
         if after.knock:
             self.dispatcher.advance(turn.id, turn.priority)
         if turn.status is TurnStatus.REQUIRES_ACTION:
             self._make_room(turn)
+
+    def _look_at_children(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """Have the turns looked at that calls of agents are; their rows say so too, this is only sooner."""
+        for call in calls:
+            self.dispatcher.advance(child_turn_id(turn.id, call.call_id), turn.priority)
 
     def _make_room(self, turn: Turn) -> None:
         """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""

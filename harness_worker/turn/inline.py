@@ -1,4 +1,4 @@
-"""The same engine without a broker: one turn's work on threads of this process.
+"""The same engine without a broker: the work of one turn, and of those that it asks for, on threads of this process.
 
 For notebooks and tests. A tool that outlives its time cannot be killed here: its thread is left alone and its result
 is dropped.
@@ -7,8 +7,10 @@ is dropped.
 from __future__ import annotations
 
 import itertools
+import logging
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """The longest this waits without looking at the turn."""
@@ -32,8 +36,18 @@ class _Under:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """What a turn is driven with."""
+
+    coordinator: Coordinator
+    runner: CallRunner
+    store: TurnStore
+    gate: Gate
+
+
 class InlineDispatcher:
-    """Implements ``ports.Dispatcher`` for one turn.
+    """Implements ``ports.Dispatcher`` for one turn and those that it asks for, each on a thread of its own.
 
     Args:
         clock: This process's monotonic time.
@@ -45,27 +59,62 @@ class InlineDispatcher:
         self._clock = clock
         self._approve = approve
         self._left_behind = left_behind
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
+        self._drivers: dict[str, threading.Thread] = {}
+        self._person = threading.Lock()
         self._under: dict[str, _Under] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._runner: CallRunner | None = None
+        self._drive: Drive | None = None
 
-    def drive(self, turn_id: str, coordinator: Coordinator, runner: CallRunner, store: TurnStore, gate: Gate) -> None:
-        """Work the turn until it is over."""
-        self._runner = runner
+    def drive(self, turn_id: str, drive: Drive) -> None:
+        """Work the turn until it is over, and so are those that it asked for."""
+        self._drive, self._drivers[turn_id] = drive, threading.current_thread()
+        self._work(turn_id, drive)
+        while asked := [each for each in tuple(self._drivers.values())[1:] if each.is_alive()]:
+            asked[0].join()
+
+    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Dispatcher.advance``; who is told of for the first time may be a turn that was asked for."""
+        self._wakes_of(turn_id).put(None)
+        drive = self._drive
+        if drive is None or turn_id in self._drivers or not self._was_asked_for(turn_id, drive.store):
+            return
+        thread = threading.Thread(target=self._work_aside, args=(turn_id, drive), name="inline-turn", daemon=True)
+        with self._lock:
+            if self._drivers.setdefault(turn_id, thread) is thread:
+                thread.start()
+
+    def _was_asked_for(self, turn_id: str, store: TurnStore) -> bool:
+        """Whether it is a call of a turn that is driven here; other turns have drivers of their own."""
+        loaded = store.load(turn_id)
+        return loaded is not None and loaded[0].parent_id in self._drivers
+
+    def _wakes_of(self, turn_id: str) -> queue.SimpleQueue[None]:
+        with self._lock:
+            return self._wakes[turn_id]
+
+    def _work(self, turn_id: str, drive: Drive) -> None:
+        store, coordinator = drive.store, drive.coordinator
         coordinator.advance(turn_id)
         while not self._is_over(turn_id, store):
-            if not answer_all(store, turn_id, self._approve):
-                self._wait()
-            self._beat(store, gate, ttl_s=runner.timing.lease_ttl_s)
+            if not self._answered(turn_id, store):
+                self._wait(turn_id)
+            self._beat(store, drive.gate, ttl_s=drive.runner.timing.lease_ttl_s)
             for waited_for in self._left_behind():
                 coordinator.advance(waited_for)
             coordinator.advance(turn_id)
 
-    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
-        """See ``ports.Dispatcher.advance``."""
-        self._wakes.put(None)
+    def _work_aside(self, turn_id: str, drive: Drive) -> None:
+        try:
+            self._work(turn_id, drive)
+        except Exception:  # the thread's boundary: whoever waits for this turn ends in time without it
+            log.exception("turn %s, which another asked for, is left where it is", turn_id)
+
+    def _answered(self, turn_id: str, store: TurnStore) -> bool:
+        """Whether a person was asked; one question at a time, whoever's turn it is."""
+        with self._person:
+            return answer_all(store, turn_id, self._approve)
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""
@@ -100,7 +149,7 @@ class InlineDispatcher:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
 
     def _run(self, turn: Turn, call: Call) -> Handed:
-        if self._runner is None:
+        if self._drive is None:
             return Handed.NOT
         job = Job(
             turn_id=turn.id,
@@ -114,19 +163,19 @@ class InlineDispatcher:
         with self._lock:
             self._under[job.runner] = _Under(job=job, until_s=until_s)
         try:
-            return self._runner.run(job)
+            return self._drive.runner.run(job)
         finally:
             with self._lock:
                 self._under.pop(job.runner, None)
 
-    def _wait(self) -> None:
+    def _wait(self, turn_id: str) -> None:
         """Return when somebody knocks, when a call's time is over, or after a while."""
         now = self._clock.monotonic()
         with self._lock:
             ends = [under.until_s - now for under in self._under.values()]
         wait_s = min([LOOK_S, *(end for end in ends if end > 0)])
         try:
-            self._wakes.get(timeout=wait_s)
+            self._wakes_of(turn_id).get(timeout=wait_s)
         except queue.Empty:
             return
 

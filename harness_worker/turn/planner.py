@@ -33,11 +33,10 @@ class _Judged:
     @property
     def want(self) -> Want:
         """How it may share a wave. A call that will not run is planned where it would have run."""
-        if self.spec is None or not self.spec.is_read:
+        if self.spec is None or not (self.spec.is_read or self.spec.delegation):
             return Want(keys=None)
-        if self.denied is not None:
-            return Want(keys=frozenset())
-        return Want(keys=resource_keys(self.spec, self.arguments))
+        keys = frozenset[str]() if self.denied is not None else resource_keys(self.spec, self.arguments)
+        return Want(keys=keys, is_delegated=self.spec.delegation is not None)
 
     @property
     def needs_approval(self) -> bool:
@@ -117,6 +116,7 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
         effect=spec.effect if spec is not None else None,
         arguments=judged.arguments,
         kind=spec.kind if spec is not None else None,
+        delegation=spec.delegation if spec is not None else None,
         was_coerced=judged.was_coerced,
         idempotent=spec is not None and spec.idempotent,
         wave=wave,

@@ -11,7 +11,7 @@ from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.citations import Citation
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
-from harness_worker.wire import StopReason, Strategy, TurnStatus, rfc3339
+from harness_worker.wire import StopReason, Strategy, TurnStatus, child_turn_id, rfc3339
 
 RequiredAction: TypeAlias = Mapping[str, Any]
 """A call that waits for a person: ``call_id``, ``tool``, ``arguments``, ``expires_at``."""
@@ -19,7 +19,10 @@ RequiredAction: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """One tool call. ``outcome`` is the class name of what became of it; times are RFC 3339 UTC."""
+    """One tool call. ``outcome`` is the class name of what became of it; times are RFC 3339 UTC.
+
+    ``child_turn_id`` is the turn that a call of another agent is, once it was sent.
+    """
 
     call_id: str
     tool_use_id: str
@@ -34,6 +37,7 @@ class CallResult:
     is_error: bool
     attempt: int
     worker: str | None
+    child_turn_id: str | None = None
     started_at: str | None
     finished_at: str | None
 
@@ -42,7 +46,8 @@ class CallResult:
 class TurnResult:
     """One turn. ``messages`` is its own history, Anthropic-shaped; times are RFC 3339 UTC.
 
-    ``context`` is what the model was sent before the user's words: what is remembered and what was found among it.
+    ``usage`` holds what turns used that it asked for. ``context`` is what the model was sent before the user's words:
+    what is remembered and what was found among it.
     """
 
     id: str
@@ -50,6 +55,7 @@ class TurnResult:
     stop_reason: StopReason | None
     agent: str
     session_id: str
+    parent: Mapping[str, str] | None = None
     input: str
     output_text: str
     citations: tuple[Citation, ...]
@@ -75,10 +81,11 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         stop_reason=turn.stop_reason,
         agent=turn.agent,
         session_id=turn.session_id,
+        parent=_parent(turn),
         input=turn.input,
         output_text=turn.output_text,
         citations=turn.citations,
-        usage=turn.used,
+        usage=turn.spent,
         budget=turn.budget,
         calls=tuple(map(_call_result, calls)),
         required_actions=() if turn.status.is_final else tuple(map(required_action, waiting(calls))),
@@ -91,6 +98,12 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         context=turn.preparation.context if turn.preparation is not None else (),
         messages=tuple({"role": message.role, "content": message.content} for message in messages),
     )
+
+
+def _parent(turn: Turn) -> Mapping[str, str] | None:
+    if turn.parent_id is None:
+        return None
+    return {"turn_id": turn.parent_id, "call_id": turn.parent_call_id or ""}
 
 
 def required_action(call: Call) -> RequiredAction:
@@ -115,6 +128,7 @@ def _call_result(call: Call) -> CallResult:
         is_error=outcome is not None and is_error(outcome),
         attempt=call.attempt,
         worker=call.worker,
+        child_turn_id=child_turn_id(call.turn_id, call.call_id) if call.is_delegated and call.was_sent else None,
         started_at=rfc3339(call.started_at),
         finished_at=rfc3339(call.finished_at),
     )

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness_worker.core.budget import Usage
+from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
+from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import (
     DenialReason,
@@ -72,6 +73,7 @@ TURN_CHANGES = st.fixed_dictionaries(
         "output_text": TEXT,
         "error": st.none() | st.fixed_dictionaries({"code": TEXT, "message": TEXT}),
         "used": st.builds(Usage, input_tokens=st.integers(0, 2**70), dollars=NUMBER, steps=SMALL),
+        "delegated": st.builds(Usage, output_tokens=st.integers(0, 2**70), dollars=NUMBER),
         "recall": st.builds(
             Recall,
             done=st.dictionaries(SHORT, SHORT, max_size=3),
@@ -111,6 +113,7 @@ CALL_CHANGES = st.fixed_dictionaries(
         "retry_safe": st.booleans(),
         "idempotent": st.booleans(),
         "hooked": st.booleans(),
+        "delegation": st.none() | st.builds(Delegation, agent=TEXT, budget=st.builds(BudgetLimits)),
         "timeout_s": NUMBER,
         "started_at": TIME,
         "finished_at": TIME,

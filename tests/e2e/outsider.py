@@ -118,9 +118,9 @@ def add_script(directory: Path, steps: Sequence[Step]) -> str:
     return name
 
 
-def add_lines(directory: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Add lines to the suite's file of scripts, at once for whoever reads it; those that are in it are left out."""
-    file = journal.scripts_file(directory)
+def add_lines(directory: Path, lines: Iterable[Mapping[str, Any]], file: Path | None = None) -> None:
+    """Add lines to a file, the suite's scripts, at once for whoever reads it; those that are in it are left out."""
+    file = file or journal.scripts_file(directory)
     known = file.read_text() if file.exists() else ""
     added = [text for line in lines if (text := json.dumps(line) + "\n") not in known]
     if added:

@@ -17,6 +17,7 @@ from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call
 from harness_worker.entrypoints.pruning import prune
 from harness_worker.schema import past_messages, past_turns, turns
+from harness_worker.wire import child_turn_id
 from tests.contract.store_world import RecordedEvents
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 
@@ -230,3 +231,15 @@ def test_fork_is_limited_as_a_post_is(sqlite_url: str, valkey_url: str) -> None:
         origin = ran(gateway)
         forked(gateway, origin, 1)
         problem_of(fork(gateway, origin, from_step=1), 429, "queue_full")
+
+
+def test_call_of_an_agent_is_its_result_alone(gateway: Gateway) -> None:
+    """The turn that it is remains the origin's."""
+    turn_id: str = gateway.posted()["id"]
+    gateway.worker.say(turn_id, "assistant", use(0))
+    gateway.worker.call(turn_id, 0, 0, outcome=READ, delegation={"agent": "helper", "budget": {}}, **DONE)
+    gateway.worker.say(turn_id, "user", result(0))
+    origin = gateway.turn(turn_id)
+    _, (copied,) = known(gateway, forked(gateway, origin, 1))
+    assert (origin["calls"][0]["child_turn_id"], copied.delegation) == (child_turn_id(turn_id, "0.0"), None)
+    assert copied.outcome is not None

@@ -70,6 +70,13 @@ def test_turns_that_wait_for_a_person_do_not_count(serve: Serving) -> None:
         assert gateway.post().status_code == 202
 
 
+def test_turns_that_others_asked_for_do_not_count(serve: Serving) -> None:
+    """Who asks counts for them too."""
+    with serve(tenant_queue=1) as gateway:
+        gateway.worker.change(gateway.posted()["id"], parent_id="another", parent_call_id="0.0")
+        assert gateway.post().status_code == 202
+
+
 def test_other_tenants_turns_do_not_count(serve: Serving) -> None:
     """Each has a queue of its own."""
     with serve(tenant_queue=1) as gateway:

@@ -40,6 +40,7 @@ def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
         "stop_reason": None,
         "agent": AGENT,
         "session_id": "s1",
+        "parent": None,
         "input": "Where is order ö1?",
         "output_text": "",
         "citations": [],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
+from harness_worker.wire import child_turn_id
 from tests.integration.gateway_kit import AGENT, Gateway, problem_of
 from tests.unit.builders import CAPS
 
@@ -38,6 +41,7 @@ def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:
         "is_error": False,
         "attempt": 2,
         "worker": "host/7",
+        "child_turn_id": None,
         "started_at": "2023-11-14T22:13:20.000001Z",
         "finished_at": "2023-11-14T22:13:20.500000Z",
     }
@@ -222,3 +226,27 @@ def test_agent_that_cannot_be_shown_hides_no_other(gateway: Gateway, description
 def test_tables_have_the_columns_that_answers_need() -> None:
     """A renamed column is noticed here."""
     assert {"metadata", "used", "budget", "last_seq", "wakes", "wake_at"} <= set(turns.c.keys())
+
+
+def test_turn_shows_whose_call_it_is_and_calls_show_the_turns_that_they_are(gateway: Gateway) -> None:
+    """And what its children have used, as far as they were charged; a call that was not sent is none yet."""
+    parent, child = (gateway.posted()["id"] for _ in range(2))
+    gateway.worker.change(child, parent_id=parent, parent_call_id="0.0")
+    asks: dict[str, Any] = {"delegation": {"agent": "helper", "budget": {}}, "tool": "helper"}
+    gateway.worker.call(parent, 0, 0, status="running", deadline_at=1.0, **asks)
+    gateway.worker.call(parent, 0, 1, **asks)
+    used = {"input_tokens": 3, "dollars": 0.5, "steps": 1}
+    gateway.worker.change(parent, used={**used, "tool_calls": 1}, delegated={**used, "steps": 0})
+    shown = gateway.turn(parent)
+    assert [call["child_turn_id"] for call in shown["calls"]] == [child_turn_id(parent, "0.0"), None]
+    assert (shown["usage"]["input_tokens"], shown["usage"]["dollars"], shown["usage"]["steps"]) == (6, 1.0, 1)
+    assert (shown["parent"], gateway.turn(child)["parent"]) == (None, {"turn_id": parent, "call_id": "0.0"})
+
+
+def test_turns_are_listed_by_their_parent(gateway: Gateway) -> None:
+    """A person finds there who waits for them."""
+    parent, child, other = (gateway.posted()["id"] for _ in range(3))
+    gateway.worker.change(child, parent_id=parent, parent_call_id="0.0")
+    assert gateway.ids(parent_id=parent) == [child]
+    assert gateway.ids(parent_id=parent, status="running") == []
+    assert {parent, child, other} <= set(gateway.ids(limit=200))

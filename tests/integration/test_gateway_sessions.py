@@ -145,3 +145,19 @@ def test_sessions_are_listed_newest_first_in_pages(gateway: Gateway) -> None:
     assert found == ["e", "d", "c", "b", "a"]
     problem_of(gateway.http.get("/v1/sessions?limit=0"), 422, "invalid_request")
     problem_of(gateway.http.get("/v1/sessions?after=x"), 422, "invalid_request")
+
+
+def test_sessions_in_which_only_agents_speak_are_not_listed(gateway: Gateway) -> None:
+    """Until somebody goes on in one; it can be read all the same."""
+    turn_id = gateway.posted(session_id="asked-by-an-agent")["id"]
+    gateway.worker.change(turn_id, parent_id="another", parent_call_id="0.0")
+    gateway.worker.finish(turn_id)
+
+    def listed() -> bool:
+        found = gateway.http.get("/v1/sessions", params={"limit": 200}).json()["data"]
+        return "asked-by-an-agent" in [session["id"] for session in found]
+
+    assert not listed()
+    assert gateway.http.get("/v1/sessions/asked-by-an-agent").json()["turns"] == 1
+    gateway.posted(session_id="asked-by-an-agent")
+    assert listed()

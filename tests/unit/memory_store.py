@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.budget import BudgetLimits, agent_limits
+from harness_worker.core.children import awaited_by, leaves_children, open_delegated
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, scope_of
 from harness_worker.core.prompt import PastTurn
@@ -27,6 +28,7 @@ class MemoryTurnStore:
         clock: The database's clock, seconds since the epoch.
 
     Attributes:
+        passes_over: Whether somebody holds the row of the turn that an ended one would wake, which is not waited for.
         tenant_turns: How many turns of one tenant may run at a time; ``None``: any number.
         turns: Every turn, by id.
         events: Every committed event, oldest first.
@@ -40,6 +42,7 @@ class MemoryTurnStore:
         self._calls: dict[str, dict[tuple[int, int], Call]] = {}
         self._left: dict[str, Snapshot] = {}
         self._messages: dict[str, list[Message]] = {}
+        self.passes_over: Callable[[], bool] = lambda: False
         self.tenant_turns: int | None = None
         self.turns: dict[str, Turn] = {}
         self.events: list[Event] = []
@@ -61,8 +64,11 @@ class MemoryTurnStore:
                 return decision.result
         is_behind = turn.waits and any(t.number < turn.number for t in self._unfinished(turn))
         snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn), is_behind=is_behind)
-        if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED:
-            running = [t for t in self.turns.values() if t.tenant == turn.tenant and t.status is TurnStatus.RUNNING]
+        if asked := {call.call_id for call in open_delegated(snapshot.calls)}:
+            children = tuple(child for child in self.children(turn.id) if child.parent_call_id in asked)
+            snapshot = replace(snapshot, children=children)
+        if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED and turn.parent_id is None:
+            running = [t for t in self._of_tenant(turn) if t.status is TurnStatus.RUNNING and t.parent_id is None]
             snapshot = replace(snapshot, is_crowded=len(running) >= self.tenant_turns)
         decision = decide(snapshot)
         self.commit(snapshot, decision)
@@ -87,8 +93,23 @@ class MemoryTurnStore:
         self.memories += [(before.turn, memory) for memory in decision.memories]
         for artifact in decision.artifacts:
             self.artifacts.setdefault(artifact.id, artifact)
+        for child in decision.children:
+            self._add(child)
+        self._tell_others(before, decision)
+
+    def _tell_others(self, before: Snapshot, decision: Decision[T]) -> None:
         if frees_session(before.turn, decision.turn):
             self._wake_next(before.turn)
+        if leaves_children(before, decision.turn):
+            for child in self.children(before.turn.id):
+                self.cancel(child.id)
+        awaited = awaited_by(before.turn, decision.turn)
+        if awaited is not None and not self.turns[awaited].status.is_final and not self.passes_over():
+            self._wake(self.turns[awaited])
+
+    def children(self, turn_id: str) -> tuple[Turn, ...]:
+        """The turns that calls of this one are, oldest first."""
+        return tuple(turn for turn in self.turns.values() if turn.parent_id == turn_id)
 
     def rewind(self, turn: Turn) -> None:
         """Have a turn as it is given, with the first of its messages and all its calls, as a fork has them."""
@@ -107,11 +128,7 @@ class MemoryTurnStore:
         for each in ahead:
             self.turns[each.id] = replace(each, followed=True)
         queued = replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
-        self.turns[turn.id] = replace(queued, number=number, waits=bool(ahead))
-        self._calls[turn.id] = {}
-        self._messages[turn.id] = [Message(role="user", content=turn.input, position=0)]
-        data = {"agent": turn.agent, "session_id": turn.session_id}
-        self._add_events(turn.id, [EventDraft(type="turn.queued", data=data)], first=1)
+        self._add(replace(queued, number=number, waits=bool(ahead)))
 
     def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
         """See ``ports.TurnStore.load``."""
@@ -230,8 +247,20 @@ class MemoryTurnStore:
     def _wake_next(self, turn: Turn) -> None:
         following = self.next_of_session(turn)
         if following is not None:
-            woken = self.turns[following[0]]
-            self.turns[woken.id] = replace(woken, wakes=woken.wakes + 1, wake_at=self._clock())
+            self._wake(self.turns[following[0]])
+
+    def _wake(self, turn: Turn) -> None:
+        self.turns[turn.id] = replace(turn, wakes=turn.wakes + 1, wake_at=self._clock())
+
+    def _add(self, turn: Turn) -> None:
+        self.turns[turn.id] = turn
+        self._calls[turn.id] = {}
+        self._messages[turn.id] = [Message(role="user", content=turn.input, position=0)]
+        data = {"agent": turn.agent, "session_id": turn.session_id}
+        self._add_events(turn.id, [EventDraft(type="turn.queued", data=data)], first=1)
+
+    def _of_tenant(self, turn: Turn) -> list[Turn]:
+        return [each for each in self.turns.values() if each.tenant == turn.tenant]
 
     def _snapshot_calls(self, turn: Turn) -> tuple[Call, ...]:
         latest = turn.step - 1

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from tests.unit.simulation.faults import NONE, Fault, only, some
+from tests.unit.simulation.faults import NONE, Fault, Faults, only, some
 from tests.unit.simulation.world import World
 
 SEEDS = int(os.environ.get("HARNESS_TEST_SEEDS", "400"))
@@ -93,6 +93,27 @@ def test_turn_wastes_nothing_without_faults_when_its_agent_thinks() -> None:
     assert set(met) == {f"{kind}.completed {how}" for kind in ("reflection", "compaction") for how in ("said", "stub")}
 
 
+@pytest.mark.parametrize("asks", [0.0, 0.2])
+def test_turn_keeps_every_promise_when_agents_ask_agents(asks: float) -> None:
+    """The same of each turn that a call is, and they are one family: asked once, told truly, stopped together."""
+    seeds = chunk(2)[: SEEDS // 10]
+    broken = {seed: found for seed in seeds if (found := World(seed, some(seed), asks=asks, delegates=True).run())}
+    assert broken == {}
+
+
+def test_turn_wastes_nothing_without_faults_when_agents_ask_agents() -> None:
+    """Nobody sleeps on a turn that was asked for, or that has ended; all that may become of one is met."""
+    met: Counter[str] = Counter()
+    for seed in chunk(1)[:20]:
+        world = World(seed, NONE, turns=1 + 2 * (seed % 5 == 0), delegates=True)
+        assert world.run() == [], seed
+        for laws in world.all_laws.values():
+            met += laws.met
+    told = {"completed told as ToolExecutionResult", "incomplete told as ToolExecutionResult"}
+    told |= {"cancelled told as ToolFailure", "cancelled told as doubt"}
+    assert {f"child {each}" for each in told} <= set(met)
+
+
 def test_simulation_meets_every_kind_of_answer() -> None:
     """Parked turns see approvals, denials, edits that fit and edits that do not, second answers, and none at all."""
     met: Counter[str] = Counter()
@@ -105,15 +126,20 @@ def test_simulation_meets_every_kind_of_answer() -> None:
     assert met["denied"] > met["heard deny"]
 
 
+def _world(seed: int, faults: Faults, turns: int, *, thinks: bool, delegates: bool) -> World:
+    return World(seed, faults, turns=turns, thinks=thinks, delegates=delegates)
+
+
 @pytest.mark.acceptance
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("turns", [1, 3])
 @pytest.mark.parametrize("faults", ["some", "standstill"])
 def test_turn_keeps_every_promise_in_thousands_of_schedules(faults: str, turns: int) -> None:
-    """What broke this protocol once was met in one schedule of a thousand; every third agent thinks."""
+    """What broke this protocol once was met in one schedule of a thousand; agents think, or ask others, or neither."""
     seeds = range(FIRST, FIRST + max(SEEDS, 10_000))
     drawn = {seed: some(seed) if faults == "some" else STANDSTILL for seed in seeds}
-    worlds = ((seed, World(seed, drawn[seed], turns=turns, thinks=seed % 3 == 0)) for seed in seeds)
+    kinds = {seed: {"thinks": seed % 3 == 0, "delegates": seed % 3 == 1} for seed in seeds}
+    worlds = ((seed, _world(seed, drawn[seed], turns, **kinds[seed])) for seed in seeds)
     broken = {seed: found for seed, world in worlds if (found := world.run())}
     assert broken == {}
 

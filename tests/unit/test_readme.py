@@ -158,6 +158,19 @@ def test_how_to_example_registers_its_tools() -> None:
     assert set(names["registry"].tools) == {"get_order", "refund"}
 
 
+def test_how_to_on_agents_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page on agents that ask agents shows code that runs, each with its script."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "how-to" / "delegate-to-agents.md").read_text()
+    (source,), (says,) = _blocks("python", text), _blocks("text", text)
+    for agent, script in zip(("lead", "researcher"), _blocks("jsonl", text), strict=True):
+        (tmp_path / f"{agent}.jsonl").write_text(script)
+    exec(compile(source, "delegate.py", "exec"), {"__name__": "delegate"})  # noqa: S102 - our own page
+    assert capsys.readouterr().out == says
+
+
 def test_sessions_page_shows_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page on sessions shows code that runs."""
     monkeypatch.chdir(tmp_path)
@@ -237,7 +250,7 @@ def test_events_page_has_every_error() -> None:
     assert raised == set(CODES.items())
 
 
-@pytest.mark.parametrize("method", ["tool", "add_tool", "mcp", "agent", "judge"])
+@pytest.mark.parametrize("method", ["tool", "add_tool", "mcp", "agent", "agent_tool", "judge"])
 def test_registry_page_has_every_option_with_its_default(method: str) -> None:
     """As the code says; ``tool`` lists the options that ``add_tool`` has too."""
     told = {row[0].strip("`"): row[1].strip("`") for row in _table("registry.md", f"`registry.{method}`")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -440,3 +441,87 @@ def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: 
     for spec in registry.tools.values():
         with pytest.raises(ArgumentsInvalid):
             spec.bind({"v": deep})
+
+
+# --- agents as tools
+
+
+def test_agent_tool_is_the_agent_under_its_own_name(registry: Registry) -> None:
+    """One argument, its description, and what a turn of it may use; it is no function that tool workers serve."""
+    registry.agent("helper", model="m", description="Helps.", budget={"timeout_s": 20})
+    lead = registry.agent("lead", model="m", tools=[registry.agent_tool("helper")])
+    tool = lead.tools[0]
+    assert (tool.name, tool.description, tool.effect, tool.approval) == ("helper", "Helps.", None, "never")
+    assert tool.schema["required"] == ["input"]
+    assert tool.bind({"input": "go"}).values == {"input": "go"}
+    for wrong in ({}, {"input": ""}, {"input": 3}, {"input": "go", "more": 1}):
+        with pytest.raises(ArgumentsInvalid):
+            tool.bind(wrong)
+    assert tool.delegation is not None
+    assert (tool.delegation.agent, tool.delegation.budget.timeout_s, tool.delegation.budget.max_steps) == (
+        "helper",
+        20,
+        6,
+    )
+    assert (tool.keys({}), registry.agent_tool("helper", parallel=False).keys({})) == ((), None)
+    assert dict(registry.tools) == {}
+
+
+def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
+    """By a rule of what it is asked."""
+    registry.agent("helper", model="m", description="Helps.")
+    tool = registry.agent_tool("helper", description="Other words.", approval=lambda a: "pay" in a.input)
+    assert [tool.needs_approval({"input": said}) for said in ("pay it", "look")] == [True, False]
+    assert tool.description == "Other words."
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("nobody", {}, "unknown agent 'nobody'; declare it first; there are: helper, silent, two words"),
+        ("silent", {}, "say what it is good for, with description='…'"),
+        ("helper", {"description": ""}, "say what it is good for"),
+        ("two words", {}, "a tool's name is 1 to 64 of"),
+        ("helper", {"approval": "often"}, "approval must be 'always', 'never' or a function of the arguments"),
+        ("helper", {"parallel": 1}, "parallel must be True or False, not 1"),
+    ],
+)
+def test_agent_tool_that_cannot_work_is_refused(
+    registry: Registry, name: str, options: dict[str, Any], message: str
+) -> None:
+    """When it is declared, with the mend."""
+    registry.agent("helper", model="m", description="Helps.")
+    registry.agent("silent", model="m")
+    registry.agent("two words", model="m", description="Helps.")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        registry.agent_tool(name, **options)
+
+
+def test_agents_ask_each_other_over_three_levels_at_most(registry: Registry) -> None:
+    """None can ask itself: each is declared before who asks it."""
+    asked: list[ToolSpec] = []
+    for name in ("a", "b", "c"):
+        registry.agent(name, model="m", description="Helps.", tools=asked)
+        asked = [registry.agent_tool(name)]
+    with pytest.raises(ConfigError, match="agent 'd': agents may ask each other over 3 levels"):
+        registry.agent("d", model="m", tools=asked)
+    with pytest.raises(ConfigError, match="agent 'e': tool 'c' is listed twice"):
+        registry.agent("e", model="m", tools=[registry.agent_tool("a"), *asked, *asked])
+
+
+def test_agent_of_another_registry_is_refused(registry: Registry) -> None:
+    """Nobody here would serve it; nor is a tool's own description a way to list it."""
+    other = Registry()
+    other.agent("helper", model="m", description="Helps.")
+    with pytest.raises(ConfigError, match="'helper' is not of this registry"):
+        registry.agent("lead", model="m", tools=[other.agent_tool("helper")])
+    spec = registered(registry)
+    with pytest.raises(ConfigError, match="name tools by their names here"):
+        registry.agent("lead", model="m", tools=[spec])
+
+
+def test_agents_description_is_a_text(registry: Registry) -> None:
+    """As others' models read it."""
+    description: Any = 3
+    with pytest.raises(ConfigError, match="agent 'a': description must be a string, not int"):
+        registry.agent("a", model="m", description=description)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness_worker.core.waves import Want, plan_waves
 
 ALONE = Want(keys=None)
+AGENT = Want(keys=frozenset(), is_delegated=True)
 
 
 def reads(*keys: str) -> Want:
@@ -32,6 +33,7 @@ def reads(*keys: str) -> Want:
         ([ALONE, ALONE], (0, 1)),
         ([reads("a"), reads("b"), reads("a"), reads("b")], (0, 0, 1, 1)),
         ([reads("a"), reads("b"), reads("a"), reads("c")], (0, 0, 1, 1)),
+        ([AGENT, AGENT, reads("a"), reads("b"), AGENT, ALONE, AGENT], (0, 0, 1, 1, 2, 3, 4)),
     ],
 )
 def test_waves_are_planned(wants: Sequence[Want], waves: tuple[int, ...]) -> None:

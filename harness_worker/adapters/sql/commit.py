@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
 from harness_worker.adapters.sql.statements import (
@@ -14,13 +15,16 @@ from harness_worker.adapters.sql.statements import (
     ADD_MEMORY,
     ADD_MESSAGE,
     ADD_SCORE,
+    ADD_SESSION,
+    ADD_TURN,
     CHANGE_CALL,
     CHANGE_TURN,
     Statements,
 )
+from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Remembered, scope_of
-from harness_worker.core.records import Call
+from harness_worker.core.records import Call, Turn
 from harness_worker.core.scores import due
 from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event
@@ -40,24 +44,32 @@ class Changes:
         turn: Its columns that change; one that does not, if only other rows do: the turn's row is always written.
         calls: Calls that change: their ``CALL_KEY`` and every column in which any of them differs.
         new_calls: Calls to add, whole.
-        messages: Messages to append, whole.
-        events: Events to append.
+        sessions: Those of children to add, whole.
+        children: Turns to add, whole.
+        messages: Messages to append, whole; of children too.
+        events: Events to append, its own first.
         artifacts: Artifacts to add, whole.
         scores: Scores that are due from now on.
         memories: What to remember, whole.
         freed: Whose next turn may go, if this ends a turn that another waits for.
+        left: Whose children are asked to stop, if this ends a turn that has some.
+        awaited: Who is woken, if this changes for how long a turn, a call of theirs, has to be waited for.
     """
 
     turn_id: str
     turn: Row
     calls: Sequence[Row]
     new_calls: Sequence[Row]
+    sessions: Sequence[Row]
+    children: Sequence[Row]
     messages: Sequence[Row]
     events: Sequence[Event]
     artifacts: Sequence[Row]
     scores: Sequence[Row]
     memories: Sequence[Row]
     freed: Row
+    left: Row
+    awaited: Row
 
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
@@ -67,18 +79,24 @@ class Changes:
 def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: float) -> Changes:
     """What has to be written to make ``decision`` of ``snapshot``; artifacts are kept for that long."""
     calls, new_calls = _calls(snapshot, decision.calls)
+    left = leaves_children(snapshot, decision.turn)
+    awaited = awaited_by(snapshot.turn, decision.turn)
     others = calls or new_calls or decision.artifacts or decision.memories
     return Changes(
         turn_id=snapshot.turn.id,
         turn=_turn(snapshot, decision) or ({"last_seq": snapshot.turn.last_seq} if others else {}),
         calls=calls,
         new_calls=new_calls,
-        messages=_messages(snapshot, decision),
-        events=_events(snapshot, decision),
+        sessions=[_session(child) for child in decision.children],
+        children=[columns_of(child) for child in decision.children],
+        messages=[*_messages(snapshot, decision), *map(_first_message, decision.children)],
+        events=[*_events(snapshot, decision), *map(queued_event, decision.children)],
         artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
         scores=[asdict(due(snapshot.turn.id, judge, now=snapshot.now)) for judge in decision.judges],
         memories=memory_rows(Remembered(turn=snapshot.turn, memories=decision.memories), snapshot.now),
         freed=_freed(snapshot, decision),
+        left={"of_parent": snapshot.turn.id} if left else {},
+        awaited={} if awaited is None else {"parent": awaited},
     )
 
 
@@ -89,12 +107,16 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
         (CHANGE_TURN, turn),
         (CHANGE_CALL, [_addressed(changes.turn_id, call) for call in changes.calls]),
         (ADD_CALL, changes.new_calls),
+        (ADD_SESSION, changes.sessions),
+        (ADD_TURN, changes.children),
         (ADD_MESSAGE, changes.messages),
         (ADD_EVENT, [event_row(event) for event in changes.events]),
         (statements.add_artifact, changes.artifacts),
         (ADD_SCORE, changes.scores),
         (ADD_MEMORY, changes.memories),
         (WAKE_NEXT, [changes.freed] if changes.freed else []),
+        (STOP_CHILDREN, [changes.left] if changes.left else []),
+        (WAKE_PARENT, [changes.awaited] if changes.awaited else []),
     ]
 
 
@@ -103,11 +125,25 @@ def event_row(event: Event) -> dict[str, Any]:
     return {"turn_id": event.turn_id, "seq": event.seq, "type": event.type, "at": event.at, "data": dict(event.data)}
 
 
+def queued_event(turn: Turn) -> Event:
+    """The first event of a turn as it is added."""
+    data = {"agent": turn.agent, "session_id": turn.session_id}
+    return Event(turn_id=turn.id, seq=1, type="turn.queued", at=turn.created_at, data=data)
+
+
 def memory_rows(found: Remembered, now: float) -> list[Row]:
     """The columns of what is remembered of a turn."""
     turn = found.turn
     whose = {"turn_id": turn.id, "tenant": turn.tenant, "scope": scope_of(turn), "created_at": now}
     return [{**whose, "position": position, **columns_of(memory)} for position, memory in enumerate(found.memories)]
+
+
+def _session(child: Turn) -> Row:
+    return {"tenant": child.tenant, "id": child.session_id, "turns": child.number, "created_at": child.created_at}
+
+
+def _first_message(child: Turn) -> Row:
+    return {"turn_id": child.id, "position": 0, "role": "user", "content": child.input}
 
 
 def _freed(snapshot: Snapshot, decision: Decision[Any]) -> Row:

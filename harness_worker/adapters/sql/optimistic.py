@@ -32,11 +32,22 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from harness_worker.adapters.sql.commit import CALL_KEY, Changes, event_row
+from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
 from harness_worker.adapters.sql.statements import snapshot_calls
 from harness_worker.core.decisions import Snapshot
-from harness_worker.schema import artifacts, db_now, memories, messages, scores, tool_calls, turn_events, turns
+from harness_worker.schema import (
+    artifacts,
+    db_now,
+    memories,
+    messages,
+    scores,
+    sessions,
+    tool_calls,
+    turn_events,
+    turns,
+)
 from harness_worker.sessions import WAKE_NEXT
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -45,6 +56,8 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _VERSION: Final = literal_column("turns.xmin::text", Text)
 _ADDED: Final = {
     "new_calls": tool_calls,
+    "sessions": sessions,
+    "children": turns,
     "messages": messages,
     "events": turn_events,
     "artifacts": artifacts,
@@ -53,7 +66,7 @@ _ADDED: Final = {
 }
 _JSON_COLUMNS: Final = {
     table.name: [(column.name, column.type.none_as_null) for column in table.c if isinstance(column.type, JSON)]
-    for table in (turns, *_ADDED.values())
+    for table in _ADDED.values()
 }
 """By table, the columns of JSON, and whether a Python ``None`` in them is SQL's null."""
 
@@ -77,12 +90,16 @@ class _Shape(NamedTuple):
     turn: tuple[str, ...]
     calls: tuple[str, ...]
     new_calls: tuple[str, ...]
+    sessions: tuple[str, ...]
+    children: tuple[str, ...]
     messages: tuple[str, ...]
     events: tuple[str, ...]
     artifacts: tuple[str, ...]
     scores: tuple[str, ...]
     memories: tuple[str, ...]
     frees: bool
+    leaves: bool
+    is_awaited: bool
 
 
 def read_statement() -> AnySelect:
@@ -110,6 +127,8 @@ def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
     lists: dict[str, Rows] = {
         "calls": changes.calls,
         "new_calls": changes.new_calls,
+        "sessions": changes.sessions,
+        "children": changes.children,
         "messages": changes.messages,
         "events": [event_row(event) for event in changes.events],
         "artifacts": changes.artifacts,
@@ -117,12 +136,18 @@ def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
         "memories": changes.memories,
     }
     columns = {name: tuple(rows[0]) if rows else () for name, rows in lists.items()}
-    shape = _Shape(turn=tuple(changes.turn), **columns, frees=bool(changes.freed))
+    shape = _Shape(
+        turn=tuple(changes.turn),
+        **columns,
+        frees=bool(changes.freed),
+        leaves=bool(changes.left),
+        is_awaited=bool(changes.awaited),
+    )
     turn = {f"turn_{name}": value for name, value in _bound(turns, changes.turn).items()}
     listed = {name: _listed(_ADDED.get(name, tool_calls), rows) for name, rows in lists.items() if rows}
     statement, constants = _compiled(shape)
     named = {"turn_id": changes.turn_id, "row_version": version}
-    return statement, {**constants, **named, **turn, **listed, **changes.freed}
+    return statement, {**constants, **named, **turn, **listed, **changes.freed, **changes.left, **changes.awaited}
 
 
 @lru_cache(maxsize=256)
@@ -133,8 +158,9 @@ def _compiled(shape: _Shape) -> tuple[str, Mapping[str, Any]]:
         columns: tuple[str, ...] = getattr(shape, name)
         if columns:
             parts.append(_add(name, table, columns, turn))
-    if shape.frees:
-        parts.append(WAKE_NEXT.where(exists(select(turn.c.id))).cte("wake_next"))
+    also = {"wake_next": (shape.frees, WAKE_NEXT), "stop_children": (shape.leaves, STOP_CHILDREN)}
+    also["wake_parent"] = (shape.is_awaited, WAKE_PARENT)
+    parts += [change.where(exists(select(turn.c.id))).cte(name) for name, (wanted, change) in also.items() if wanted]
     statement = select(turn.c.version).add_cte(*parts)
     compiled = statement.compile(dialect=postgresql.psycopg.dialect())
     return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}

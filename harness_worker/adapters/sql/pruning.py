@@ -31,7 +31,12 @@ _THESE: Final = tuple_(*_KEY).in_(bindparam("keys", expanding=True))
 _OF_THESE: Final = tuple_(turns.c.tenant, turns.c.session_id).in_(bindparam("keys", expanding=True))
 _THEIR_OWN: Final = tuple_(memories.c.tenant, memories.c.scope).in_(bindparam("scopes", expanding=True))
 _OF_SESSION: Final = (turns.c.tenant == sessions.c.tenant, turns.c.session_id == sessions.c.id)
-_IS_LATE: Final = or_(turns.c.finished_at.is_(None), turns.c.finished_at >= bindparam("before"))
+_PARENTS: Final = turns.alias("parents")
+_HAS_LATE_PARENT: Final = exists().where(
+    _PARENTS.c.id == turns.c.parent_id,
+    or_(_PARENTS.c.finished_at.is_(None), _PARENTS.c.finished_at >= bindparam("before")),
+)
+_IS_LATE: Final = or_(turns.c.finished_at.is_(None), turns.c.finished_at >= bindparam("before"), _HAS_LATE_PARENT)
 _IS_OVER: Final = ~exists().where(*_OF_SESSION, _IS_LATE)
 
 _PAGE: Final = (

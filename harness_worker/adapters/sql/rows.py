@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
 from harness_worker.core.citations import Citation, CitationKind
 from harness_worker.core.decisions import Artifact
+from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.memories import Memory
@@ -43,6 +44,8 @@ def turn_of(row: Sequence[Any]) -> Turn:
     values["status"] = TurnStatus(values["status"])
     values["budget"] = BudgetLimits(**values["budget"])
     values["used"] = Usage(**values["used"])
+    delegated: Mapping[str, Any] = values["delegated"] or {}
+    values["delegated"] = Usage(**delegated)
     values["recall"] = Recall.from_record(values["recall"])
     if values["stop_reason"] is not None:
         values["stop_reason"] = StopReason(values["stop_reason"])
@@ -59,6 +62,8 @@ def call_of(row: Sequence[Any]) -> Call:
     values["status"] = CallStatus(values["status"])
     if values["effect"] is not None:
         values["effect"] = Effect(values["effect"])
+    if values["delegation"] is not None:
+        values["delegation"] = Delegation.from_record(values["delegation"])
     if values["outcome"] is not None:
         values["outcome"] = from_record(values["outcome"])
     if values["approval"] is not None:
@@ -130,7 +135,8 @@ def changed_columns(old: Turn | Call, new: Turn | Call) -> dict[str, Any]:
 def _tool_record(tool: ToolSpec) -> dict[str, Any]:
     effect = None if tool.effect is None else tool.effect.value
     said = {"name": tool.name, "description": tool.description, "effect": effect, "schema": dict(tool.schema)}
-    return {**said, "queue": tool.queue}
+    whose = {} if tool.delegation is None else {"agent": tool.delegation.agent}
+    return {**said, "queue": tool.queue, **whose}
 
 
 def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
@@ -151,6 +157,8 @@ def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - any value that i
     match value:
         case ToolExecutionResult() | ToolTimeout() | ToolFailure() | ToolDenied() | ToolArtifactReference():
             return to_record(value)
+        case Delegation():
+            return value.to_record()
         case TurnPreparation():
             return {**as_mapping(value), "sources": [as_mapping(source) for source in value.sources]}
         case _:

@@ -29,7 +29,18 @@ from sqlalchemy.dialects import postgresql, sqlite
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
-from harness_worker.schema import agents, artifacts, db_now, memories, messages, scores, tool_calls, turn_events, turns
+from harness_worker.schema import (
+    agents,
+    artifacts,
+    db_now,
+    memories,
+    messages,
+    scores,
+    sessions,
+    tool_calls,
+    turn_events,
+    turns,
+)
 from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 
 _TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
@@ -69,6 +80,7 @@ CHANGE_CALL: Final = update(tool_calls).where(
     tool_calls.c.position == bindparam("this_position"),
 )
 ADD_TURN: Final = insert(turns)
+ADD_SESSION: Final = insert(sessions)
 ADD_CALL: Final = insert(tool_calls)
 ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)

@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection, Engine, Executable
 
 from harness_worker import sessions
-from harness_worker.adapters.sql.commit import changes_of, event_row, writes_of
+from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
 from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.families import CHILDREN
 from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
@@ -35,12 +36,13 @@ from harness_worker.adapters.sql.tenants import RUNNING, WAITING
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.afterwards import after
 from harness_worker.core.budget import BudgetLimits, agent_limits
+from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Event, EventSink, RunningCall
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import TurnStatus, child_turn_id
 
 T = TypeVar("T")
 
@@ -265,11 +267,13 @@ class SqlTurnStore:
         return self._placed(connection, snapshot)
 
     def _placed(self, connection: Connection, snapshot: Snapshot) -> Snapshot:
-        """With whether the turn must wait for others, which is asked only of one that may have to."""
+        """With what else it has to know: whether the turn must wait for others, and the turns that its calls are."""
         turn = snapshot.turn
         if turn.waits:
             snapshot = replace(snapshot, is_behind=_is_behind(connection, turn))
-        if self._tenant_turns is not None and turn.status is TurnStatus.QUEUED:
+        if asked := open_delegated(snapshot.calls):
+            snapshot = replace(snapshot, children=_children(connection, turn, asked))
+        if self._tenant_turns is not None and turn.status is TurnStatus.QUEUED and turn.parent_id is None:
             ((running,),) = fetch(connection, [RUNNING], {"of_tenant": turn.tenant})[0]
             snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
         return snapshot
@@ -296,8 +300,7 @@ def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
     place = {"number": number, "waits": bool(ahead)}
     row = {**columns_of(turn), **times, **place, "last_seq": 1, "message_count": 1}
     message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
-    data = {"agent": turn.agent, "session_id": turn.session_id}
-    queued = Event(turn_id=turn.id, seq=1, type="turn.queued", at=now, data=data)
+    queued = queued_event(replace(turn, created_at=now))
     follow: Write = (sessions.FOLLOW, [{"ahead": ahead}] if ahead else [])
     writes: list[Write] = [follow, (ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
     return Outcome(value=[queued], writes=writes)
@@ -305,6 +308,11 @@ def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
 
 def _session_of(turn: Turn) -> dict[str, Any]:
     return {"of_tenant": turn.tenant, "of_session": turn.session_id}
+
+
+def _children(connection: Connection, turn: Turn, asked: Sequence[Call]) -> tuple[Turn, ...]:
+    ids = [child_turn_id(turn.id, call.call_id) for call in asked]
+    return tuple(turn_of(row) for row in connection.execute(CHILDREN, {"of_parent": turn.id, "ids": ids}).all())
 
 
 def _is_behind(connection: Connection, turn: Turn) -> bool:

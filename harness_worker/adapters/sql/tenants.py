@@ -24,9 +24,9 @@ _IS_BEHIND: Final = exists().where(
 RUNNING: Final = (
     select(func.count())
     .select_from(turns)
-    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.RUNNING.value}'"))
+    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.RUNNING.value}'"), turns.c.parent_id.is_(None))
 )
-"""How many turns of a tenant run."""
+"""How many turns of a tenant run; a turn that is another's call is a part of that one."""
 
 WAITING: Final = (
     select(turns.c.id, turns.c.priority)

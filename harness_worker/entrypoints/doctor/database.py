@@ -93,7 +93,8 @@ def catalogue(url: str) -> list[PublishedAgent]:
 
 
 def _tools(tools: Any) -> tuple[PublishedTool, ...]:  # noqa: ANN401 - a JSON column
-    return tuple(PublishedTool(name=tool["name"], queue=tool.get("queue")) for tool in tools)
+    """Those that tool workers serve; another agent is served by coordinators."""
+    return tuple(PublishedTool(name=tool["name"], queue=tool.get("queue")) for tool in tools if "agent" not in tool)
 
 
 def _postgres(connection: Connection, url: str) -> Finding:

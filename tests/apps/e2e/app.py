@@ -48,4 +48,12 @@ registry.agent(
     vault=str(Path(__file__).parent / "vault"),
 )
 registry.agent("minding", model=_MODEL, budget=_BUDGET, memory=_MODEL)
+for name, asks in (("expert", ()), ("helper", ("expert",)), ("lead", ("helper", "expert"))):
+    registry.agent(
+        name,
+        model=_MODEL if name == "lead" else f"scripted:{journal.team_file(journal.directory(), name)}",
+        tools=(*_TOOLS, *map(registry.agent_tool, asks)),
+        budget={**_BUDGET, "timeout_s": 120},
+        description="Knows more.",
+    )
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

@@ -28,6 +28,11 @@ def notes_file(base: Path) -> Path:
     return base / "mcp.notes"
 
 
+def team_file(base: Path, agent: str) -> Path:
+    """The script file of an agent that others ask: its turns have their scripts' names."""
+    return base / f"{agent}.jsonl"
+
+
 def turn_file(base: Path, turn_id: str) -> Path:
     """The journal of one turn."""
     return base / f"{turn_id}.journal"

@@ -107,7 +107,7 @@ class Laws:
     def _note_due(self, turn: Turn) -> None:
         """Remember since when a turn that nobody drives has something to do."""
         _, calls = self.store.load(self.turn_id) or (turn, ())
-        ready = turn.cancel_requested or all((c.call_id, c.attempt) in self.done_reads for c in calls if c.is_open)
+        ready = turn.cancel_requested or all(self._is_done(c) for c in calls if c.is_open)
         ready = ready and (turn.cancel_requested or turn.status is not TurnStatus.REQUIRES_ACTION)
         if turn.owner is not None or turn.status.is_final or not ready or self._is_behind(turn):
             self.due_since = None
@@ -120,8 +120,16 @@ class Laws:
         if turn is not None and turn.waits:
             self._note_due(turn)
 
+    def posted(self) -> None:
+        """It was made."""
+        self._note_due(self.store.turns[self.turn_id])
+
+    def heard(self) -> None:
+        """A turn that it waits for has ended."""
+        self._note_due(self.store.turns[self.turn_id])
+
     def cancelled(self) -> None:
-        """A client has cancelled the turn."""
+        """A client, or the end of the turn that asked for it, has cancelled the turn."""
         self._note_due(self.store.turns[self.turn_id])
 
     def completed(self, call_id: str, attempt: int) -> None:
@@ -133,7 +141,15 @@ class Laws:
 
     def admitted(self) -> None:
         """The gate let a read start, or the journal a write, for the process that runs now."""
-        self.asked[self.kernel.me().name] = (self.kernel.now, self.store.turns[self.turn_id].status.is_final)
+        turn = self.store.turns[self.turn_id]
+        self.asked[self.kernel.me().name] = (self.kernel.now, turn.status.is_final)
+
+    def started(self) -> None:
+        """The journal let a write start."""
+        self.admitted()
+        turn = self.store.turns[self.turn_id]
+        parent = self.store.turns[turn.parent_id] if turn.parent_id is not None else None
+        self._must(parent is None or not parent.status.is_final, "a write began after its parent's end", turn.id)
 
     # --- bodies
 
@@ -209,9 +225,16 @@ class Laws:
 
     # --- shared
 
+    def _is_done(self, call: Call) -> bool:
+        """Whether it is known, where a coordinator looks for it, how the open call has ended."""
+        if not call.is_delegated:
+            return (call.call_id, call.attempt) in self.done_reads
+        return all(t.status.is_final for t in self.store.children(self.turn_id) if t.parent_call_id == call.call_id)
+
     def _is_behind(self, turn: Turn) -> bool:
         """Whether an earlier turn of the session has not ended; a cancel does not wait for that."""
-        earlier = [each for each in self.store.turns.values() if each.number < turn.number]
+        mine = [each for each in self.store.turns.values() if each.session_id == turn.session_id]
+        earlier = [each for each in mine if each.number < turn.number]
         return not turn.cancel_requested and not all(each.status.is_final for each in earlier)
 
     def _call(self, call_id: str) -> Call:

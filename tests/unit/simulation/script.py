@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
-from harness_worker.core.budget import Usage
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.delegation import INPUT, Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import Hooks
 from harness_worker.core.run_context import RunContext
@@ -21,7 +22,11 @@ from tests.unit.simulation.kernel import Kernel
 TOOL_TIMEOUT_S = 10.0
 DURATIONS_S = (0.02, 0.02, 0.5, 0.02, 0.02, 0.5, 3, 3, 3, 3, 7, 14)
 LONG_OUTPUT_CHARS = 101
+ASKS_AGENT = 0.4
 READ, SAFE_WRITE, WRITE = "read", "safe_write", "write"
+HELPER, EXPERT = "helper", "expert"
+"""Agents that are asked by others: the agent may ask the helper, who may ask the expert."""
+
 SAME_READ, SAME_WRITE = "same_read", "same_write"
 """Tools that say of themselves that what succeeded need not be done twice; their calls are often equal."""
 
@@ -76,6 +81,12 @@ def _something(random: Random, faults: Faults) -> dict[str, Any]:
     }
 
 
+def draw_question(random: Random, position: int, whom: str) -> dict[str, Any]:
+    """A ``tool_use`` block that asks another agent."""
+    question = f"do something, {random.random()}"
+    return {"type": "tool_use", "id": f"use-{position}", "name": whom, "input": {INPUT: question}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedModel:
     """Implements ``ports.ModelClient``; asked twice for one step, it may say something else.
@@ -105,13 +116,22 @@ class SimulatedModel:
         text = {"type": "text", "text": said}
         if request.kind is not RequestKind.STEP:
             return ModelReply(content=(text,), stop_reason=random.choice(["end_turn"] * 4 + ["refusal"]), usage=usage)
-        return ModelReply(content=self._content(random, request.step, text), stop_reason="tool_use", usage=usage)
+        asked = [tool.name for tool in request.tools if tool.delegation is not None]
+        content = self._content(random, request.step, text, asked)
+        return ModelReply(content=content, stop_reason="tool_use", usage=usage)
 
-    def _content(self, random: Random, step: int, text: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def _content(
+        self, random: Random, step: int, text: dict[str, Any], asked: Sequence[str]
+    ) -> tuple[dict[str, Any], ...]:
         if step >= 4 or (step >= 1 and random.random() < 0.35):
             return (text,)
-        calls = (draw_call(random, position, faults=self.faults) for position in range(random.randint(1, 5)))
+        calls = [self._call(random, position, asked) for position in range(random.randint(1, 5))]
         return (text, *calls)
+
+    def _call(self, random: Random, position: int, whom: Sequence[str]) -> dict[str, Any]:
+        if whom and random.random() < ASKS_AGENT:
+            return draw_question(random, position, whom[0])
+        return draw_call(random, position, faults=self.faults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +164,12 @@ class Tools:
     asks: float = 0.0
     locks: float = 0.0
     thinks: bool = False
+
+    def agents(self, hooks: tuple[Hooks, ...] = (), *, budget: BudgetLimits) -> dict[str, AgentSpec]:
+        """The agent, the helper whom it may ask, and the expert whom the helper may ask."""
+        agent = self.agent(hooks)
+        asks = [(EXPERT, ()), (HELPER, (self._asking(EXPERT, budget),)), ("agent", (self._asking(HELPER, budget),))]
+        return {name: replace(agent, name=name, tools=(*agent.tools, *more)) for name, more in asks}
 
     def agent(self, hooks: tuple[Hooks, ...] = ()) -> AgentSpec:
         """An agent with reads, writes that may be repeated after a crash or need not be done twice, and one other."""
@@ -184,6 +210,13 @@ class Tools:
             invoke=lambda arguments, context: self._body(name, arguments, context),
         )
 
+    def _asking(self, name: str, budget: BudgetLimits) -> ToolSpec:
+        spec = self._spec(name, None, retry_safe=False)
+        delegation = Delegation(agent=name, budget=budget)
+        return replace(
+            spec, approval="never", lock=None, keys=_no_keys, bind=_bind, timeout_s=60.0, delegation=delegation
+        )
+
     def _needs_approval(self, given: Arguments) -> bool:
         """By the digits of another draw: with no approvals the dice fall as if there were none."""
         return given["act_at"] * 1_000 % 1 < self.asks
@@ -217,6 +250,10 @@ class Tools:
             signalled = self.kernel.listen(max(0.0, min(until, limit.soft_at) - self.kernel.now))
             if self.kernel.now >= limit.soft_at or (signalled and limit.is_revoked()):
                 raise DeadlineReached
+
+
+def _no_keys(_arguments: Arguments) -> tuple[str, ...]:
+    return ()
 
 
 def _bind(arguments: Arguments) -> BoundArguments:

@@ -131,6 +131,10 @@ def _block(call: Call) -> dict[str, Any]:
 
 
 def _of_outcome(call: Call, laws: Laws, *, gate_was_flushed: bool) -> Iterator[str]:
+    if call.is_delegated and not isinstance(call.outcome, ToolDenied):  # see families_verdict.py
+        if not call.collected:
+            yield f"{call.call_id} has no result: {call}"
+        return
     outcome, bodies = call.outcome, [n for (call_id, _), n in laws.entered_bodies.items() if call_id == call.call_id]
     if outcome is None or call.status is not CallStatus.ENDED or not call.collected:
         yield f"{call.call_id} has no outcome: {call}"

@@ -12,6 +12,7 @@ from typing import Any, cast
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, frees_session
@@ -31,6 +32,7 @@ from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
+from tests.unit.simulation.families_verdict import family_breaches
 from tests.unit.simulation.faults import FAULTS_END_S, Fault, Faults
 from tests.unit.simulation.fleet import HEARTBEAT_S, Fleet, Stop, Worker
 from tests.unit.simulation.hooks import SimulatedHooks
@@ -54,13 +56,32 @@ HOOKED = 0.4
 """How many of the agents have hooks."""
 
 MOST_STOPS = 30
+CANCELS_CHILD = 0.1
+PASSED_OVER = 0.1
+
+
+class Families(dict[str, Laws]):
+    """The laws of each turn; those of one that another turn asks for are made when it is.
+
+    Args:
+        make: Makes them.
+    """
+
+    def __init__(self, make: Callable[[str], Laws]) -> None:
+        self._make = make
+
+    def __missing__(self, turn_id: str) -> Laws:
+        """Make them."""
+        self[turn_id] = self._make(turn_id)
+        return self[turn_id]
 
 
 class WatchedStore(MemoryTurnStore):
     """Shows every commit to the laws."""
 
-    laws: Mapping[str, Laws]
+    laws: Families
     person: Person
+    on_birth: Callable[[str], None]
 
     def commit(self, before: Snapshot, decision: Decision[T]) -> None:
         """Write, then look at what was written."""
@@ -69,7 +90,16 @@ class WatchedStore(MemoryTurnStore):
         laws.committed(before, decision, self.turns[before.turn.id])
         entered = isinstance(decision.result, Entered)
         if entered or (isinstance(decision.result, Started) and decision.result.go is Go.RUN):
-            laws.admitted()
+            laws.started()
+        for child in decision.children:
+            self.laws[child.id].posted()
+            self.on_birth(child.id)
+        parent = awaited_by(before.turn, decision.turn)
+        if parent is not None:
+            self.laws[parent].heard()
+        if leaves_children(before, decision.turn):
+            for child in self.children(before.turn.id):
+                self.laws[child.id].cancelled()
         self.person.asked(before.turn.id, decision.events)
         if frees_session(before.turn, decision.turn):
             for each in self.laws.values():
@@ -127,6 +157,7 @@ class World:
         asks: How likely it is that a call needs approval.
         locks: How likely it is that a call takes the one lock there is.
         thinks: Whether the agent reflects, and sums up what grows too long.
+        delegates: Whether the agent may ask another, who may ask a third.
         make_gate: Makes a gate, at the start and after each flush.
     """
 
@@ -140,6 +171,7 @@ class World:
         asks: float = 0.0,
         locks: float = 0.0,
         thinks: bool = False,
+        delegates: bool = False,
         make_gate: Callable[..., WatchedGate] = WatchedGate,
         make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
@@ -149,7 +181,8 @@ class World:
         self._skew_s = kernel.random.choice([-3.0, -1.0, 1.0, 3.0]) if faults.has(Fault.SKEW) else 0.0
         self._make_gate = make_gate
         self.store = make_store(lambda: EPOCH_S + kernel.now)
-        self.all_laws = {turn_id: self._laws_of(turn_id) for turn_id in (TURN_ID, "turn-2", "turn-3")[:turns]}
+        self.all_laws = Families(self._laws_of)
+        posted = [self.all_laws[turn_id].turn_id for turn_id in (TURN_ID, "turn-2", "turn-3")[:turns]]
         self.laws = self.all_laws[TURN_ID]
         self.store.laws = self.all_laws
         self.gate = self._new_gate()
@@ -162,12 +195,14 @@ class World:
             ttl_s=TIMING.lease_ttl_s,
             advance_aside=lambda turn_id: self._advance(turn_id, was_told=True),
         )
-        self._asks, self._lock_odds, self._thinks = asks, locks, thinks
+        self._asks, self._lock_odds, self._thinks, self._delegates = asks, locks, thinks, delegates
         self._wire(kernel)
         self.person = Person(seed=seed, kernel=kernel, store=self.store, wake=self._wake)
         self.store.person = self.person
+        self.store.on_birth = self._maybe_cancel
+        self.store.passes_over = lambda: not faults.are_harmless and kernel.random.random() < PASSED_OVER
         self._post(TURN_ID, cancels)
-        for turn_id in tuple(self.all_laws)[1:]:
+        for turn_id in posted[1:]:
             kernel.at(kernel.random.uniform(0, 30), lambda turn_id=turn_id: self._post(turn_id, cancels))
         if faults.has(Fault.FLUSH):
             for _ in range(int(kernel.random.choice([1, 2, 4]) * faults.strength[Fault.FLUSH]) + 1):
@@ -178,7 +213,7 @@ class World:
         random.seed(self._seed)  # the engine's own backoff draws from here
         self.broker.send(Advance(turn_id=TURN_ID))
         self.fleet.start(self.reconciler.look)
-        self.kernel.run(LONGEST_S * len(self.all_laws), self._is_over)
+        self.kernel.run(LONGEST_S * len(self.all_laws) * (4 if self._delegates else 1), self._is_over)
         self.end()
         return [*(breach for turn_id in self.all_laws for breach in self._breaches(turn_id)), *self._storms()]
 
@@ -192,6 +227,8 @@ class World:
         if turn is not None and self._thinks:
             yield from aside_breaches(turn, events, calls, self.model.asked)
         yield from self.hooks.breaches(turn_id, calls, gate_was_flushed=self.flushes > 0)
+        if turn is not None:
+            yield from family_breaches(turn, calls, self.store.children(turn_id), laws.met)
         if len(laws.claims) > MOST_VISITS:
             yield f"a hot loop of {len(laws.claims)} visits"
 
@@ -234,6 +271,9 @@ class World:
         hooked = kernel.random.random() < HOOKED
         self.hooks = SimulatedHooks(random=kernel.random, pause=self._pause)
         agent = tools.agent((self.hooks,) if hooked else ())
+        agents = {agent.name: agent}
+        if self._delegates:
+            agents = tools.agents((self.hooks,) if hooked else (), budget=BUDGET)
         model = self.model = SimulatedModel(kernel=kernel, faults=faults, pause=self._pause)
         self.reconciler = Reconciler(store, self.broker, every_s=HEARTBEAT_S)
         self.coordinator = Coordinator(
@@ -241,11 +281,11 @@ class World:
             gate=gate,
             dispatcher=self.broker,
             model_step=ModelStep(store=store, models={"": model}, clock=clock, timeout_s=MODEL_TIMEOUT_S),
-            agents={agent.name: agent},
+            agents=agents,
             holding=self._holding,
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
-            finalizer=Finalizer(agents={agent.name: agent}, store=store, hooks=HookCaller(), dispatcher=self.broker),
+            finalizer=Finalizer(agents=agents, store=store, hooks=HookCaller(), dispatcher=self.broker),
         )
         self.runner = CallRunner(
             store=store,
@@ -262,7 +302,7 @@ class World:
             tools={tool.name: tool for tool in agent.tools},
             clock=clock,
             timing=TIMING,
-            agents={agent.name: agent},
+            agents=agents,
         )
 
     def _pause(self) -> None:
@@ -338,6 +378,9 @@ class World:
     def _post(self, turn_id: str, cancels: float) -> None:
         """A client posts a turn, and perhaps cancels it later."""
         self.store.insert_turn(a_turn(id=turn_id, budget=BUDGET, agent="agent"))
+        self._maybe_cancel(turn_id, cancels)
+
+    def _maybe_cancel(self, turn_id: str, cancels: float = CANCELS_CHILD) -> None:
         if self.kernel.random.random() < cancels:
             self.kernel.at(self.kernel.now + self.kernel.random.uniform(0.5, 40), lambda: self._cancel(turn_id))
 

@@ -1,0 +1,160 @@
+"""Calls of agents under way: what their turns, the children, mean for the turn that waits for them (ADR 33).
+
+A child's end is found in its row. Such a call has no lease and is never run again, for a turn loses nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from harness_worker.core.decisions import Snapshot
+from harness_worker.core.lifecycle import end_call, merge
+from harness_worker.core.outcomes import OUTCOME_UNKNOWN, ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.records import Call, EventDraft, Turn
+from harness_worker.wire import TurnStatus, child_turn_id
+
+GONE: Final = "its turn is not there any more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Calls of agents that have ended, with what that means for their turn.
+
+    Args:
+        turn: Charged with what the children used.
+        calls: All its calls.
+        events: What those who watch are told.
+    """
+
+    turn: Turn
+    calls: tuple[Call, ...]
+    events: tuple[EventDraft, ...] = ()
+
+
+# --- time
+
+
+def allowed_until(turn: Turn, calls: Iterable[Call], children: Sequence[Turn], *, now: float) -> float:
+    """The turn's deadline: what its children have waited for people is not charged to it either."""
+    waits = ((call, child_of(call, children)) for call in open_delegated(calls))
+    ends = (call.deadline_at + _waited_s(child, now) for call, child in waits if child and call.deadline_at is not None)
+    return max((turn.deadline_at, *ends))
+
+
+def all_parked(calls: Iterable[Call], children: Sequence[Turn]) -> bool:
+    """Whether every open call is an agent's that waits for a person."""
+    found = [child_of(call, children) for call in calls if call.is_open]
+    return bool(found) and all(child is not None and child.parked_at is not None for child in found)
+
+
+def _waited_s(child: Turn, now: float) -> float:
+    """For how long it has waited for people: its deadline moves on by that, and still moves while it waits."""
+    if child.status.is_final:
+        now = child.finished_at or now
+    until = child.deadline_at + (now - child.parked_at if child.parked_at is not None else 0.0)
+    return max(0.0, until - child.created_at - child.budget.timeout_s)
+
+
+# --- end
+
+
+def open_delegated(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """The calls of agents that were sent and have not ended."""
+    return tuple(call for call in calls if call.is_delegated and call.is_open)
+
+
+def child_of(call: Call, children: Iterable[Turn]) -> Turn | None:
+    """The turn that the call is, if it is there."""
+    return next((child for child in children if child.parent_call_id == call.call_id), None)
+
+
+def settle(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
+    """Take what children have ended, and charge the turn for it; those that go on are left alone."""
+    taken = [(call, child_of(call, snapshot.children)) for call in open_delegated(calls)]
+    over = [(call, child) for call, child in taken if child is None or child.status.is_final]
+    ended = [_ended(call, child, now=snapshot.now) for call, child in over]
+    return Settled(
+        turn=_charged(turn, (child for _, child in over)),
+        calls=merge(calls, ended),
+        events=tuple(_finished(call, child) for call, child in over),
+    )
+
+
+def cut(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], why: str) -> Settled:
+    """The same for a turn that ends now. What the other children have done by then is unknown: each may just begin."""
+    settled = settle(snapshot, turn, calls)
+    left = [(call, child_of(call, snapshot.children)) for call in open_delegated(settled.calls)]
+    ended = [_cut_short(call, child, why, now=snapshot.now) for call, child in left]
+    charged = _charged(settled.turn, (child for _, child in left))
+    return replace(settled, turn=charged, calls=merge(settled.calls, ended))
+
+
+def leaves_children(before: Snapshot, after: Turn | None) -> bool:
+    """Whether a change ends a turn whose children may go on: they are asked to stop with it."""
+    is_end = after is not None and after.status.is_final and not before.turn.status.is_final
+    return is_end and bool(open_delegated(before.calls))
+
+
+def awaited_by(before: Turn, after: Turn | None) -> str | None:
+    """The turn that waits for this one, if this change ends it, or begins or ends its wait for a person."""
+    if before.parent_id is None or after is None or before.status.is_final:
+        return None
+    is_told = after.status.is_final or (before.parked_at is None) != (after.parked_at is None)
+    return before.parent_id if is_told else None
+
+
+def _ended(call: Call, child: Turn | None, *, now: float) -> Call:
+    if child is None:
+        return end_call(call, ToolFailure(call_id=call.call_id, tool_name=call.tool, error=GONE), now=now)
+    seen = replace(call, started_at=child.started_at, finished_at=child.finished_at)
+    return end_call(seen, _outcome(call, child), now=now)
+
+
+def _outcome(call: Call, child: Turn) -> ToolOutcome:
+    elapsed_ms = _elapsed_ms(child)
+    if child.status in (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE):
+        said = f"[incomplete: {child.stop_reason}] " if child.status is TurnStatus.INCOMPLETE else ""
+        output = said + child.output_text
+        was_coerced = call.was_coerced
+        return ToolExecutionResult(
+            call_id=call.call_id, tool_name=call.tool, output=output, elapsed_ms=elapsed_ms, was_coerced=was_coerced
+        )
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=_failure(child), elapsed_ms=elapsed_ms)
+
+
+def _failure(child: Turn) -> str:
+    """What it had done by then stands, and nobody but its journal knows what that is."""
+    stands = "; what it had done by then stands" if child.used.tool_calls else ""
+    if child.status is TurnStatus.CANCELLED:
+        return f"cancelled: {child.agent} was stopped{stands}"
+    error = child.error or {}
+    return f"{child.agent} failed: {error.get('code', child.stop_reason)}: {error.get('message', '')}{stands}"
+
+
+def _cut_short(call: Call, child: Turn | None, why: str, *, now: float) -> Call:
+    error = f"{OUTCOME_UNKNOWN}: {call.tool} was asked and {why}; what it has done by then stands"
+    cut = ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=True)
+    return end_call(replace(call, started_at=None if child is None else child.started_at), cut, now=now)
+
+
+def _elapsed_ms(child: Turn) -> float:
+    if child.started_at is None or child.finished_at is None:
+        return 0.0
+    return round((child.finished_at - child.started_at) * 1_000, 3)
+
+
+def _charged(turn: Turn, children: Iterable[Turn | None]) -> Turn:
+    """Tokens and dollars; steps and calls are each turn's own."""
+    for child in children:
+        if child is not None:
+            spent = replace(child.spent, steps=0, tool_calls=0, reflections=0)
+            turn = replace(turn, delegated=turn.delegated.plus(spent))
+    return turn
+
+
+def _finished(call: Call, child: Turn | None) -> EventDraft:
+    status = None if child is None else child.status.value
+    data = {"call_id": call.call_id, "turn_id": child_turn_id(call.turn_id, call.call_id), "status": status}
+    return EventDraft(type="subagent.finished", data=data)

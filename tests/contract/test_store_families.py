@@ -1,0 +1,151 @@
+"""Turns that are calls of others in the store: one suite, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import select
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.delegating import children_of
+from harness_worker.core.delegation import Delegation
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.schema import sessions, turns
+from harness_worker.wire import TurnStatus, child_turn_id
+from tests.contract.store_world import World, in_threads, new_call
+from tests.contract.test_store_tenants import is_crowded
+
+HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=20.0, max_tokens=500))
+OVER = {"status": TurnStatus.COMPLETED, "wake_at": None}
+
+
+def asking(turn_id: str, position: int = 0) -> Call:
+    """A call of the helper that was sent."""
+    arguments = {"input": f"question {position}"}
+    return new_call(turn_id, position, tool="helper", arguments=arguments, delegation=HELPER, status=CallStatus.RUNNING)
+
+
+def ask(world: World, turn_id: str, *, calls: int = 1) -> list[str]:
+    """Have the turn ask the helper so many times; returns the ids of what that makes."""
+
+    def rule(snapshot: Snapshot) -> Decision[list[str]]:
+        asked = tuple(asking(turn_id, position) for position in range(calls))
+        children = children_of(snapshot.turn, asked, now=snapshot.now)
+        running = replace(snapshot.turn, status=TurnStatus.RUNNING)
+        return Decision(result=[child.id for child in children], turn=running, calls=asked, children=children)
+
+    return world.store.transact(turn_id, rule) or []
+
+
+def seen_children(world: World, turn_id: str) -> tuple[Turn, ...]:
+    """The children that a rule is shown."""
+    return world.store.transact(turn_id, lambda snapshot: Decision(result=snapshot.children)) or ()
+
+
+def end(world: World, turn_id: str, **changes: Any) -> None:  # noqa: ANN401 - any field's value
+    """End the turn."""
+    world.change(turn_id, **OVER, finished_at=world.now(), **changes)
+
+
+def test_child_is_born_with_its_call(world: World) -> None:
+    """One commit: the call, the turn that it is, its session, its message and its first event, which is sent too."""
+    parent = world.queued(metadata={"script": "x"}, priority="batch")
+    (child_id,) = ask(world, parent)
+    child = world.turn(child_id)
+    assert child_id == child_turn_id(parent, "0.0")
+    assert (child.parent_id, child.parent_call_id, child.number, child.waits) == (parent, "0.0", 1, False)
+    assert (child.session_id, child.agent, child.input) == (child_id, "helper", "question 0")
+    assert (child.priority, child.metadata, child.status) == ("batch", {"script": "x"}, TurnStatus.QUEUED)
+    assert (child.budget.timeout_s, child.budget.max_tokens, child.budget.max_dollars) == (20.0, 500, 1.0)
+    assert [message.content for message in world.store.history(child_id)] == ["question 0"]
+    assert [event.type for event in world.store.events_of(child_id)] == ["turn.queued"]
+    assert world.sink.sent[-1] == world.store.events_of(child_id)[0]
+    with reading(world.engine).connect() as connection:
+        kept = connection.execute(select(sessions.c.turns).where(sessions.c.id == child_id)).scalars().all()
+    assert kept == [1]
+
+
+def test_child_is_found_like_any_turn_that_nobody_looks_at(world: World) -> None:
+    """Its wake-up may be lost."""
+    (child_id,) = ask(world, world.queued())
+    assert child_id in [turn_id for turn_id, _ in world.store.overdue(100, 5.0)]
+
+
+def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
+    """As they stand, until their calls have ended."""
+    parent = world.queued()
+    first, second = ask(world, parent, calls=2)
+    world.change(first, used=Usage(output_tokens=7), delegated=Usage(dollars=0.5))
+    shown = {child.id: child for child in seen_children(world, parent)}
+    assert shown == {first: world.turn(first), second: world.turn(second)}
+    assert shown[first].spent == Usage(output_tokens=7, dollars=0.5)
+    world.put(replace(asking(parent), status=CallStatus.ENDED))
+    assert [child.id for child in seen_children(world, parent)] == [second]
+
+
+def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
+    """So has the begin and the end of its wait for a person; nothing else has, and never does the parent's version."""
+    parent = world.queued()
+    first, second = ask(world, parent, calls=2)
+    before = world.turn(parent)
+    world.change(parent, wake_at=world.now() + 100.0)
+    wakes: list[int] = []
+    for change in ({"looks": 1}, {"parked_at": 1.0}, {"looks": 2}, {"parked_at": None}, {"owner": "v"}):
+        world.change(first, **change)
+        wakes.append(world.turn(parent).wakes)
+    assert wakes == [0, 1, 1, 2, 2]
+    world.change(parent, wake_at=world.now() + 100.0)
+    end(world, second)
+    woken = world.turn(parent)
+    assert (woken.wakes, woken.version, woken.last_seq) == (3, before.version, before.last_seq)
+    assert (woken.wake_at or 0.0) <= world.now()
+
+
+def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
+    """In the same commit; those that are over, and other turns' children, are left alone."""
+    parent, other = world.queued(), world.queued()
+    over, goes_on = ask(world, parent, calls=2)
+    (others,) = ask(world, other)
+    end(world, over)
+    end(world, parent)
+    assert [world.turn(each).cancel_requested for each in (over, goes_on, others)] == [False, True, False]
+    assert (world.turn(goes_on).wake_at or 0.0) <= world.now()
+    end(world, goes_on)
+    assert world.turn(parent).wake_at is None
+
+
+def test_child_never_waits_for_its_parents_row(postgres_world: World) -> None:
+    """Who ends the parent holds it and waits for its children: a child passes it over instead."""
+    world = postgres_world
+    parent = world.queued()
+    (child_id,) = ask(world, parent)
+    with world.locked(select(turns.c.id).where(turns.c.id == parent).with_for_update()):
+        end(world, child_id)
+        assert world.turn(child_id).status is TurnStatus.COMPLETED
+    assert world.turn(parent).wakes == 0
+
+
+def test_families_that_end_at_once_hold_nobody_up(world: World) -> None:
+    """A turn and its children, all ended by different processes at the same moment."""
+    parents = [world.queued() for _ in range(6)]
+    everyone = [turn_id for parent in parents for turn_id in (parent, *ask(world, parent, calls=2))]
+    in_threads(len(everyone), lambda place: end(world, everyone[place]))
+    assert {world.turn(turn_id).status for turn_id in everyone} == {TurnStatus.COMPLETED}
+
+
+def test_child_is_a_part_of_its_parents_share(world: World) -> None:
+    """It neither counts nor waits: its parent holds a place while it waits for it."""
+    store = SqlTurnStore(world.engine, world.sink, tenant_turns=1)
+    parent = world.queued(tenant="busy")
+    (child_id,) = ask(world, parent)
+    world.change(child_id, status=TurnStatus.RUNNING)
+    world.change(parent, status=TurnStatus.REQUIRES_ACTION)
+    another = world.queued(tenant="busy")
+    assert is_crowded(store, another) is False
+    world.change(parent, status=TurnStatus.RUNNING)
+    world.change(child_id, status=TurnStatus.QUEUED)
+    assert (is_crowded(store, another), is_crowded(store, child_id)) == (True, False)

@@ -1,0 +1,120 @@
+"""Agents that ask agents, in one process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_worker import AgentHarness, Effect, Registry, Settings
+from harness_worker.turn.results import TurnResult
+
+Said = str | Sequence[tuple[str, dict[str, Any]]]
+
+
+class Team:
+    """A lead who may ask a helper, who may ask an expert; ``says`` writes what each says, step by step."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.registry = Registry()
+        self.met = threading.Barrier(2, timeout=10)
+        self.asked: list[str] = []
+
+        @self.registry.tool(effect=Effect.READ_ONLY)
+        def meet() -> str:  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
+            """Wait for another one."""
+            self.met.wait()
+            return "met"
+
+        @self.registry.tool(approval="always")
+        def send() -> str:  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
+            """Send it."""
+            return "sent"
+
+        for name, asks in (("expert", ()), ("helper", ("expert",)), ("lead", ("helper",))):
+            others = map(self.registry.agent_tool, asks)
+            script = f"scripted:{home / name}.jsonl"
+            self.registry.agent(name, model=script, tools=["meet", "send", *others], description="Helps.")
+        self.harness = AgentHarness(self.registry, Settings(home=home))
+
+    def says(self, agent: str, *steps: Said, latency_s: float = 0.0) -> None:
+        """Write an agent's script."""
+        lines = [{"step": n, "latency_s": latency_s, "content": _content(said)} for n, said in enumerate(steps)]
+        (self.home / f"{agent}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def run(self, **options: Any) -> TurnResult:  # noqa: ANN401 - any option of a turn
+        """Ask the lead."""
+        return self.harness.run_turn(None, "go", agent="lead", approve=self.approve, **options)
+
+    def approve(self, action: Any) -> bool:  # noqa: ANN401 - the question
+        """Agree to everything."""
+        self.asked.append(action["tool"])
+        return True
+
+
+def _content(said: Said) -> list[dict[str, Any]]:
+    if isinstance(said, str):
+        return [{"type": "text", "text": said}]
+    return [{"type": "tool_use", "id": f"u{n}", "name": name, "input": given} for n, (name, given) in enumerate(said)]
+
+
+HELP = ("helper", {"input": "help me"})
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Generator[Team]:
+    """Nobody has said anything yet."""
+    team = Team(tmp_path)
+    yield team
+    team.harness.close()
+
+
+def test_agents_of_one_message_work_at_the_same_time(team: Team) -> None:
+    """Each waits in a tool for the other."""
+    team.says("lead", [HELP, HELP], "done")
+    team.says("helper", [("meet", {})], "helped")
+    turn = team.run()
+    assert (turn.output_text, [call.content for call in turn.calls]) == ("done", ["helped", "helped"])
+    assert [call.wave for call in turn.calls] == [0, 0]
+    assert len({call.child_turn_id for call in turn.calls}) == 2
+
+
+def test_agents_ask_others_and_people(team: Team) -> None:
+    """Two levels down somebody is asked, and the answer comes all the way up."""
+    team.says("lead", [HELP], "done")
+    team.says("helper", [("expert", {"input": "who knows?"})], "helped")
+    team.says("expert", [("send", {})], "known")
+    turn = team.run()
+    assert (turn.output_text, turn.calls[0].content, team.asked) == ("done", "helped", ["send"])
+
+
+def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:
+    """Like those for any tool."""
+    team.says("lead", [("helper", {"question": "?"}), ("helper", {"input": ""})], "done")
+    turn = team.run()
+    assert [call.child_turn_id for call in turn.calls] == [None, None]
+    assert [call.content.partition(": ")[0] for call in turn.calls] == ["denied", "denied"]
+    assert "input: required, but missing" in turn.calls[0].content
+
+
+def test_agent_that_fails_is_a_call_that_failed(team: Team) -> None:
+    """The model is told why, and may ask again."""
+    team.says("lead", [HELP], "done")
+    team.says("helper")
+    turn = team.run()
+    assert (turn.status, turn.calls[0].outcome) == ("completed", "ToolFailure")
+    assert turn.calls[0].content.startswith("helper failed: script_exhausted: ")
+
+
+def test_agent_has_less_time_than_who_asks(team: Team) -> None:
+    """One that takes too long ends before its parent, who can still say something."""
+    team.says("lead", [HELP], "done")
+    team.says("helper", "too late", latency_s=30.0)
+    turn = team.run(budget={"timeout_s": 3.0})
+    assert (turn.status, turn.output_text) == ("completed", "done")
+    assert turn.calls[0].content.startswith("[incomplete: deadline] I stopped before I could finish")

@@ -1,0 +1,280 @@
+"""Calls of agents: what their turns are born with, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.children import settle
+from harness_worker.core.collect import collect
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.delegating import children_of
+from harness_worker.core.delegation import Delegation
+from harness_worker.core.doubt import is_doubt
+from harness_worker.core.opening import Opened, open_visit
+from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.plan import give_up, plan
+from harness_worker.core.progress import Dispatch, Finished, abandon
+from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.trace import call_span_id, trace_id_of
+from harness_worker.core.trace_story import Story
+from harness_worker.core.trace_telling import trace_of
+from harness_worker.core.visits import QUEUE_LOOK_S
+from harness_worker.wire import StopReason, TurnStatus, child_turn_id
+from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, said
+
+HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))
+KEPT_S = 15.0
+"""What a turn of a minute keeps for itself."""
+
+
+def a_question(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A planned call of the helper."""
+    given = {"tool": "helper", "arguments": {"input": f"question {position}"}, "delegation": HELPER, "wave": 0}
+    return a_write(position, **{**given, "timeout_s": 60.0, **changes})
+
+
+def asked(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """The same, sent."""
+    return a_question(position, **{"status": CallStatus.RUNNING, "deadline_at": DEADLINE, **changes})
+
+
+def a_child(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """The turn that the call at that position is, running."""
+    child = children_of(a_held_turn(), [a_question(position)], now=NOW)[0]
+    return replace(child, **{"status": TurnStatus.RUNNING, "started_at": NOW + 1.0, **changes})
+
+
+def over(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """The same, ended well."""
+    done = {"status": TurnStatus.COMPLETED, "output_text": "helped", "finished_at": NOW + 3.0, "wake_at": None}
+    return a_child(position, **{**done, **changes})
+
+
+def family(turn: Turn, *calls: Call, children: tuple[Turn, ...] = (), now: float = NOW) -> Snapshot:
+    """A turn with its calls and the turns that these are."""
+    return Snapshot(now=now, turn=turn, calls=calls, children=children)
+
+
+def collected(*calls: Call, children: tuple[Turn, ...], **turn: Any) -> Decision[Any]:  # noqa: ANN401 - any field
+    """What a visit makes of them."""
+    held = a_held_turn(step=1, **turn)
+    return collect(family(held, *calls, children=children), visit=a_visit(held, *calls), reports={})
+
+
+def types(decision: Decision[Any]) -> list[str]:
+    """The types of its events."""
+    return [event.type for event in decision.events]
+
+
+# --- birth
+
+
+def test_calls_of_agents_are_sent_with_the_turns_that_they_are() -> None:
+    """All that stand together, in one commit; nothing else is sent beside them."""
+    turn = a_held_turn(metadata={"script": "s"}, parallel=None)
+    calls = (a_question(0), a_question(1), a_write(2, wave=1))
+    decision = plan(family(turn), visit=a_visit(turn), said=said(*calls))
+    assert isinstance(decision.result, Dispatch)
+    assert [call.call_id for call in decision.result.calls] == ["0.0", "0.1"]
+    sent = [call for call in decision.calls if call.is_delegated]
+    assert [(call.status, call.lease_until, call.attempt) for call in sent] == [(CallStatus.RUNNING, None, 1)] * 2
+    first, second = decision.children
+    assert (first.id, second.id) == (child_turn_id("turn", "0.0"), child_turn_id("turn", "0.1"))
+    assert (first.parent_id, first.parent_call_id, first.agent, first.input) == ("turn", "0.0", "helper", "question 0")
+    assert (first.tenant, first.priority, first.metadata) == (turn.tenant, turn.priority, turn.metadata)
+    assert (first.session_id, first.wake_at, first.status) == (first.id, NOW, TurnStatus.QUEUED)
+    assert types(decision)[-3:] == ["wave.started", "subagent.started", "subagent.started"]
+    assert decision.events[-1].data == {"call_id": "0.1", "turn_id": second.id, "agent": "helper"}
+
+
+def test_children_share_what_is_left() -> None:
+    """Equal parts of tokens and dollars, however little is left; all the time but what the turn needs itself."""
+    spent = {"used": Usage(output_tokens=300, dollars=0.2), "delegated": Usage(output_tokens=100, dollars=0.2)}
+    turn = a_held_turn(budget=BudgetLimits(max_tokens=1_000, max_dollars=1.0), **spent)
+    two = children_of(turn, [a_question(0), a_question(1)], now=NOW)
+    assert [child.budget.max_tokens for child in two] == [300, 300]
+    assert [round(child.budget.max_dollars, 6) for child in two] == [0.3, 0.3]
+    assert [child.deadline_at for child in two] == [DEADLINE - KEPT_S] * 2
+    (late,) = children_of(turn, [a_question()], now=DEADLINE - 8.0)
+    assert late.budget.timeout_s == 4.0
+
+
+def test_child_has_no_more_than_its_agent() -> None:
+    """Whatever is left of the turn that asks."""
+    modest = Delegation(agent="helper", budget=BudgetLimits(max_steps=2, max_dollars=0.1, timeout_s=5.0))
+    (child,) = children_of(a_held_turn(), [a_question(delegation=modest)], now=NOW)
+    assert child.budget == modest.budget
+
+
+def test_agent_is_not_asked_when_nothing_is_left() -> None:
+    """Another model call of this turn would be refused as well; tools may still run."""
+    turn = a_held_turn(delegated=Usage(dollars=1.0))
+    decision = plan(family(turn), visit=a_visit(turn), said=said(a_question(0), a_write(1, wave=1)))
+    assert isinstance(decision.result, Dispatch)
+    assert [call.call_id for call in decision.result.calls] == ["0.1"]
+    (denied,) = [call.outcome for call in decision.calls if isinstance(call.outcome, ToolDenied)]
+    assert denied.reason is DenialReason.BUDGET
+    assert decision.children == ()
+
+
+def test_childs_trace_stands_below_its_call() -> None:
+    """In the trace of the turn that asks, or of its caller."""
+    parent = a_held_turn(status=TurnStatus.COMPLETED, finished_at=NOW + 5.0)
+    child = over()
+    spans = trace_of(Story(turn=child, calls=(), events=()))
+    assert (spans[0].trace_id, spans[0].parent_id) == (trace_id_of("turn"), call_span_id("turn", "0.0", 1))
+    calls = (replace(asked(), status=CallStatus.ENDED, started_at=NOW, finished_at=NOW),)
+    below = trace_of(Story(turn=parent, calls=calls, events=()))
+    assert (below[-1].trace_id, below[-1].span_id) == (spans[0].trace_id, spans[0].parent_id)
+    caller = f"00-{'a' * 32}-{'b' * 16}-00"
+    (called,) = children_of(replace(parent, traceparent=caller), [a_question()], now=NOW)
+    assert (called.traceparent or "").startswith(f"00-{'a' * 32}-")
+    assert (called.traceparent or "").endswith("-00")
+
+
+# --- end
+
+
+def test_turn_waits_for_children_that_go_on() -> None:
+    """Nobody holds it, nothing is sent, and somebody looks soon."""
+    decision = collected(asked(0), asked(1), children=(over(0), a_child(1)))
+    assert isinstance(decision.result, Dispatch)
+    assert decision.result.calls == ()
+    turn = decision.turn
+    assert turn is not None
+    assert (turn.owner, turn.wake_at, turn.parked_at) == (None, NOW + TIMING.look_s * 2, None)
+    assert [(call.call_id, call.status) for call in decision.calls] == [("0.0", CallStatus.ENDED)]
+    assert types(decision) == ["subagent.finished", "tool.completed"]
+
+
+def test_answer_of_a_child_is_the_calls_result() -> None:
+    """With the child's own times."""
+    decision = collected(asked(), children=(over(),))
+    (call,) = decision.calls
+    assert (content_of(call.outcome), call.started_at, call.finished_at) == ("helped", NOW + 1.0, NOW + 3.0)  # type: ignore[arg-type]
+    assert decision.messages[0].content[0]["content"] == "helped"
+    assert decision.events[0].data == {"call_id": "0.0", "turn_id": child_turn_id("turn", "0.0"), "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("child", "content"),
+    [
+        (
+            over(status=TurnStatus.INCOMPLETE, stop_reason=StopReason.MAX_TOKENS),
+            "[incomplete: max_tokens] helped",
+        ),
+        (
+            over(status=TurnStatus.FAILED, error={"code": "model_error", "message": "refused"}),
+            "helper failed: model_error: refused",
+        ),
+        (
+            over(status=TurnStatus.CANCELLED, used=Usage(tool_calls=1)),
+            "cancelled: helper was stopped; what it had done by then stands",
+        ),
+        (None, "its turn is not there any more"),
+    ],
+)
+def test_child_that_gives_no_answer_is_told_as_it_ended(child: Turn | None, content: str) -> None:
+    """What is incomplete is an answer all the same; the rest are errors, after which the model may ask again."""
+    decision = collected(asked(), children=() if child is None else (child,))
+    (call,) = decision.calls
+    assert call.outcome is not None
+    assert content_of(call.outcome) == content
+    assert not is_doubt(call)
+    assert decision.turn is not None
+    assert decision.turn.recall.blocked == {}
+
+
+def test_turn_is_charged_for_its_children_once() -> None:
+    """For tokens and dollars, their own children's too; steps and calls are each turn's own."""
+    spent = Usage(output_tokens=10, dollars=0.5, steps=3, tool_calls=2, reflections=1)
+    child = over(used=spent, delegated=Usage(output_tokens=5))
+    decision = collected(asked(0), asked(1), children=(child, a_child(1, used=spent)))
+    assert decision.turn is not None
+    assert decision.turn.delegated == Usage(output_tokens=15, dollars=0.5)
+    left = tuple(call for call in (asked(1),))
+    again = settle(family(decision.turn, *left, children=(a_child(1, used=spent),)), decision.turn, left)
+    assert again.turn.delegated == decision.turn.delegated
+
+
+def test_what_children_spent_ends_a_turn_that_has_no_more() -> None:
+    """Its model is not asked again."""
+    decision = collected(asked(), children=(over(used=Usage(dollars=1.0)),), used=Usage(steps=1))
+    assert decision.turn is not None
+    assert (decision.turn.status, decision.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.BUDGET)
+
+
+# --- cut short
+
+
+@pytest.mark.parametrize("cause", ["cancelled", "deadline", "failed", "abandoned"])
+def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: str) -> None:
+    """Those that are over are told as they ended; any other may just begin, whatever is known of it."""
+    turn = a_held_turn(step=1, cancel_requested=cause == "cancelled")
+    calls = (asked(0), asked(1), asked(2), a_question(3))
+    children = (over(0), a_child(1, used=Usage(output_tokens=7)), a_child(2, started_at=None))
+    now = DEADLINE + 1.0 if cause == "deadline" else NOW
+    snapshot = family(turn, *calls, children=children, now=now)
+    match cause:
+        case "failed":
+            decision: Decision[Any] = give_up(snapshot, reason=StopReason.INTERNAL, message="bug")
+        case "abandoned":
+            decision = abandon(snapshot)
+        case _:
+            decision = collect(snapshot, visit=a_visit(turn, *calls, now=now), reports={})
+    assert isinstance(decision.result, Finished)
+    assert [is_doubt(call) for call in decision.calls] == [False, True, True, False]
+    contents = [content_of(call.outcome) for call in decision.calls if call.outcome is not None]
+    assert contents[0] == "helped"
+    assert contents[1].startswith("outcome_unknown: helper was asked and the turn")
+    assert contents[3].startswith("denied: not_run")
+    assert decision.turn is not None
+    assert decision.turn.delegated == Usage(output_tokens=7)
+    assert types(decision).count("subagent.finished") == 1
+
+
+# --- time
+
+
+def parked(position: int = 0) -> Turn:
+    """A child that has waited for a person from NOW + 10 on."""
+    return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW + 10.0)
+
+
+def opened(*calls: Call, children: tuple[Turn, ...], now: float) -> Decision[Any]:
+    """What a look makes of a turn that nobody holds."""
+    turn = a_turn(status=TurnStatus.RUNNING, step=1, started_at=NOW)
+    return open_visit(family(turn, *calls, children=children, now=now), owner="v", timing=TIMING)
+
+
+def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
+    """However often it is looked at; it counts as parked itself, and is looked at rarely."""
+    decision = opened(asked(), children=(parked(),), now=NOW + 1_010.0)
+    assert isinstance(decision.result, Opened)
+    turn = decision.turn
+    assert turn is not None
+    assert (turn.status, turn.deadline_at) == (TurnStatus.RUNNING, DEADLINE + 1_000.0)
+    assert (turn.parked_at, turn.wake_at) == (NOW + 1_010.0, NOW + 1_010.0 + QUEUE_LOOK_S)
+    later = replace(parked(), status=TurnStatus.RUNNING, parked_at=None, deadline_at=parked().deadline_at + 1_500.0)
+    again = open_visit(family(turn, asked(), children=(later,), now=NOW + 1_511.0), owner="w", timing=TIMING).turn
+    assert again is not None
+    assert (again.deadline_at, again.parked_at) == (DEADLINE + 1_500.0, None)
+
+
+def test_turn_is_not_parked_while_another_child_works() -> None:
+    """Its time stands still all the same for the one that waits longest."""
+    decision = opened(asked(0), asked(1), children=(parked(0), a_child(1)), now=NOW + 30.0)
+    assert decision.turn is not None
+    assert (decision.turn.parked_at, decision.turn.deadline_at) == (None, DEADLINE + 20.0)
+
+
+def test_reads_beside_agents_are_sent_by_themselves() -> None:
+    """A wave is of one kind."""
+    turn = a_held_turn()
+    decision = plan(family(turn), visit=a_visit(turn), said=said(a_question(0), a_call(1, wave=1)))
+    assert isinstance(decision.result, Dispatch)
+    assert [call.call_id for call in decision.result.calls] == ["0.0"]
