@@ -233,8 +233,9 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
         key = _parameters(document, path, "post")["header", "Idempotency-Key"]
         _fits(document, key["schema"], "k" * 255)
         assert not jsonschema_rs.is_valid(key["schema"], "")
-    posting = _parameters(document, "/v1/turns", "post")
+    posting, forking = (_parameters(document, f"/v1/turns{path}", "post") for path in ("", "/{turn_id}/fork"))
     assert set(posting) == {("header", "Idempotency-Key"), ("header", "Prefer"), ("header", "traceparent")}
+    assert set(forking) == {*posting, ("path", "turn_id")}
     _fits(document, posting["header", "Prefer"]["schema"], "wait=0.1")
     listing = _parameters(document, "/v1/turns", "get")
     assert {name for _, name in listing} == {
