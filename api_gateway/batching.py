@@ -11,6 +11,7 @@ from api_gateway.batches.store import Batches, Stopping
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.problems import Problem
 from api_gateway.services import Services
+from api_gateway.sse import unbroken
 
 LONGEST_ID: Final = 64
 
@@ -77,5 +78,5 @@ async def result_lines(batches: Batches, batch_id: str, page: Sequence[BatchResu
     """The results from this page on, one JSON object a line; each page is read when the one before it is sent."""
     while page:
         for result in page:
-            yield f"{result.model_dump_json()}\n"
+            yield f"{unbroken(result.model_dump_json())}\n"
         page = await batches.results(batch_id, page[-1].turn.id)

@@ -39,11 +39,16 @@ MayGoOn: TypeAlias = Callable[[], Awaitable[bool]]
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
 
 
-def data_line(document: str) -> str:
-    """A frame's last line: a JSON document that no client's reader can split, and the end of the frame."""
+def unbroken(document: str) -> str:
+    """A JSON document that no client's reader of lines can split."""
     for char, escaped in _BREAKS.items():
         document = document.replace(char, escaped)
-    return f"data: {document}\n\n"
+    return document
+
+
+def data_line(document: str) -> str:
+    """A frame's last line, with a JSON document, and the end of the frame."""
+    return f"data: {unbroken(document)}\n\n"
 
 
 def wants_stream(accept: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -26,6 +27,9 @@ from harness_worker.wire import masked
 __all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "is_loopback"]
 
 TIMEOUT_S: Final = 30.0
+BATCH_TIMEOUT_S: Final = 120.0
+"""Ten thousand turns take a while to be stored, on a busy database."""
+
 PAGE: Final = 1_000
 
 
@@ -156,6 +160,32 @@ class GatewayClient:
     def add_input(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
         """Answer a turn that waits: ``{call_id, decision, reason?, arguments?}`` or ``{message}``."""
         return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/inputs", json=dict(body))
+
+    def create_batch(self, body: Mapping[str, Any], idempotency_key: str) -> JsonObject:
+        """Post ``{requests: [{custom_id, params}], …}``; the same key never makes a second batch."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._send("POST", "/v1/batches", json=dict(body), headers=headers, timeout=BATCH_TIMEOUT_S)
+
+    def batch(self, batch_id: str) -> JsonObject:
+        """One batch, as it stands."""
+        return self._send("GET", f"/v1/batches/{quote(batch_id, safe='')}")
+
+    def batches(self, **filters: str | int) -> JsonObject:
+        """One page of batches, newest first: ``{data, next}``; give ``next`` as ``after``."""
+        return self._send("GET", "/v1/batches", params=filters)
+
+    def cancel_batch(self, batch_id: str) -> JsonObject:
+        """Ask what is not over of a batch to stop."""
+        return self._send("POST", f"/v1/batches/{quote(batch_id, safe='')}/cancel")
+
+    def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
+        """The turns of a batch that are over, in their order, as ``{custom_id, turn}``; those behind turn ``after``."""
+        path = f"/v1/batches/{quote(batch_id, safe='')}/results"
+        with self._reaching(), self._http.stream("GET", path, params={"after": after} if after else None) as response:
+            if not response.is_success:
+                response.read()
+                raise refusal_of(response)
+            yield from map(json.loads, filter(None, response.iter_lines()))
 
     def agents(self) -> list[JsonObject]:
         """The agents that workers have published."""

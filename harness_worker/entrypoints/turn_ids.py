@@ -1,12 +1,12 @@
-"""Whole ids of turns that somebody named by the end of their id."""
+"""Whole ids of turns and batches that somebody named by the end of their id."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.errors import ConfigError
 
 LEAST: Final = 4
@@ -21,25 +21,41 @@ def whole_id(client: GatewayClient, given: str) -> str:
     Raises:
         ConfigError: There is none, or there are several, or too little was given.
     """
+    return _whole(given, client.turns, "turn", "turns")
+
+
+def whole_batch_id(client: GatewayClient, given: str) -> str:
+    """The id of the one batch among the newest 1,000 whose id ends in ``given``; a whole id as it is.
+
+    Raises:
+        ConfigError: There is none, or there are several, or too little was given.
+    """
+    return _whole(given, client.batches, "batch", "batches")
+
+
+def _whole(given: str, page: Callable[..., JsonObject], noun: str, nouns: str) -> str:
     if not _ABBREVIATED.fullmatch(given):
         return given
     if len(given) < LEAST:
-        raise ConfigError(f"turn {given!r}: give at least {LEAST} characters of the end of its id")
-    found = [turn_id for turn_id in _newest(client) if turn_id.endswith(given)]
+        raise ConfigError(f"{noun} {given!r}: give at least {LEAST} characters of the end of its id")
+    found = [whole for whole in _newest(page) if whole.endswith(given)]
     if not found:
         raise ConfigError(
-            f"none of the newest {LOOKED_AT:,} turns has an id that ends in {given!r}; an older one needs its whole id"
+            f"none of the newest {LOOKED_AT:,} {nouns} has an id that ends in {given!r}; "
+            "an older one needs its whole id"
         )
     if len(found) > 1:
-        raise ConfigError(f"{len(found)} turns have ids that end in {given!r}: {', '.join(found[:3])}; give more of it")
+        raise ConfigError(
+            f"{len(found)} {nouns} have ids that end in {given!r}: {', '.join(found[:3])}; give more of it"
+        )
     return found[0]
 
 
-def _newest(client: GatewayClient) -> Iterator[str]:
+def _newest(page: Callable[..., JsonObject]) -> Iterator[str]:
     filters: dict[str, str | int] = {"limit": _PAGE}
     for _ in range(LOOKED_AT // _PAGE):
-        page = client.turns(**filters)
-        yield from (turn["id"] for turn in page["data"])
-        if page["next"] is None:
+        found = page(**filters)
+        yield from (each["id"] for each in found["data"])
+        if found["next"] is None:
             return
-        filters["after"] = page["next"]
+        filters["after"] = found["next"]

@@ -169,13 +169,23 @@ def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.M
 
 def test_batches_page_prints_what_it_says(beside: Terminal) -> None:
     """Its batch, with the README's agent: a line a turn, in the order of the requests; what is over is not stopped."""
-    post, fetch, stop = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "sh"][:3]
+    post, fetch, stop, command = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "sh"][:4]
+    answers, questions = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "jsonl"][:2]
     post = post.replace(".venv/bin/python", sys.executable)
     printed = beside.run(f"{post}\n{fetch}\n{stop}").splitlines()
-    found = [json.loads(line) for line in printed]
-    told = re.findall(r'"custom_id": "(.+?)".*"output_text": "(.+?)"', dict(BLOCK.findall(BATCHES_PAGE))["jsonl"])
-    assert [(line["custom_id"], line["turn"]["output_text"]) for line in found[:-1]] == told
-    assert (found[-1]["status"], found[-1]["metadata"]) == ("ended", {"day": "monday"})
+    told = re.findall(r'"custom_id": "(.+?)".*"output_text": "(.+?)"', answers)
+    assert named(printed[:-1]) == told
+    stopped = json.loads(printed[-1])
+    assert (stopped["status"], stopped["metadata"]) == ("ended", {"day": "monday"})
+    (beside.directory / "questions.jsonl").write_text(questions)
+    (end,) = beside.run(command).splitlines()
+    assert end.split("  ")[1:] == ["ended", "2 turns: 2 completed"]
+    assert named((beside.directory / "answers.jsonl").read_text().splitlines()) == told
+
+
+def named(lines: list[str]) -> list[tuple[str, str]]:
+    """What each line of results is called, and what was answered."""
+    return [(found["custom_id"], found["turn"]["output_text"]) for found in map(json.loads, lines)]
 
 
 def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:

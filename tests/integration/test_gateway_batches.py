@@ -43,7 +43,7 @@ def results(gateway: Gateway, batch: dict[str, Any], **query: str) -> list[dict[
     answer = gateway.http.get(batch["results_url"], params=query)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/x-ndjson"
-    return [json.loads(line) for line in answer.text.split("\n")[:-1]]
+    return [json.loads(line) for line in answer.text.splitlines()]
 
 
 # --- posting ----------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_cancel_asks_what_is_not_over_to_stop(gateway: Gateway) -> None:
 def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) -> None:
     """A line each, as the turn is read alone, over as many pages as it takes; they may be gone on with."""
     many = RESULTS_PAGE + 3
-    batch, ids = gateway.posted_batch(*[{"input": f"{number}\n\u2028"} for number in range(many)])
+    batch, ids = gateway.posted_batch(*[{"input": f"{number}\n\u2028\x85\v"} for number in range(many)])
     assert results(gateway, batch) == []
     for turn_id in reversed(ids):
         gateway.worker.finish(turn_id, live=False)

@@ -36,8 +36,10 @@ BLOCK: Final = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
 LINK: Final = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROBLEM: Final = re.compile(r'Problem\(\s*(\d+),\s*"(\w+)"')
-HARNESS: Final = re.compile(r"(?:\w+=\$\(|(?:\w+=\S+ )*)(?:docker compose exec \w+ )?(?:\.venv/bin/)?harness ([^)\n]+)")
-"""``harness`` at a line's start, or behind variables, in a container, or to fill a variable."""
+HARNESS: Final = re.compile(
+    r"(?:\w+=\$\(|(?:\w+=\S+ )*)(?:docker compose exec \w+ )?(?:\.venv/bin/)?harness ([^)>\n]+)"
+)
+"""``harness`` at a line's start, or behind variables, in a container, or to fill a variable or a file."""
 
 MAKE: Final = re.compile(r"make (.+)")
 

@@ -61,6 +61,7 @@ _COMMANDS: Final = (
     Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
     Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow and cancel turns."),
     Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="What turns have used, in tokens and dollars."),
+    Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),
     Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
     Lazy(name="eval", where=f"{_PACKAGE}.eval:eval_", help="Ask agents your own cases, and say how many pass."),
     Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),

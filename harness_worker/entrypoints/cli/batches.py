@@ -1,0 +1,178 @@
+"""``harness batches``: post many turns at once, watch them, stop them, fetch what came of them."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.entrypoints.batching import BatchWait, has_ended, items_in
+from harness_worker.entrypoints.cli.options import Home, Url, running_at
+from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.patience import Patience
+from harness_worker.entrypoints.turn_ids import whole_batch_id
+from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line, batch_words
+from harness_worker.errors import ConfigError
+
+STDIN: Final = Path("-")
+
+Batch: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
+
+_CREATE_HELP: Final = """Post the turns of a file, all or none, and print the batch.
+
+A line is a JSON object: the name that the turn shall have in the results, and what POST /v1/turns takes.
+
+\b
+    {"custom_id": "late", "params": {"agent": "support", "input": "Where is 1042?"}}
+
+Exits with 0 once they are stored; with --wait once they are over, and then with 1 if one did not complete.
+"""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Post many turns at once, watch them, stop them, and fetch what came of them.
+
+    A batch is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
+    the one that runs in --home.
+
+    \b
+        harness batches create questions.jsonl --agent support --wait
+        harness batches list
+        harness batches results 9f4ec9b95092 > answers.jsonl
+    """,
+)
+
+
+@app.command(help=_CREATE_HELP, short_help="Post the turns of a file.")
+def create(  # noqa: PLR0913 - one parameter an option
+    file: Annotated[Path, typer.Argument(help="The turns, a JSON object a line; - reads stdin.", show_default=False)],
+    *,
+    agent: Annotated[str | None, typer.Option(help="Whom to ask where a line names no agent.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE to keep with the batch; may be given again.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all turns are over.")] = False,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the batch as the gateway gives it.")] = False,
+) -> None:
+    """Post the turns of a file, all or none, and print the batch."""
+    kept = pairs(metadata or [])
+    body = {"requests": items_in(str(file), _content(file), agent), **({"metadata": kept} if kept else {})}
+    key = secrets.token_hex(16)
+    with running_at(url, home) as client:
+        patiently = Patience(SystemClock())
+        batch = patiently(lambda: client.create_batch(body, key))
+        if wait:
+            batch = _awaited(client, batch)
+    _print(batch, as_json=as_json)
+    raise typer.Exit(1 if wait and batch["counts"]["completed"] < batch["total"] else 0)
+
+
+@app.command("list", short_help="Batches, newest first.")
+def list_(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
+    url: Url = None,
+    home: Home = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
+) -> None:
+    """Batches, newest first."""
+    with running_at(url, home) as client:
+        page = client.batches(limit=limit, **({} if after is None else {"after": after}))
+    if as_json:
+        write_json(page)
+        return
+    now = datetime.fromtimestamp(time.time(), UTC)
+    for batch in page["data"]:
+        write(batch["id"] if quiet else batch_line(batch, now))
+    if not page["data"] and not quiet:
+        console(stderr=True).print("no batches")
+    if page["next"]:
+        console(stderr=True).print(f"there are more: --after {page['next']}", markup=False, soft_wrap=True)
+
+
+@app.command(short_help="How one batch stands.")
+def show(
+    batch: Batch,
+    *,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the batch as the gateway gives it.")] = False,
+) -> None:
+    """How one batch stands: how many of its turns are in which status, and since when."""
+    with running_at(url, home) as client:
+        found = client.batch(whole_batch_id(client, batch))
+    if as_json:
+        write_json(found)
+        return
+    for line in batch_facts(found):
+        write(line)
+
+
+@app.command(short_help="What came of the turns that are over.")
+def results(
+    batch: Batch,
+    *,
+    after: Annotated[str, typer.Option(help="Only those behind this turn's whole id, to go on with a download.")] = "",
+    url: Url = None,
+    home: Home = None,
+) -> None:
+    """Print the turns of a batch that are over, in their order: {custom_id, turn}, a JSON object a line."""
+    with running_at(url, home) as client:
+        for line in client.batch_results(whole_batch_id(client, batch), after):
+            write_json(line)
+
+
+@app.command(short_help="Stop what is not over.")
+def cancel(
+    batch: Batch,
+    *,
+    wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for its end.")] = 5.0,
+    url: Url = None,
+    home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the batch as it then is.")] = False,
+) -> None:
+    """Stop the turns of a batch that are not over: those that run, and those that wait.
+
+    Exits with 0 if all of them are over, 1 if one is not yet.
+    """
+    with running_at(url, home) as client:
+        told = client.cancel_batch(whole_batch_id(client, batch))
+        ended = BatchWait(client, SystemClock(), lambda _: None).until_ended(told, wait_s)
+    _print(ended, as_json=as_json)
+    raise typer.Exit(0 if has_ended(ended) else 1)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+
+
+def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:
+    progress = console(stderr=True)
+    progress.print(f"batch {batch['id']}; it goes on without this command", markup=False, soft_wrap=True)
+
+    def tell(now: JsonObject) -> None:
+        progress.print(batch_words(now), markup=False, soft_wrap=True)
+
+    return BatchWait(client, SystemClock(), tell).until_ended(batch, None)
+
+
+def _print(batch: JsonObject, *, as_json: bool) -> None:
+    if as_json:
+        write_json(batch)
+    else:
+        write(f"{batch['id']}  {batch['status']}  {batch_words(batch)}")

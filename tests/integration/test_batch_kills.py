@@ -1,0 +1,104 @@
+"""A gateway that is killed while it stores a batch: all of it is there, or nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, create_engine, func, select
+
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, gateway_on, own_db, sync_url
+from tests.integration.test_gateway_operations import gateway_process
+
+MANY = 4_000
+NOTHING, WHOLE = (0,) * 6, (1, MANY, MANY, MANY, MANY, 1)
+TABLES = (batches, turns, messages, turn_events, sessions, idempotency_keys)
+SHARES = (0.2, 0.4, 0.6, 0.8, 0.95)
+"""When it is killed, as a share of the time that a post takes."""
+
+PARAMS = {"agent": "support", "input": "x" * 200}
+BODY: Any = {"requests": [{"custom_id": f"t{number}", "params": PARAMS} for number in range(MANY)]}
+
+pytestmark = pytest.mark.acceptance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A database with an agent, and gateways on it."""
+
+    engine: Engine
+    database_url: str
+    redis_url: str
+    directory: Path
+
+    def numbers(self) -> tuple[int, ...]:
+        """How many rows there are in each table that a post fills."""
+        with self.engine.connect() as connection:
+            return tuple(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES)
+
+    @contextmanager
+    def gateway(self) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
+        """A gateway as operators start it: its URL and process."""
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        with gateway_process(port, self.database_url, self.redis_url, self.directory / str(port)) as process:
+            wait_until(lambda: _healthy(url), "the gateway to answer", 30)
+            yield url, process
+
+    def struck(self, share: float, took_s: float) -> tuple[int, ...]:
+        """What a post leaves whose gateway is killed."""
+        with self.gateway() as (url, process), ThreadPoolExecutor(1) as threads:
+            before, at = self.numbers(), time.monotonic() + share * took_s
+            posting = threads.submit(post, url, f"key-{share}")
+            wait_until(lambda: time.monotonic() >= at, "the moment", interval_s=0.002)
+            process.kill()
+            process.wait()
+            posting.exception(30)
+        return tuple(now - was for now, was in zip(self.numbers(), before, strict=True))
+
+
+@pytest.fixture
+def place(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Place]:
+    """On a database of each kind."""
+    with gateway_on(database_url, NOWHERE, own_db(valkey_url)):
+        pass  # The agent is published.
+    engine = create_engine(sync_url(database_url))
+    yield Place(engine=engine, database_url=database_url, redis_url=own_db(valkey_url), directory=tmp_path)
+    engine.dispose()
+
+
+def post(url: str, key: str) -> httpx.Response:
+    """Post the batch under this key."""
+    return httpx.post(f"{url}/v1/batches", json=BODY, headers={"Idempotency-Key": key}, timeout=60)
+
+
+def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Place) -> None:
+    """Also of the key: the same request makes one batch, whatever was left."""
+    with place.gateway() as (url, _):
+        began = time.monotonic()
+        assert post(url, "whole").status_code == 202
+        took_s = time.monotonic() - began
+    left = [place.struck(share, took_s) for share in SHARES]
+    assert set(left) <= {NOTHING, WHOLE}
+    assert NOTHING in left, "one of them is struck"
+    with place.gateway() as (url, _):
+        assert {post(url, f"key-{share}").status_code for share in SHARES} == {202}
+    assert place.numbers() == tuple((len(SHARES) + 1) * each for each in WHOLE)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,124 @@
+"""``harness batches``: the file it reads, how it waits, what it says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from harness_worker.entrypoints.batching import BatchWait, items_in
+from harness_worker.entrypoints.client import GatewayClient, RequestRefused
+from harness_worker.entrypoints.turn_ids import whole_batch_id
+from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line
+from harness_worker.errors import ConfigError
+from tests.unit.engine_kit import SetClock
+
+NONE = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
+
+
+def batch(status: str = "in_progress", **counts: int) -> dict[str, Any]:
+    """A batch as the gateway gives it."""
+    times = {"created_at": "2026-01-01T00:00:00.000000Z", "ended_at": None}
+    found = {**NONE, **counts}
+    return {"id": "01928c", "status": status, "total": sum(counts.values()), "counts": found, "metadata": {}, **times}
+
+
+def test_items_are_the_lines_of_a_file() -> None:
+    """Whoever names no agent has the one that is given; a line that is empty is none."""
+    content = '\ufeff{"custom_id": "a", "params": {"input": "x"}}\n\n{"custom_id": "b", "params": {"agent": "c"}}\r\n'
+    found = [
+        {"custom_id": "a", "params": {"agent": "support", "input": "x"}},
+        {"custom_id": "b", "params": {"agent": "c"}},
+    ]
+    assert items_in("f", content.encode(), "support") == found
+    assert items_in("f", content.encode(), None)[0]["params"] == {"input": "x"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "f: give at least one turn"),
+        (b"\n \n", "f: give at least one turn"),
+        (b"\xff", "f: not UTF-8: byte 1"),
+        (b'{"custom_id": "a", "params": {}}\n{', "f:2: not JSON: "),
+        (b"[]", 'f:1: give {"custom_id": "a-name", "params"'),
+        (b'{"custom_id": "a"}', "f:1: give "),
+        (b'{"custom_id": "a", "params": 1}', "f:1: give "),
+        (b'{"custom_id": "a", "params": {}, "more": 1}', "f:1: give "),
+    ],
+)
+def test_a_file_that_holds_no_turns_is_told_by_its_line(content: bytes, said: str) -> None:
+    """What is wrong within a turn, the gateway says."""
+    with pytest.raises(ConfigError) as refused:
+        items_in("f", content, None)
+    assert str(refused.value).startswith(said)
+
+
+def client_that_answers(*answers: httpx.Response | Exception) -> GatewayClient:
+    """A client of a gateway that gives these answers, the last one again and again."""
+    left = list(answers)
+
+    def handle(_request: httpx.Request) -> httpx.Response:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return GatewayClient("http://gateway", transport=httpx.MockTransport(handle))
+
+
+def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
+    """Until the end, however long that takes; what stands as it stood is not told again."""
+    stands = [batch(queued=2), batch(queued=2), batch(running=1, completed=1)]
+    answers = [httpx.Response(200, json=each) for each in stands]
+    end = httpx.Response(200, json=batch("ended", completed=2))
+    told: list[Any] = []
+    client = client_that_answers(*answers, httpx.ConnectError("away"), end)
+    ended = BatchWait(client, SetClock(now_s=0.0), told.append).until_ended(batch(queued=2), None)
+    assert ended == batch("ended", completed=2)
+    assert told == [batch(running=1, completed=1)]
+
+
+def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
+    """Somebody who cancels does not wait for ever."""
+    client, clock = client_that_answers(httpx.Response(200, json=batch("canceling", running=1))), SetClock(now_s=0.0)
+    assert BatchWait(client, clock, print).until_ended(batch(running=1), 5.0)["status"] == "canceling"
+    assert 5 <= clock.monotonic() < 7
+
+
+def test_results_come_line_by_line_and_refusals_are_told() -> None:
+    """A JSON object a line."""
+    lines: list[Any] = [{"custom_id": "a", "turn": {"input": "ä"}}, {"custom_id": "b", "turn": {}}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    assert list(client_that_answers(httpx.Response(200, text=text)).batch_results("01928c")) == lines
+    problem = {"status": 404, "code": "not_found", "detail": "there is no batch 'x'", "title": "Not Found"}
+    with pytest.raises(RequestRefused, match=r"there is no batch 'x' \(404 not_found\)"):
+        list(client_that_answers(httpx.Response(404, json=problem)).batch_results("x"))
+
+
+def test_batch_is_named_by_the_end_of_its_id() -> None:
+    """As a turn is."""
+    page = {"data": [{"id": "0192-abcd"}, {"id": "0192-abce"}], "next": None}
+    client = client_that_answers(httpx.Response(200, json=page))
+    assert whole_batch_id(client, "abce") == "0192-abce"
+    assert whole_batch_id(client, "any name at all") == "any name at all"
+    with pytest.raises(ConfigError, match="batch 'e': give at least 4 characters"):
+        whole_batch_id(client, "e")
+    with pytest.raises(ConfigError, match="none of the newest 1,000 batches has an id that ends in 'ffff'"):
+        whole_batch_id(client, "ffff")
+
+
+def test_batch_in_words() -> None:
+    """Only statuses that a turn is in; nobody's metadata moves the cursor."""
+    stands = batch(running=1_200, completed=2)
+    now = datetime(2026, 1, 1, 1, tzinfo=UTC)
+    assert batch_line(stands, now) == "01928c   1h  in_progress  1,202 turns: 1,200 running, 2 completed"
+    ended = {**batch("ended", failed=1), "ended_at": "2026-01-01T00:00:01.000000Z", "metadata": {"a": "\x1b[31m"}}
+    lines = list(batch_facts(ended))
+    assert lines[:3] == ["batch     01928c", "status    ended", "turns     1 turn: 1 failed"]
+    assert lines[4] == "ended     2026-01-01T00:00:01.000000Z"
+    assert "\x1b" not in lines[5]
+    assert "none is left" in batch_line(batch("ended"), now)
