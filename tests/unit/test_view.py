@@ -204,7 +204,7 @@ def test_page_lets_no_control_characters_through() -> None:
     call = {
         **_completed("0.0", f"a\n{EVIL}", outcome="ToolDenied", is_error=True),
         **{"arguments": {EVIL: EVIL}, "content": EVIL, "attempt": 1, "step": 0, "wave": 0},
-        **{"started_at": None, "finished_at": None},
+        **{"started_at": None, "finished_at": None, "child_turn_id": "child-1"},
     }
     usage = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), 0)
     at = "2026-01-01T00:00:00Z"
@@ -215,6 +215,7 @@ def test_page_lets_no_control_characters_through() -> None:
         "budget": {"max_steps": 6, "max_tool_calls": 6, "max_dollars": 1.0, "timeout_s": 60.0, "max_tokens": None},
         **{"calls": [call], "input": EVIL, "output_text": EVIL, "citations": [{"id": EVIL, "title": f"x{EVIL}"}]},
         **{"error": {"code": "internal", "message": EVIL}, "forked_from": {"turn_id": EVIL, "step": 1}},
+        "parent": {"turn_id": EVIL, "call_id": "2.1"},
         "scores": [{"judge": EVIL, "at": at, "score": 1.0, "reason": EVIL, "error": None}],
         **{"context": [EVIL], "messages": [{"role": "user", "content": [{"type": EVIL}]}]},
     }
@@ -224,6 +225,8 @@ def test_page_lets_no_control_characters_through() -> None:
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", drawn)
     assert f"0.0  a {HARMLESS} " in drawn
     assert "  forked    from step 1 of " in drawn
+    assert "  asked by  call 2.1 of " in drawn
+    assert "           is the turn child-1" in drawn
 
 
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:

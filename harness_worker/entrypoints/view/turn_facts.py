@@ -42,6 +42,7 @@ def facts(turn: Json) -> dict[str, str]:
         "agent": turn["agent"],
         "session": turn["session_id"],
         "forked": _origin(turn),
+        "asked by": _parent(turn),
         "metadata": ", ".join(f"{name}={value}" for name, value in turn["metadata"].items()),
         "created": _when(turn),
         "decision": turn.get("decision") or "",
@@ -54,6 +55,11 @@ def facts(turn: Json) -> dict[str, str]:
 def _origin(turn: Json) -> str:
     origin = turn.get("forked_from")
     return f"from step {origin['step']} of {origin['turn_id']}" if origin else ""
+
+
+def _parent(turn: Json) -> str:
+    parent = turn.get("parent")
+    return f"call {parent['call_id']} of {parent['turn_id']}" if parent else ""
 
 
 def took_s(turn: Json) -> float:

@@ -101,6 +101,8 @@ class TurnPage:
         room = self._width - 7 - len(name) - len(again) - len(took) - 2
         shown = textwrap.shorten(one_line(compact(call["arguments"])), max(room, 10), placeholder="…")
         yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
+        if child_id := call.get("child_turn_id"):
+            yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
         if call["is_error"]:
             yield from self._wrapped(f"{call['outcome']}: {call['content']}", 11, DETAIL_LINES, "dim")
 
