@@ -69,7 +69,7 @@ def registry(notes: Notes) -> Generator[Registry]:
     registry = Registry()
     safe: dict[str, ToolKeywords] = {"linger": {"effect": Effect.READ_ONLY, "timeout_s": 20.0}}
     registry.mcp(
-        "files", command=STDIO, env={"NOTES": str(notes.file), "TOKEN": SECRET}, tools=safe, timeout_s=5.0, queue="mcp"
+        "files", command=STDIO, env={"NOTES": str(notes.file), "TOKEN": SECRET}, tools=safe, timeout_s=30.0, queue="mcp"
     )
     yield registry
     registry.close()
@@ -126,7 +126,7 @@ def test_servers_tools_are_tools(registry: Registry) -> None:
     assert [(tool.effect, tool.idempotent, tool.retry_safe) for tool in (add, wipe)] == [(None, False, False)] * 2
     linger = registry.tools["files__linger"]
     assert (linger.effect, linger.retry_safe, linger.timeout_s, linger.queue) == (Effect.READ_ONLY, True, 20.0, "mcp")
-    assert (add.timeout_s, add.queue) == (5.0, "mcp")
+    assert (add.timeout_s, add.queue) == (30.0, "mcp")
 
 
 def test_server_may_be_believed_and_tools_chosen() -> None:

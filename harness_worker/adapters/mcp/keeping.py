@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TextIO, TypeVar
@@ -91,9 +91,9 @@ class Kept:
     def close(self) -> None:
         """End the connection, if this process has one, when the calls on it are over; a later call opens another."""
         with self._lock:
-            of, self._of = self._of, None
+            (of, self._of), ending = (self._of, None), self._ending
         if of is not None and of[0] == os.getpid():
-            left = asyncio.run_coroutine_threadsafe(self._leave(), of[1])
+            left = asyncio.run_coroutine_threadsafe(_leave(ending), of[1])
             with contextlib.suppress(TimeoutError):
                 left.result(_LEAVING_S)
 
@@ -127,13 +127,15 @@ class Kept:
             self._connection.held.add_done_callback(partial(_forget, self._ending, self._connection))
         return self._connection
 
-    async def _leave(self) -> None:
-        """Leave all connections, and then the loop."""
-        for connection in self._ending:
-            connection.leave()
-        await asyncio.gather(*(connection.held for connection in self._ending))
-        loop = asyncio.get_running_loop()
-        loop.call_later(_STOP_S, loop.stop)
+
+async def _leave(connections: Iterable[_Connection]) -> None:
+    """Leave them, and then the loop."""
+    held = [connection.held for connection in connections]
+    for connection in tuple(connections):
+        connection.leave()
+    await asyncio.gather(*held)
+    loop = asyncio.get_running_loop()
+    loop.call_later(_STOP_S, loop.stop)
 
 
 def _forget(connections: set[_Connection], connection: _Connection, _: object) -> None:
@@ -153,8 +155,9 @@ class _Connection:
 
     async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
         """See :meth:`Kept.ask`; given up, no later call comes in here, though the server is still to be told."""
+        self._calls += 1  # before anybody else may leave
         asked = asyncio.create_task(self._asked(request, within_s))
-        asked.add_done_callback(_heard)
+        asked.add_done_callback(self._heard)
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
@@ -170,13 +173,15 @@ class _Connection:
             self._idle.set()
 
     async def _asked(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
-        self._calls += 1
-        try:
-            return await request(await self._client(within_s))
-        finally:
-            self._calls -= 1
-            if self.is_left:
-                self.leave()
+        return await request(await self._client(within_s))
+
+    def _heard(self, asked: asyncio.Task[Any]) -> None:
+        """A call is over; of one that was given up, nobody else hears how it ended."""
+        if not asked.cancelled():
+            asked.exception()
+        self._calls -= 1
+        if self.is_left:
+            self.leave()
 
     async def _client(self, within_s: float) -> Client:
         margin_s = min(_OPEN_MARGIN_S, within_s * _OPEN_MARGIN_SHARE)
@@ -207,12 +212,6 @@ class _Connection:
             return
         self._opened.set_exception(Unreached(f"{self._place.name} was not reached: {without_paths(why)}"))
         self._opened.exception()  # whoever waited for it may have been given up
-
-
-def _heard(asked: asyncio.Task[Any]) -> None:
-    """Of a call that was given up, nobody else hears how it ended."""
-    if not asked.cancelled():
-        asked.exception()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

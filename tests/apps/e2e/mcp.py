@@ -18,8 +18,8 @@ _names = registry.mcp(
     tools={
         "add": {"effect": Effect.READ_ONLY},
         "process": {"effect": Effect.READ_ONLY},
-        "linger": {"effect": Effect.READ_ONLY, "timeout_s": 6.0},
-        "hang": {"timeout_s": 6.0},
+        "linger": {"effect": Effect.READ_ONLY, "timeout_s": 10.0},
+        "hang": {"timeout_s": 10.0},
     },
 )
 
