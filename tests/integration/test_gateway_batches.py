@@ -214,14 +214,25 @@ def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
 @pytest.mark.one_database("postgres")
 def test_batches_of_the_same_sessions_at_once_are_all_stored(gateway: Gateway) -> None:
     """Whatever the order in which they name them: nobody waits in a circle, and no number is given twice."""
-    names = [{"session_id": f"s{number}"} for number in range(20)]
-    with ThreadPoolExecutor(4) as threads:
-        orders = (names, names[::-1], names[7:] + names[:7], names[::2] + names[1::2])
-        posts = [threads.submit(gateway.post_batch, *order) for order in orders]
-    assert [post.result().status_code for post in posts] == [202] * 4
+    names = [{"session_id": f"s{number}"} for number in range(5)]
+    gateway.posted_batch(*names)
+    middle = select(sessions).where(sessions.c.id == "s2").with_for_update()
+    with ThreadPoolExecutor(2) as threads:
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(middle)
+            posts = [threads.submit(gateway.post_batch, *order) for order in (names, names[::-1])]
+            wait_until(lambda: _waiting(gateway) == 2, "both to wait")
+        assert [post.result().status_code for post in posts] == [202] * 2
     with gateway.worker.engine.connect() as connection:
         given = connection.execute(select(turns.c.session_id, turns.c.number)).all()
-    assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3, 4))
+    assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3))
+
+
+def _waiting(gateway: Gateway) -> int:
+    """How many connections to the database wait for a lock."""
+    locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with gateway.worker.engine.connect() as connection:
+        return connection.execute(text(locked)).scalar_one()
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
