@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from harness_worker.adapters.sql.engine import reading
@@ -69,12 +70,14 @@ def test_child_is_born_with_its_call(world: World) -> None:
     assert kept == [1]
 
 
+@pytest.mark.one_database("postgres")
 def test_child_is_found_like_any_turn_that_nobody_looks_at(world: World) -> None:
     """Its wake-up may be lost."""
     (child_id,) = ask(world, world.queued())
     assert child_id in [turn_id for turn_id, _ in world.store.overdue(100, 5.0)]
 
 
+@pytest.mark.one_database("postgres")
 def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
     """As they stand, until their calls have ended."""
     parent = world.queued()
@@ -137,6 +140,7 @@ def test_families_that_end_at_once_hold_nobody_up(world: World) -> None:
     assert {world.turn(turn_id).status for turn_id in everyone} == {TurnStatus.COMPLETED}
 
 
+@pytest.mark.one_database("postgres")
 def test_child_is_a_part_of_its_parents_share(world: World) -> None:
     """It neither counts nor waits: its parent holds a place while it waits for it."""
     store = SqlTurnStore(world.engine, world.sink, tenant_turns=1)
