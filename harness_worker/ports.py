@@ -139,9 +139,10 @@ class TurnStore(Protocol):
         ...
 
     def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
-        """Turns of the same tenant to wake when one of its turns has made room, as (id, priority), oldest first.
+        """Turns of the same tenant to wake when one of its turns has made room, as (id, priority).
 
-        None, and nothing is asked, where any number of turns of a tenant may run.
+        Interactive ones go first, then the oldest. None, and nothing is asked, where any number of turns of a tenant
+        may run.
         """
         ...
 

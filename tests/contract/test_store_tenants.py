@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Decision
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import Priority, TurnStatus
 from tests.contract.store_world import World
+
+BATCH_FIRST = (Priority.BATCH, Priority.INTERACTIVE)
 
 
 def sharing(world: World, turns: int) -> SqlTurnStore:
@@ -47,3 +51,16 @@ def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
     world.change(first, status=TurnStatus.COMPLETED, finished_at=world.now())
     assert store.next_of_tenant(ended) == [(behind, "interactive"), (others[0], "interactive")]
     assert world.store.next_of_tenant(ended) == []
+
+
+def test_interactive_turns_of_a_tenant_are_next_before_its_batches(world: World) -> None:
+    """Thousands of batch turns that wait do not hold up the one for which somebody waits."""
+    store = sharing(world, 1)
+    ids = {priority: [world.queued(tenant="noisy", priority=priority) for _ in range(2)] for priority in BATCH_FIRST}
+    ended = world.turn(world.queued(tenant="noisy"))
+    for turn_id in chain.from_iterable(ids.values()):
+        world.change(turn_id, waits=True)
+    interactive, batch = ids[Priority.INTERACTIVE], ids[Priority.BATCH]
+    assert store.next_of_tenant(ended) == [(turn_id, Priority.INTERACTIVE) for turn_id in interactive]
+    world.change(interactive[0], waits=False)
+    assert store.next_of_tenant(ended) == [(interactive[1], Priority.INTERACTIVE), (batch[0], Priority.BATCH)]

@@ -16,7 +16,7 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event, RunningCall
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")
 
@@ -169,7 +169,10 @@ class MemoryTurnStore:
             return []
         mine = [t for t in self.turns.values() if t.tenant == turn.tenant and t.status is TurnStatus.QUEUED and t.waits]
         free = [t for t in mine if not any(each.number < t.number for each in self._unfinished(t))]
-        return [(t.id, t.priority) for t in sorted(free, key=lambda t: t.created_at)[:2]]
+        return [
+            (t.id, t.priority)
+            for t in sorted(free, key=lambda t: (t.priority != Priority.INTERACTIVE, t.created_at))[:2]
+        ]
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         """See ``ports.TurnStore.beat_turn``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable
@@ -32,7 +33,7 @@ from harness_worker.adapters.sql.statements import (
     WHETHER,
     statements_for,
 )
-from harness_worker.adapters.sql.tenants import RUNNING, WAITING
+from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.afterwards import after
 from harness_worker.core.budget import BudgetLimits, agent_limits
@@ -187,11 +188,11 @@ class SqlTurnStore:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
-        """The oldest waiting turns of the same tenant, as (id, priority); none where any number may run."""
+        """The waiting turns of the same tenant that are next, as (id, priority); none where any number may run."""
         if self._tenant_turns is None:
             return []
-        (rows,) = read(self._reader, lambda connection: fetch(connection, [WAITING], {"of_tenant": turn.tenant}))
-        return [(row[0], row[1]) for row in rows]
+        found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
+        return [(row[0], row[1]) for row in chain.from_iterable(found)][:WOKEN]
 
     def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
         """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, literal_column, select
 
 from harness_worker.schema import turns
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import Priority, TurnStatus
 
 WOKEN: Final = 2
 """Turns that are woken where one made room: two ends at once may choose the same one, and each leaves room."""
@@ -28,10 +28,17 @@ RUNNING: Final = (
 )
 """How many turns of a tenant run; a turn that is another's call is a part of that one."""
 
-WAITING: Final = (
+WAITING: Final = tuple(
     select(turns.c.id, turns.c.priority)
-    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.QUEUED.value}'"), turns.c.waits, ~_IS_BEHIND)
+    .where(
+        *_OPEN,
+        turns.c.status == literal_column(f"'{TurnStatus.QUEUED.value}'"),
+        turns.c.priority == literal_column(f"'{priority.value}'"),
+        turns.c.waits,
+        ~_IS_BEHIND,
+    )
     .order_by(turns.c.created_at)
     .limit(literal_column(str(WOKEN)))
+    for priority in Priority
 )
-"""The oldest turns of a tenant that wait and are behind no other of their session, as (id, priority)."""
+"""By priority, the oldest turns of a tenant that wait and are behind no other of their session, as (id, priority)."""
