@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harness_worker.core.decisions import Snapshot
+from harness_worker.core.doubt import end_with_doubt, is_doubt
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.outcomes import OUTCOME_UNKNOWN, ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.records import Call, EventDraft, Turn
@@ -74,10 +75,10 @@ def settle(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
     """Take what children have ended, and charge the turn for it; those that go on are left alone."""
     taken = [(call, child_of(call, snapshot.children)) for call in open_delegated(calls)]
     over = [(call, child) for call, child in taken if child is None or child.status.is_final]
-    ended = [_ended(call, child, now=snapshot.now) for call, child in over]
+    calls = merge(calls, [_ended(call, child, now=snapshot.now) for call, child in over])
     return Settled(
         turn=_charged(turn, (child for _, child in over)),
-        calls=merge(calls, ended),
+        calls=merge(calls, _behind_doubt(calls, now=snapshot.now)),
         events=tuple(_finished(call, child) for call, child in over),
     )
 
@@ -109,7 +110,28 @@ def _ended(call: Call, child: Turn | None, *, now: float) -> Call:
     if child is None:
         return end_call(call, ToolFailure(call_id=call.call_id, tool_name=call.tool, error=GONE), now=now)
     seen = replace(call, started_at=child.started_at, finished_at=child.finished_at)
-    return end_call(seen, _outcome(call, child), now=now)
+    return end_call(seen, _doubt(call, child) if _leaves_doubt(child) else _outcome(call, child), now=now)
+
+
+def _behind_doubt(calls: Sequence[Call], *, now: float) -> tuple[Call, ...]:
+    """What never runs since an agent's call ended in doubt; it ends with that call's wave, as waves end one by one."""
+    doubt = next((call for call in calls if call.is_delegated and not call.collected and is_doubt(call)), None)
+    if doubt is None or doubt.outcome is None or open_delegated(calls):
+        return ()
+    return end_with_doubt(doubt, doubt.outcome, calls, now=now)
+
+
+def _leaves_doubt(child: Turn) -> bool:
+    """Whether writes of it, or of turns below it, ended in doubt and no answer of its model takes account of that."""
+    return child.status is not TurnStatus.COMPLETED and bool(child.recall.doubtful)
+
+
+def _doubt(call: Call, child: Turn) -> ToolFailure:
+    how = f"{child.status.value}: {child.stop_reason}"
+    why = "something it did may or may not have happened; its own record tells what"
+    error = f"{OUTCOME_UNKNOWN}: {call.tool} was asked and ended ({how}), and {why}"
+    elapsed_ms = _elapsed_ms(child)
+    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, elapsed_ms=elapsed_ms, in_doubt=True)
 
 
 def _outcome(call: Call, child: Turn) -> ToolOutcome:

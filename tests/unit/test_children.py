@@ -18,6 +18,7 @@ from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.plan import give_up, plan
 from harness_worker.core.progress import Dispatch, Finished, abandon
+from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.trace import call_span_id, trace_id_of
 from harness_worker.core.trace_story import Story
@@ -187,6 +188,31 @@ def test_child_that_gives_no_answer_is_told_as_it_ended(child: Turn | None, cont
     assert not is_doubt(call)
     assert decision.turn is not None
     assert decision.turn.recall.blocked == {}
+
+
+@pytest.mark.parametrize("status", [TurnStatus.INCOMPLETE, TurnStatus.FAILED, TurnStatus.CANCELLED])
+def test_child_that_ends_with_a_write_in_doubt_is_a_doubt_itself(status: TurnStatus) -> None:
+    """What was to follow does not run, and the turn that asks takes the doubt on: so it rises through all levels."""
+    left = over(status=status, stop_reason=StopReason.DEADLINE, recall=Recall(doubtful={"charge": "key"}))
+    waits = collected(asked(0), asked(1), a_write(2, wave=1), children=(left, a_child(1)))
+    assert [(call.call_id, is_doubt(call)) for call in waits.calls] == [("0.0", True)]
+    decision = collected(*waits.calls, asked(1), a_write(2, wave=1), children=(left, over(1)))
+    first, _, later = decision.calls
+    assert (first.call_id, is_doubt(first), first.finished_at) == ("0.0", True, NOW + 3.0)
+    said = f"outcome_unknown: helper was asked and ended ({status}: deadline), and something it did may or may not "
+    assert first.outcome is not None
+    assert content_of(first.outcome).startswith(said)
+    assert isinstance(later.outcome, ToolDenied)
+    assert (later.call_id, later.outcome.reason) == ("0.2", DenialReason.NOT_RUN)
+    last = collected(asked(0), children=(left,)).turn
+    assert last is not None
+    assert list(last.recall.doubtful.values()) == [asked(0).idempotency_key]
+
+
+def test_answer_of_a_child_that_knew_of_its_doubt_is_no_doubt() -> None:
+    """Its model read of it before it answered."""
+    decision = collected(asked(), children=(over(recall=Recall(doubtful={"charge": "key"})),))
+    assert [content_of(call.outcome) for call in decision.calls if call.outcome] == ["helped"]
 
 
 def test_turn_is_charged_for_its_children_once() -> None:

@@ -26,6 +26,7 @@ def family_breaches(turn: Turn, calls: Sequence[Call], children: Sequence[Turn],
     for call in asked:
         child = by_call[call.call_id]
         yield from _of_outcome(turn, call, child, met)
+        yield from _of_doubt(turn, call, child)
         yield from _of_inheritance(turn, child)
     yield from _of_charges(turn, [by_call[call.call_id] for call in asked if not is_doubt(call)], len(asked))
 
@@ -36,8 +37,6 @@ def _of_outcome(turn: Turn, call: Call, child: Turn, met: Counter[str]) -> Itera
     if call.attempt != 1 or call.worker is not None:
         yield f"{call.call_id} was run as if it were a function: {call}"
     if is_doubt(call):
-        if turn.stop_reason not in CUT:
-            yield f"{call.call_id} is in doubt though its turn ended with {turn.stop_reason}"
         return
     if (child.finished_at or 0.0) > (turn.finished_at or 0.0):
         yield f"{call.call_id} was told before its turn had ended"
@@ -54,6 +53,19 @@ def _of_outcome(turn: Turn, call: Call, child: Turn, met: Counter[str]) -> Itera
         yield f"{call.call_id}: {outcome} for a turn that {child.status}"
     if isinstance(outcome, ToolExecutionResult) and not outcome.output.endswith(child.output_text):
         yield f"{call.call_id} tells {outcome.output} for {child.output_text}"
+
+
+def _of_doubt(turn: Turn, call: Call, child: Turn) -> Iterator[str]:
+    if is_doubt(call) and turn.stop_reason not in CUT and not _left_doubt(child):
+        yield f"{call.call_id} is in doubt though its turn ended with {turn.stop_reason}"
+    if _left_doubt(child) and not is_doubt(call):
+        yield f"{call.call_id} hides the doubt that its turn ended with: {child.recall.doubtful}"
+
+
+def _left_doubt(child: Turn) -> bool:
+    """Whether it did things that nobody knows the end of, and its model never answered."""
+    ended_badly = (TurnStatus.INCOMPLETE, TurnStatus.FAILED, TurnStatus.CANCELLED)
+    return child.status in ended_badly and bool(child.recall.doubtful)
 
 
 def _of_inheritance(turn: Turn, child: Turn) -> Iterator[str]:
