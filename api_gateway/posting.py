@@ -79,7 +79,7 @@ async def wake(created: Created, request: TurnRequest, services: Services) -> No
     if created.replayed is not None:
         return
     if not created.ahead:
-        await services.publisher.advance(created.turn_id, request.queue_priority, services.tenant)
+        await services.publisher.advance(created.turn_id, request.queue_priority, services.tenant, begins=True)
     elif request.multitask == "interrupt":
         await asyncio.gather(*(services.publisher.interrupt(*each, services.tenant) for each in created.ahead))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
 
-from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, turn_queue
+from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, message_priority, turn_queue
 
 THREADS: Final = 4
 AT_ONCE: Final = 50
@@ -37,15 +37,18 @@ class Publisher:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="publish")
 
-    async def advance(self, turn_id: str, priority: str, tenant: str) -> None:
-        """Ask some coordinator to look at a tenant's turn; a broker that does not answer is logged, no more."""
+    async def advance(self, turn_id: str, priority: str, tenant: str, *, begins: bool = False) -> None:
+        """Ask some coordinator to look at a tenant's turn; a broker that does not answer is logged, no more.
+
+        ``begins``: it has not begun, and may wait for those that have.
+        """
         try:
-            await self._in_thread(lambda: self._send(turn_id, priority, tenant))
+            await self._in_thread(lambda: self._send(turn_id, priority, tenant, begins=begins))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
 
     async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
-        """Ask for a look at each of a tenant's turns, given as (id, priority): a few at a time, others' between them.
+        """Ask for a look at each of a tenant's queued turns, as (id, priority): a few at a time, others' between them.
 
         A broker that does not answer is logged, no more: the reconciler finds the rest.
         """
@@ -87,14 +90,15 @@ class Publisher:
     def _send_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
         with self._celery.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
             for turn_id, priority in turns:
-                self._send(turn_id, priority, tenant, producer=producer)
+                self._send(turn_id, priority, tenant, begins=True, producer=producer)
 
-    def _send(self, turn_id: str, priority: str, tenant: str, **options: Any) -> None:  # noqa: ANN401 - Celery's
+    def _send(self, turn_id: str, priority: str, tenant: str, *, begins: bool, producer: Any = None) -> None:  # noqa: ANN401 - kombu's
         self._celery.send_task(
             ADVANCE_TASK,
-            **options,
             args=[turn_id],
+            producer=producer,
             queue=turn_queue(priority),
+            priority=message_priority(priority, begins=begins),
             ignore_result=True,
             argsrepr=f"(turn={turn_id})",
             kwargsrepr=f"(tenant={tenant})",

@@ -165,8 +165,8 @@ class TurnStore(Protocol):
         """End the lease of a running write whose process is known to be dead."""
         ...
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
-        """Turns that somebody must look at and nobody does, as (id, priority); pushes their ``wake_at`` on.
+    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
+        """Turns that somebody must look at and nobody does, as (id, priority, is_queued); pushes their ``wake_at`` on.
 
         By ``backoff_s``; that of a queued turn of a batch by its age, if that is more, and at most ten minutes.
         """
@@ -484,8 +484,8 @@ class Vault(Protocol):
 class Dispatcher(Protocol):
     """Sends work. Nothing here waits for it; a lost message is found by the reconciler."""
 
-    def advance(self, turn_id: str, priority: str) -> None:
-        """Ask some coordinator to look at the turn."""
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:
+        """Ask some coordinator to look at the turn; ``begins``: it has not begun, and may wait for those that have."""
         ...
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:

@@ -79,8 +79,11 @@ REDIS_SCHEMES: Final = ("redis", "rediss")
 HTTP_SCHEMES: Final = ("http", "https")
 BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
 
-BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0]}
-"""What every Celery client of a broker must agree on: a queue is one list, for priorities are queues."""
+LATER: Final = 9
+"""The priority of messages in Redis that are taken when there are no others: they begin turns of batches."""
+
+BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, LATER]}
+"""What every Celery client of a broker must agree on: a queue is two lists, for what goes on and what begins later."""
 
 
 _REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
@@ -320,6 +323,14 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def turn_queue(priority: str) -> str:
     """The queue of a turn's wake-ups."""
     return f"turns.{priority}"
+
+
+def message_priority(priority: str, *, begins: bool) -> int:
+    """That of a wake-up: one that has a turn of a batch begin waits for all that has begun.
+
+    Else each of thousands would take its first step before any takes its second, and be too late for its last.
+    """
+    return LATER if begins and priority == Priority.BATCH else 0
 
 
 def tool_task(name: str) -> str:

@@ -288,13 +288,13 @@ class Coordinator:
     def _make_room(self, turn: Turn) -> None:
         """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
         for waiting in self.store.next_of_tenant(turn):
-            self.dispatcher.advance(*waiting)
+            self.dispatcher.advance(*waiting, begins=True)
 
     def _wake_next(self, turn: Turn) -> None:
         """Tell of the turn that may go now; the commit has said so in its row, so this is only sooner."""
         following = self.store.next_of_session(turn)
         if following is not None:
-            self.dispatcher.advance(*following)
+            self.dispatcher.advance(*following, begins=True)
 
     def _put_off(self, visit: Visit) -> None:
         """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""

@@ -74,7 +74,7 @@ class InlineDispatcher:
         while asked := [each for each in tuple(self._drivers.values())[1:] if each.is_alive()]:
             asked[0].join()
 
-    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``; who is told of for the first time may be a turn that was asked for."""
         self._wakes_of(turn_id).put(None)
         drive = self._drive

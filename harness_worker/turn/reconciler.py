@@ -44,6 +44,6 @@ class Reconciler(Rounds):
     def look(self) -> int:
         """Wake what is overdue once; returns how many turns that were."""
         overdue = self._store.overdue(BATCH, BACKOFF_S)
-        for turn_id, priority in overdue:
-            self._dispatcher.advance(turn_id, priority)
+        for turn_id, priority, is_queued in overdue:
+            self._dispatcher.advance(turn_id, priority, begins=is_queued)
         return len(overdue)

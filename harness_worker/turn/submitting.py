@@ -46,7 +46,7 @@ class Submitting:
         turn = self._turn(turn_id, asked, priority)
         self.store.insert_turn(turn)
         self._check_same(turn)
-        self.dispatcher.advance(turn_id, priority)
+        self.dispatcher.advance(turn_id, priority, begins=True)
 
     def _turn(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> Turn:
         if not TURN_ID.fullmatch(turn_id):

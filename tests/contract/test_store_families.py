@@ -74,7 +74,7 @@ def test_child_is_born_with_its_call(world: World) -> None:
 def test_child_is_found_like_any_turn_that_nobody_looks_at(world: World) -> None:
     """Its wake-up may be lost."""
     (child_id,) = ask(world, world.queued())
-    assert child_id in [turn_id for turn_id, _ in world.store.overdue(100, 5.0)]
+    assert child_id in [turn_id for turn_id, *_ in world.store.overdue(100, 5.0)]
 
 
 @pytest.mark.one_database("postgres")

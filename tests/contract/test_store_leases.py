@@ -169,8 +169,8 @@ def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
     ids = [world.queued(priority=priority) for priority in ("interactive", "batch", "interactive")]
     for turn_id, late_s in zip(ids, (10, 30, 20), strict=True):
         world.change(turn_id, wake_at=now - late_s)
-    assert world.store.overdue(2, 60.0) == [(ids[1], "batch"), (ids[2], "interactive")]
-    assert world.store.overdue(9, 60.0) == [(ids[0], "interactive")]
+    assert world.store.overdue(2, 60.0) == [(ids[1], "batch", True), (ids[2], "interactive", True)]
+    assert world.store.overdue(9, 60.0) == [(ids[0], "interactive", True)]
     assert world.store.overdue(9, 60.0) == []
     assert (world.turn(ids[1]).wake_at or 0) == pytest.approx(now + 60, abs=5)
 
@@ -189,7 +189,7 @@ def test_overdue_pushes_a_turn_of_a_batch_on_by_its_age(world: World):
         world.change(turn_id, status=status, wake_at=now - 1)
         with world.engine.begin() as connection:
             connection.execute(update(turns).where(turns.c.id == turn_id).values(created_at=now - age_s))
-        assert world.store.overdue(9, 5.0) == [(turn_id, priority)]
+        assert world.store.overdue(9, 5.0) == [(turn_id, priority, status is TurnStatus.QUEUED)]
         assert (world.turn(turn_id).wake_at or 0) == pytest.approx(now + pause_s, abs=2)
 
 
@@ -203,19 +203,19 @@ def test_overdue_leaves_turns_that_need_no_look(world: World):
     world.change(over, status=TurnStatus.COMPLETED, wake_at=now - 1)
     world.change(lapsed, owner="w", lease_until=now - 1, wake_at=now - 2)
     world.change(released, owner=None, lease_until=now + 900, wake_at=now - 1)
-    assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [lapsed, released]
+    assert [turn_id for turn_id, *_ in world.store.overdue(9, 60.0)] == [lapsed, released]
 
 
 def test_overdue_never_gives_a_turn_to_two_callers(world: World):
     """Four callers share forty turns; each comes out once."""
     ids = [world.queued() for _ in range(40)]
 
-    def take(_: int) -> list[tuple[str, str]]:
+    def take(_: int) -> list[tuple[str, str, bool]]:
         return [taken for _ in range(4) for taken in world.store.overdue(5, 600.0)]
 
     with ThreadPoolExecutor(4) as pool:
-        taken = [turn_id for part in pool.map(take, range(4)) for turn_id, _ in part]
-    taken += [turn_id for turn_id, _ in world.store.overdue(100, 600.0)]
+        taken = [turn_id for part in pool.map(take, range(4)) for turn_id, *_ in part]
+    taken += [turn_id for turn_id, *_ in world.store.overdue(100, 600.0)]
     assert sorted(taken) == sorted(ids)
 
 
@@ -225,6 +225,6 @@ def test_overdue_skips_locked_turns(postgres_world: World):
     a, b = world.queued(), world.queued()
     with world.locked(select(turns.c.id).where(turns.c.id == a).with_for_update(key_share=True)):
         started = time.monotonic()
-        assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [b]
+        assert [turn_id for turn_id, *_ in world.store.overdue(9, 60.0)] == [b]
         assert time.monotonic() - started < 1.0
-    assert [turn_id for turn_id, _ in world.store.overdue(9, 60.0)] == [a]
+    assert [turn_id for turn_id, *_ in world.store.overdue(9, 60.0)] == [a]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, insert, select
+from sqlalchemy import Engine, Table, func, insert, select
 
 from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.pruning import BATCH_TURNS
@@ -36,21 +36,23 @@ def engine(outsider: Outsider) -> Generator[Engine]:
 
 def make_old(engine: Engine, turn_id: str) -> None:
     """Copy a turn, as sessions of three turns each that ended long ago."""
-    with engine.begin() as connection:
+    with engine.connect() as connection:
         now = connection.execute(select(db_now())).scalar_one()
         turn = dict(connection.execute(select(turns).where(turns.c.id == turn_id)).mappings().one())
-        times = {"created_at": now - OLD_S, "finished_at": now - OLD_S}
-        rows = [
-            {**turn, **times, "id": f"old-{n}", "session_id": f"old-{n // 3}", "number": n % 3 + 1} for n in range(OLD)
-        ]
-        ids = sorted({row["session_id"] for row in rows})
-        named = [{"tenant": turn["tenant"], "id": each, "turns": 3, "created_at": now - OLD_S} for each in ids]
-        connection.execute(insert(sessions), named)
-        connection.execute(insert(turns), rows)
-        for table in (messages, tool_calls, turn_events):
-            theirs = connection.execute(select(table).where(table.c.turn_id == turn_id)).mappings().all()
-            copies: list[dict[str, Any]] = [{**each, "turn_id": row["id"]} for row in rows for each in theirs]
-            connection.execute(insert(table), copies)
+        parts = {
+            table: connection.execute(select(table).where(table.c.turn_id == turn_id)).mappings().all()
+            for table in (messages, tool_calls, turn_events)
+        }
+    times = {"created_at": now - OLD_S, "finished_at": now - OLD_S}
+    rows = [{**turn, **times, "id": f"old-{n}", "session_id": f"old-{n // 3}", "number": n % 3 + 1} for n in range(OLD)]
+    ids = sorted({row["session_id"] for row in rows})
+    named = [{"tenant": turn["tenant"], "id": each, "turns": 3, "created_at": now - OLD_S} for each in ids]
+    copies: dict[Table, list[dict[str, Any]]] = {sessions: named, turns: rows}
+    for table, theirs in parts.items():
+        copies[table] = [{**each, "turn_id": row["id"]} for row in rows for each in theirs]
+    for table, added in copies.items():  # each by itself: a transaction that stands still while rows are made is ended
+        with engine.begin() as connection:
+            connection.execute(insert(table), added)
 
 
 def left(engine: Engine) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +135,10 @@ def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> Non
     mine: list[Json] = []
     with producer.connection_for_read() as connection:
         receiver = producer.events.Receiver(connection, handlers={"*": seen.append})
-        with receiver.consumer_context():
+        with closing(receiver.consume(limit=None, timeout=REPLY_S, wakeup=True)) as events:
+            next(events)  # now nothing is missed
             sent = submit(producer, {"agent": "worker", "input": secret, "metadata": {"a": 7}})
-            for _ in receiver.consume(limit=None, timeout=REPLY_S, wakeup=False):
+            for _ in events:
                 mine = [event for event in seen if event.get("uuid") == sent.id]
                 if {"task-received", "task-failed"} <= {event["type"] for event in mine}:
                     break

@@ -239,13 +239,13 @@ def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gatew
     _fits(document, posting["header", "Prefer"]["schema"], "wait=0.1")
     listing = _parameters(document, "/v1/turns", "get")
     assert {name for _, name in listing} == {
-        *("after", "limit", "status", "session_id", "agent", "batch_id", "metadata")
+        *("after", "limit", "status", "session_id", "agent", "batch_id", "parent_id", "metadata")
     }
     narrow = {"metadata.no": "such"}
     _fits(document, listing["query", "metadata"]["schema"], narrow)
     assert not jsonschema_rs.is_valid(listing["query", "metadata"]["schema"], {"no": "such"})
     adding_up = _parameters(document, "/v1/usage", "get")
-    narrowed = {"status", "session_id", "agent", "batch_id", "metadata"}
+    narrowed = {"status", "session_id", "agent", "batch_id", "parent_id", "metadata"}
     assert {name for _, name in adding_up} == {"from", "to", "by", "limit", *narrowed}
     _fits(document, adding_up["query", "from"]["schema"], "2026-01-31T18:00:00Z")
     headers = {"Idempotency-Key": "k", "Prefer": "wait=0.1"}

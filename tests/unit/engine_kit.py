@@ -115,7 +115,7 @@ class Sent:
         """How often somebody was asked to look at a turn."""
         return len(self.advanced)
 
-    def advance(self, turn_id: str, priority: str) -> None:
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``."""
         self.advanced.append((turn_id, priority))
 

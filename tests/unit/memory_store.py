@@ -195,7 +195,7 @@ class MemoryTurnStore:
         if call is not None and call.attempt >= run.attempt:
             self._put(replace(call, lease_until=0.0))
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
+    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
         """See ``ports.TurnStore.overdue``."""
         now = self._clock()
         due = sorted((t for t in self.turns.values() if _is_due(t, now)), key=lambda t: (t.wake_at or 0.0, t.id))[
@@ -203,7 +203,7 @@ class MemoryTurnStore:
         ]
         for turn in due:
             self.turns[turn.id] = replace(turn, wake_at=now + _pause_s(turn, now, backoff_s))
-        return [(turn.id, turn.priority) for turn in due]
+        return [(turn.id, turn.priority, turn.status is TurnStatus.QUEUED) for turn in due]
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
         """See ``ports.TurnStore.artifact_url``; nothing expires here."""

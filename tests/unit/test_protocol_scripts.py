@@ -142,7 +142,7 @@ def test_lost_publish_does_not_wait_for_the_deadline() -> None:
     engine.dispatched("look", "look")
     assert engine.turn.wake_at == NOW + TIMING.look_s
     engine.clock.now_s = NOW + TIMING.look_s
-    assert engine.store.overdue(10, 5.0) == [(TURN_ID, "interactive")]
+    assert [turn_id for turn_id, *_ in engine.store.overdue(10, 5.0)] == [TURN_ID]
     engine.advance()
     assert engine.sent.chords == [["0.0", "0.1"]] * 2
     assert [call.attempt for call in engine.calls] == [1, 1]

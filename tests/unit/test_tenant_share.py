@@ -107,4 +107,4 @@ def test_turn_that_is_never_woken_is_found() -> None:
     engine.dispatched("look")
     engine.coordinator.advance("second")
     engine.clock.now_s += QUEUE_LOOK_S
-    assert "second" in [turn_id for turn_id, _ in engine.store.overdue(10, 5.0)]
+    assert "second" in [turn_id for turn_id, *_ in engine.store.overdue(10, 5.0)]

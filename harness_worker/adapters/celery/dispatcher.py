@@ -12,7 +12,16 @@ from kombu.exceptions import OperationalError
 
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
-from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, STOP_COMMAND, Priority, ToolMessage, tool_task, turn_queue
+from harness_worker.wire import (
+    ADVANCE_TASK,
+    JUDGE_TASK,
+    STOP_COMMAND,
+    Priority,
+    ToolMessage,
+    message_priority,
+    tool_task,
+    turn_queue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +41,10 @@ class CeleryDispatcher:
         self._app = app
         self._timing = timing
 
-    def advance(self, turn_id: str, priority: str) -> None:
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:
         """See ``ports.Dispatcher.advance``."""
-        self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async())
+        when = message_priority(priority, begins=begins)
+        self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async(priority=when))
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""

@@ -150,7 +150,7 @@ def statements_for(dialect: str) -> Statements:
 
     SQLite has no row locks and needs none: its write transactions run one at a time.
     """
-    due = select(turns.c.id, turns.c.priority).where(_is_due()).order_by(turns.c.wake_at, turns.c.id)
+    due = select(turns.c.id, turns.c.priority, turns.c.status).where(_is_due()).order_by(turns.c.wake_at, turns.c.id)
     due = due.limit(bindparam("most"))
     return Statements(
         lock_turn=_lock_turn(),

@@ -224,8 +224,8 @@ class SqlTurnStore:
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
         self._just(self._engine, self._statements.lose_call, values)
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str]]:
-        """Turns that somebody must look at and nobody does, as (id, priority), oldest first."""
+    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
+        """Turns that somebody must look at and nobody does, as (id, priority, is_queued), oldest first."""
         if read(self._reader, lambda connection: connection.execute(self._statements.due, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
@@ -279,9 +279,10 @@ class SqlTurnStore:
             snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
         return snapshot
 
-    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str]]]:
-        found = [(row[0], row[1]) for row in connection.execute(self._statements.lock_due, {"most": limit})]
-        pushed = {"ids": [turn_id for turn_id, _ in found], "backoff_s": backoff_s}
+    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str, bool]]]:
+        rows = connection.execute(self._statements.lock_due, {"most": limit})
+        found = [(row[0], row[1], row[2] == TurnStatus.QUEUED) for row in rows]
+        pushed = {"ids": [turn_id for turn_id, *_ in found], "backoff_s": backoff_s}
         return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])
 
     def _just(self, engine: Engine, statement: Executable, values: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ class Broker:
     under_way: int = 0
     stops: int = 0
 
-    def advance(self, turn_id: str, priority: str) -> None:  # noqa: ARG002 - the port's signature
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``."""
         self.pause()
         self.send(Advance(turn_id=turn_id))

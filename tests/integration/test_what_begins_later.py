@@ -1,0 +1,84 @@
+"""Turns of a batch begin when nothing that has begun waits: on a real broker, as coordinators take messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Consumer, Queue
+from redis import Redis
+
+from api_gateway.publisher import Publisher
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
+from harness_worker.bootstrap.engine import timing_of
+from harness_worker.config import load_settings
+from harness_worker.testing.services import valkey_service
+from harness_worker.wire import Priority, turn_queue
+
+# Celery and kombu have no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+INTERACTIVE, BATCH = Priority.INTERACTIVE.value, Priority.BATCH.value
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[str]:
+    """A Redis of this module's own: others' workers would take its messages."""
+    with valkey_service() as url:
+        yield url
+
+
+@pytest.fixture
+def broker(own_redis: str) -> str:
+    """It, empty."""
+    with Redis.from_url(own_redis) as client:
+        client.flushall()
+    return own_redis
+
+
+def taken(broker: str, count: int) -> list[str]:
+    """The turns of so many messages, as a coordinator takes them from its queues."""
+    turn_ids: list[str] = []
+
+    def note(_body: Any, message: Any) -> None:  # noqa: ANN401 - kombu's own
+        turn_ids.append(message.payload[0][0])
+        message.ack()
+
+    app = make_app(load_settings(), redis_url=broker)
+    queues = [Queue(turn_queue(priority)) for priority in Priority]
+    with app.connection_for_read() as connection:
+        channel: Any = connection.channel()
+        channel.basic_qos(0, 1, False)
+        with Consumer(channel, queues, callbacks=[note]):
+            for _ in range(count):
+                connection.drain_events(timeout=10)
+    return turn_ids
+
+
+def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
+    """Whoever sends it; else each of thousands would take its first step before any takes its second."""
+    settings = load_settings()
+    dispatcher = CeleryDispatcher(make_app(settings, redis_url=broker), timing=timing_of(settings))
+    publisher = Publisher(broker, timeout_s=5.0)
+    asyncio.run(publisher.advance("posted", BATCH, "default", begins=True))
+    asyncio.run(publisher.advance_all([("of a batch", BATCH)], "default"))
+    dispatcher.advance("overdue", BATCH, begins=True)
+    dispatcher.advance("goes on", BATCH)
+    dispatcher.advance("of a person", INTERACTIVE, begins=True)
+    publisher.close()
+    order = taken(broker, 5)
+    assert {*order[:2]} == {"goes on", "of a person"}
+    assert order[2:] == ["posted", "of a batch", "overdue"]
+
+
+def test_messages_that_wait_to_begin_are_counted(broker: str) -> None:
+    """What `/metrics` says of a queue is all that lies in it."""
+    publisher = Publisher(broker, timeout_s=5.0)
+    asyncio.run(publisher.advance_all([("a", BATCH), ("b", BATCH)], "default"))
+    asyncio.run(publisher.advance("c", BATCH, "default"))
+    depths = asyncio.run(publisher.depths([turn_queue(BATCH), turn_queue(INTERACTIVE)]))
+    publisher.close()
+    assert depths == {"turns.batch": 3, "turns.interactive": 0}
