@@ -9,7 +9,7 @@ from api_gateway.batches.answers import Batch, BatchResult
 from api_gateway.batches.requests import BatchRequest, check_names
 from api_gateway.batches.store import Batches, Stopping
 from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.problems import Problem
+from api_gateway.problems import Problem, invalid_at
 from api_gateway.services import Services
 from api_gateway.sse import unbroken
 
@@ -72,6 +72,19 @@ async def _stop(asked: Stopping, services: Services) -> None:
     for each in asked.begun:
         await services.publisher.interrupt(*each, services.tenant)
     await services.publisher.advance_all(asked.queued, services.tenant)
+
+
+async def first_results(batch_id: str, after: str, services: Services) -> list[BatchResult]:
+    """The results behind a turn of the batch; behind ``""``, from the first on.
+
+    Raises:
+        Problem: 404 ``not_found``; 422 ``invalid_request``, that is no turn of the batch.
+    """
+    if not await services.batches.exists(batch_id):
+        raise no_such_batch(batch_id)
+    if after and not await services.batches.has(batch_id, after):
+        raise invalid_at(["query", "after"], "is no turn of this batch; pass the `turn.id` of the last line you read")
+    return await services.batches.results(batch_id, after)
 
 
 async def result_lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:

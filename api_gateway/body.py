@@ -21,6 +21,9 @@ from api_gateway.problems import Problem, field_problems, invalid, invalid_at
 LONG: Final = 100_000
 """Bytes of a body that is read in a thread, lest everybody wait for it."""
 
+MOST_LISTED: Final = 25_000
+"""Things wrong with one body that are listed, to tell the first: nothing else runs in the process meanwhile."""
+
 DRAIN_FACTOR: Final = 10
 """How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
 
@@ -51,17 +54,30 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
         settings: Settings = request.app.state.shared.settings
         _refuse_encoded(request)
         raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes)
-        return _read(model, raw) if len(raw) < LONG else await asyncio.to_thread(_read, model, raw)
+        return body_read(model, raw) if len(raw) < LONG else await asyncio.to_thread(body_read, model, raw)
 
     return read
 
 
-def _read(model: type[M], raw: bytes) -> Body[M]:
+def body_read(model: type[M], raw: bytes) -> Body[M]:
+    """The body in ``raw``.
+
+    Raises:
+        Problem: 422 ``invalid_request``.
+    """
     parsed = parse_object(raw)
     try:
         return Body(value=model.model_validate(parsed), digest=digest(parsed))
     except ValidationError as error:
-        raise invalid(field_problems(error.errors(include_input=False, include_url=False), "body")) from None
+        raise _refusal(error) from None
+
+
+def _refusal(error: ValidationError) -> Problem:
+    """What is wrong, unless that is so much that everybody would wait while it is listed."""
+    if error.error_count() > MOST_LISTED:
+        msg = f"{error.error_count()} things are wrong, too many to tell: send fewer requests to hear what they are"
+        return invalid_at(["body"], msg)
+    return invalid(field_problems(error.errors(include_input=False, include_url=False), "body"))
 
 
 def _refuse_encoded(request: Request) -> None:

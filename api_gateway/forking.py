@@ -52,7 +52,7 @@ class Origin:
         row: Its row.
         step: From which of its steps on the fork goes its own way.
         message_count: How many of its messages come before that step.
-        request: What the fork is asked with: what nobody said anew is the origin's.
+        request: What the fork is asked with: what nobody said anew is the origin's, but for the priority.
     """
 
     row: Row[Any]
@@ -139,17 +139,20 @@ def _no_such_step(turn_id: str, roles: Sequence[str]) -> str:
 
 
 def _asked(row: Row[Any], given: ForkRequest) -> TurnRequest:
-    """The fork as a post would ask for it. The system text and the budget go with the agent."""
+    """The fork as a post would ask for it.
+
+    The system text and the budget go with the agent, and the priority is nobody's but of who waits for this one.
+    """
     is_same = given.agent in (None, row.agent)
     kept: dict[str, Any] = row.budget if is_same else {}
-    wanted = given.budget.model_dump(exclude_none=True) if given.budget else {}
+    wanted = given.budget.model_dump(exclude_none=True) if given.budget is not None else {}
     override = row.system_prompt_override if is_same else None
     return TurnRequest(
-        agent=given.agent or row.agent,
+        agent=_first(given.agent, row.agent),
         input=_first(given.input, row.input),
         budget=BudgetRequest(**{**kept, **wanted}),
         metadata=_first(given.metadata, row.metadata),
-        priority=_first(given.priority, row.priority),
+        priority=given.priority,
         webhook=given.webhook,
         system_prompt_override=_first(given.system_prompt_override, override),
         skill_context=row.skill_context,

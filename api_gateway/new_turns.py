@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.forking import Origin
 from api_gateway.models import Budget, Usage
-from api_gateway.problems import FieldProblem, Problem
+from api_gateway.problems import MOST_PROBLEMS, FieldProblem, Problem
 from api_gateway.requests import BudgetRequest, TurnRequest
 from api_gateway.webhook_urls import host_of
 from harness_worker.schema import agents
@@ -125,10 +125,10 @@ async def caps_of(
     """
     found = await connection.execute(select(agents.c.name, agents.c.budget).where(agents.c.name.in_(list(wanted))))
     caps = {row.name: row.budget for row in found}
-    missing = [name for name in wanted if name not in caps]
+    missing = {name: loc for name, loc in wanted.items() if name not in caps}
     if missing:
         known = (await connection.execute(select(agents.c.name).order_by(agents.c.name).limit(20))).scalars()
-        raise _unknown_agent(missing[0], wanted[missing[0]], list(known))
+        raise unknown_agents(missing, list(known))
     return caps
 
 
@@ -142,10 +142,22 @@ def clamped(caps: Caps, *wishes: BudgetRequest | None) -> Budget:
     return Budget.model_validate(limits)
 
 
-def _unknown_agent(name: str, loc: list[str | int], known: list[str]) -> Problem:
-    there = f"; there are: {', '.join(known)}" if known else "; no worker has published any agent yet"
-    said = f"there is no agent {name[:200]!r}{there}"
-    place = ".".join(map(str, loc[1:-1]))
-    detail = f"{place}: {said}" if place else said
-    errors = [FieldProblem(loc=loc, msg=said)] if place else []
-    return Problem(404, "unknown_agent", detail, errors=errors, extra={"agents": known})
+def unknown_agents(missing: Mapping[str, list[str | int]], known: Sequence[str]) -> Problem:
+    """404 ``unknown_agent``: the first of them, each with its place if the request may name several.
+
+    Args:
+        missing: The agents that are not there, in order, each with the place in the request where it stands first.
+        known: Some that are.
+    """
+    there = f"there are: {', '.join(known)}" if known else "no worker has published any agent yet"
+    told = [(_place(loc), loc, f"there is no agent {name[:200]!r}") for name, loc in missing.items()][:MOST_PROBLEMS]
+    said = [f"{place}: {what}" if place else what for place, _, what in told]
+    others = [f"and {len(missing) - len(told)} more are not there"] if len(missing) > len(told) else []
+    errors = [FieldProblem(loc=loc, msg=f"{what}; {there}") for place, loc, what in told if place]
+    extra = {"agents": list(known)}
+    return Problem(404, "unknown_agent", "; ".join([*said, *others, there]), errors=errors, extra=extra)
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    """Who asks, in a request that has several."""
+    return ".".join(map(str, loc[1:-1]))

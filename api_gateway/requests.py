@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from api_gateway.closed import FEW_PAIRS, ClosedBody
 from api_gateway.cursors import Cursor, parse_cursor
 from api_gateway.webhook_urls import MAX_URL_CHARS, webhook_url
 from harness_worker.wire import (
@@ -61,11 +62,7 @@ MetadataText = Annotated[Text, Field(max_length=MAX_METADATA_CHARS)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = BeforeValidator(_digits)
-Metadata = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+Metadata = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS), FEW_PAIRS]
 
 
 class _Query(BaseModel):
@@ -84,7 +81,7 @@ class PageQuery(BaseModel):
         return None if self.after is None else parse_cursor(self.after)
 
 
-class BudgetRequest(_Body):
+class BudgetRequest(ClosedBody):
     """What the turn may use; each limit above the agent's cap becomes the cap."""
 
     max_steps: Count | None = None
@@ -95,7 +92,7 @@ class BudgetRequest(_Body):
     timeout_s: Amount | None = None
 
 
-class _TurnOptions(_Body):
+class _TurnOptions(ClosedBody):
     """What may be said of any turn that is asked for."""
 
     budget: BudgetRequest | None = None
@@ -129,7 +126,10 @@ class TurnRequest(_TurnOptions):
 
 
 class ForkRequest(_TurnOptions):
-    """From which step of a turn to go on, and what shall be different; what is not said is the turn's."""
+    """From which step of a turn to go on, and what shall be different; what is not said is the turn's.
+
+    The priority is not: somebody waits for it, unless said.
+    """
 
     from_step: Annotated[Count, Field(description="the first step that is not the turn's; 0 begins anew")]
     agent: Text | None = None
@@ -142,7 +142,7 @@ class ForkRequest(_TurnOptions):
         return self
 
 
-class InputRequest(_Body):
+class InputRequest(ClosedBody):
     """What a parked turn waits for: a decision on a call, or a message."""
 
     call_id: Text | None = None

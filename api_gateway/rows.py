@@ -48,7 +48,7 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
     return {
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},
-        "usage": _sum(fields["used"], fields["delegated"] or {}),
+        "usage": usage_of(fields["used"], fields["delegated"] or {}),
         "parent": _parent(row),
         "citations": fields["citations"] or [],
         "forked_from": {"turn_id": row.forked_from, "step": row.first_step} if row.forked_from is not None else None,
@@ -56,7 +56,8 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
     }
 
 
-def _sum(used: Mapping[str, Any], delegated: Mapping[str, Any]) -> dict[str, Any]:
+def usage_of(used: Mapping[str, Any], delegated: Mapping[str, Any]) -> dict[str, Any]:
+    """What a turn and those that it asked for have used, by figure."""
     return {name: value + delegated.get(name, 0) for name, value in used.items()}
 
 

@@ -15,6 +15,7 @@ from api_gateway.listing import AnyRow, AnySelect
 from api_gateway.models import Usage
 from api_gateway.narrowing import POSTGRES, metadata_text, narrowed
 from api_gateway.requests import METADATA_PREFIX
+from api_gateway.rows import usage_of
 from api_gateway.usage_models import (
     ModelCall,
     ModelCallKind,
@@ -58,16 +59,17 @@ class UsageReader:
 
     async def turn(self, turn_id: str) -> TurnUsage | None:
         """One turn, as it is; ``None`` if there is none."""
-        found = select(turns.c.used).where(turns.c.id == turn_id, turns.c.tenant == self._tenant)
+        found = select(turns.c.used, turns.c.delegated).where(turns.c.id == turn_id, turns.c.tenant == self._tenant)
         told = (turn_events.c.turn_id == turn_id, turn_events.c.type.in_((*KINDS, TOOL)))
         async with self._engine.connect() as connection:
-            used = (await connection.execute(found)).scalar_one_or_none()
-            if used is None:
+            turn = (await connection.execute(found)).one_or_none()
+            if turn is None:
                 return None
             events = (await connection.execute(select(turn_events).where(*told).order_by(turn_events.c.seq))).all()
         calls = [_model_call(event) for event in events if event.type in KINDS and _was_asked(event)]
         tools = _tools(event.data for event in events if event.type == TOOL)
-        return TurnUsage(turn_id=turn_id, total=Usage.model_validate(used), model_calls=calls, tools=tools)
+        total = Usage.model_validate(usage_of(turn.used, turn.delegated or {}))
+        return TurnUsage(turn_id=turn_id, total=total, model_calls=calls, tools=tools)
 
     async def report(self, query: UsageQuery) -> UsageReport:
         """The sums of all turns that were made in the time asked for.

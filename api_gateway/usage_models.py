@@ -124,10 +124,10 @@ class ToolUsage(_Answer):
 
 
 class TurnUsage(_Answer):
-    """What a turn has used so far: all in all, by call of a model, and by tool."""
+    """What a turn has used so far: all in all, and by its own calls of models and tools."""
 
     turn_id: str
-    total: Usage
+    total: Usage = Field(description="the turn's `usage`: also what the turns that it asked for have used")
     model_calls: list[ModelCall]
     tools: list[ToolUsage]
 

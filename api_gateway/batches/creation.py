@@ -152,7 +152,9 @@ class BatchCreator:
 
 def _agents(items: Sequence[BatchItem]) -> dict[str, list[str | int]]:
     """The agents that are asked, each with the place of the first turn that asks it."""
-    places = {item.params.agent: place for place, item in reversed(list(enumerate(items)))}
+    places: dict[str, int] = {}
+    for place, item in enumerate(items):
+        places.setdefault(item.params.agent, place)
     return {agent: ["body", "requests", place, "params", "agent"] for agent, place in places.items()}
 
 

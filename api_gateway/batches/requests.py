@@ -7,16 +7,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api_gateway.closed import ClosedBody
 from api_gateway.problems import MOST_PROBLEMS, FieldProblem, invalid
 from api_gateway.requests import Metadata, PageQuery, Text, TurnRequest
 from harness_worker.wire import Priority
 
 MOST_REQUESTS: Final = 10_000
 """They are stored in one transaction, for which everybody who writes to SQLite waits."""
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class BatchParams(TurnRequest):
@@ -30,14 +27,14 @@ class BatchParams(TurnRequest):
         return Priority(self.priority or Priority.BATCH)
 
 
-class BatchItem(_Body):
+class BatchItem(ClosedBody):
     """One turn of a batch, and what the client calls it; no other of the batch has that name."""
 
     custom_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     params: BatchParams
 
 
-class BatchRequest(_Body):
+class BatchRequest(ClosedBody):
     """Turns to post together. ``null`` counts as absent."""
 
     requests: Annotated[list[BatchItem], Field(min_length=1, max_length=MOST_REQUESTS)]
@@ -55,7 +52,7 @@ class ResultsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    after: Annotated[Text, Field(max_length=64, description="the id of the last turn that was read")] = ""
+    after: Annotated[Text, Field(max_length=64, description="a turn of the batch: those posted behind it")] = ""
 
 
 def check_names(request: BatchRequest) -> None:

@@ -63,6 +63,12 @@ class Batches:
             data = await self._shown(connection, found[: query.limit])
         return BatchPage(data=data, next=next_of(found, query.limit))
 
+    async def has(self, batch_id: str, turn_id: str) -> bool:
+        """Whether the turn is one of the batch."""
+        query = select(turns.c.id).where(*self._of(batch_id), turns.c.id == turn_id)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).one_or_none() is not None
+
     async def results(self, batch_id: str, after: str) -> list[BatchResult]:
         """The next turns of a batch that are over, in the order in which they were posted."""
         page = select(turns).where(*self._of(batch_id), ~_OPEN, turns.c.id > after).order_by(turns.c.id)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from api_gateway.requests import Count, MetadataText, ShortText, Text
-from harness_worker.wire import MAX_METADATA_PAIRS
+from api_gateway.closed import ClosedBody
+from api_gateway.requests import Count, Metadata, ShortText, Text
 
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 
@@ -42,7 +42,6 @@ _LOGPROBS: Final = "agents tell no probabilities: leave it out"
 
 Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
 Advice: TypeAlias = Annotated[Any, Field(description="accepted, without effect")]
-Metadata: TypeAlias = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS)]
 OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_TOOLS)]
 OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
 OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]
@@ -61,7 +60,7 @@ class InputMessage(_Item):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Text | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     tool_call_id: Text | None = None
 
 
@@ -109,9 +108,7 @@ Item: TypeAlias = Annotated[
 ]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
+class _Request(ClosedBody):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -145,7 +142,9 @@ class ResponseRequest(_Request):
     """``POST /v1/responses``. ``null`` counts as absent."""
 
     input: Annotated[
-        list[Item], Field(min_length=1), BeforeValidator(_as_items, json_schema_input_type=str | list[Item])
+        list[Item],
+        Field(min_length=1, fail_fast=True),
+        BeforeValidator(_as_items, json_schema_input_type=str | list[Item]),
     ] = Field(description="the last item is the user's message to the agent, what is before it the conversation so far")
     instructions: Text | None = Field(default=None, description="in place of the agent's system text")
     previous_response_id: Text | None = Field(default=None, description="the last response of the conversation")
@@ -175,7 +174,7 @@ class StreamOptions(_Item):
 class ChatRequest(_Request):
     """``POST /v1/chat/completions``. ``null`` counts as absent."""
 
-    messages: Annotated[list[InputMessage], Field(min_length=1)] = Field(
+    messages: Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)] = Field(
         description="the last is the user's message to the agent, those before it are the conversation so far"
     )
     stream_options: StreamOptions | None = None

@@ -13,7 +13,7 @@ from api_gateway.batching import (
     batch_id_of,
     cancel_batch,
     existing_batch,
-    no_such_batch,
+    first_results,
     post_batch,
     result_lines,
 )
@@ -89,7 +89,5 @@ async def read_results(
     batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]
 ) -> StreamingResponse:
     """The turns that are over by now, in the order in which they were posted: a JSON object a line."""
-    if not await services.batches.exists(batch_id):
-        raise no_such_batch(batch_id)
-    first = await services.batches.results(batch_id, query.after)
+    first = await first_results(batch_id, query.after, services)
     return StreamingResponse(result_lines(services.batches, batch_id, first), media_type=JSON_LINES)

@@ -152,6 +152,9 @@ def test_batch_for_an_unknown_agent_is_404_and_names_the_place(gateway: Gateway)
     assert problem["detail"].startswith("requests.1.params: there is no agent 'suport'; there are: support")
     assert problem["agents"] == ["support"]
     assert [error["loc"] for error in problem["errors"]] == [["body", "requests", 1, "params", "agent"]]
+    several = problem_of(gateway.post_batch({"agent": "b"}, {"agent": "b"}, {"agent": "a"}), 404, "unknown_agent")
+    assert several["detail"].endswith("'b'; requests.2.params: there is no agent 'a'; there are: support")
+    assert [error["loc"][2] for error in several["errors"]] == [0, 2]
     assert numbers(gateway) == [0] * len(ALL)
 
 
@@ -373,6 +376,10 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
     assert [call["position"] for call in found[1]["turn"]["calls"]] == [0, 1]
     assert results(gateway, batch, after=ids[many - 3]) == found[-2:]
     assert results(gateway, batch, after=ids[-1]) == []
+    other = gateway.posted()["id"]
+    for after in ("zzz", batch["id"], other, gateway.posted_batch({})[1][0]):
+        refused = gateway.http.get(batch["results_url"], params={"after": after})
+        assert problem_of(refused, 422, "invalid_request")["errors"][0]["loc"] == ["query", "after"]
 
 
 @pytest.mark.one_database("sqlite")

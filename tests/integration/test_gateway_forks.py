@@ -170,17 +170,17 @@ def test_fork_waits_for_what_it_is_to_know(gateway: Gateway) -> None:
 
 @ONE
 def test_what_is_not_said_is_the_origins(gateway: Gateway) -> None:
-    """System text and budget go with the agent."""
+    """System text and budget go with the agent. But somebody waits for the fork, whoever waited for its origin."""
     said: dict[str, Any] = {"budget": {"max_steps": 3}, "metadata": {"a": "b"}, "priority": "batch", "parallel": False}
     origin = ran(gateway, system_prompt_override="Be kind.", skill_context="Skill.", **said)
     gateway.worker.publish_agent("other")
     same = gateway.worker.row(forked(gateway, origin, 1, budget={"max_tool_calls": 1})["id"])
     kept = (same.priority, same.parallel, same.metadata, same.system_prompt_override, same.skill_context)
-    assert kept == ("batch", False, {"a": "b"}, "Be kind.", "Skill.")
+    assert kept == ("interactive", False, {"a": "b"}, "Be kind.", "Skill.")
     assert (same.budget["max_steps"], same.budget["max_tool_calls"]) == (3, 1)
-    changed = {"metadata": {"c": "d"}, "priority": "interactive", "parallel": True}
+    changed = {"metadata": {"c": "d"}, "priority": "batch", "parallel": True}
     other = gateway.worker.row(forked(gateway, origin, 0, agent="other", input="else", **changed)["id"])
-    assert (other.agent, other.input, other.metadata, other.priority) == ("other", "else", {"c": "d"}, "interactive")
+    assert (other.agent, other.input, other.metadata, other.priority) == ("other", "else", {"c": "d"}, "batch")
     assert (other.system_prompt_override, other.budget["max_steps"], other.preparation) == (None, 6, None)
 
 
@@ -208,7 +208,8 @@ def test_answer_is_no_step_to_go_on_behind(gateway: Gateway) -> None:
     problem = problem_of(fork(gateway, origin, from_step=3), 422, "invalid_request")
     assert "from_step may be 0 to 2" in problem["errors"][0]["msg"]
     problem_of(fork(gateway, {"id": "none"}, from_step=0), 404, "not_found")
-    problem_of(fork(gateway, origin, from_step=0, agent="none"), 404, "unknown_agent")
+    for name in ("none", ""):
+        problem_of(fork(gateway, origin, from_step=0, agent=name), 404, "unknown_agent")
     gateway.worker.change(origin["id"], tenant="another")
     problem_of(fork(gateway, origin, from_step=0), 404, "not_found")
 

@@ -81,6 +81,10 @@ def test_turn_tells_each_model_call_and_each_tool(gateway: Gateway) -> None:
         gateway.worker.event(turn_id, "reflection.completed", live=False, **thought, **model)
     gateway.worker.event(turn_id, "model.completed", live=False, step=1, text="c", usage=SECOND_STEP, **model)
     assert gateway.http.get(f"/v1/turns/{turn_id}/usage").json() == {**OF_A_TURN, "turn_id": turn_id}
+    gateway.worker.change(turn_id, delegated={"dollars": 0.5, "input_tokens": 7})
+    asked = gateway.http.get(f"/v1/turns/{turn_id}/usage").json()
+    assert asked == {**OF_A_TURN, "turn_id": turn_id, "total": gateway.turn(turn_id)["usage"]}
+    assert (asked["total"]["dollars"], asked["total"]["steps"]) == (0.5125, total["steps"])
 
 
 def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
@@ -13,18 +14,21 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from api_gateway.arguments import argument_problems
 from api_gateway.artifacts import ArtifactFiles
-from api_gateway.body import digest, parse_object
+from api_gateway.batches.requests import BatchRequest
+from api_gateway.body import MOST_LISTED, body_read, digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import async_url
 from api_gateway.guard import is_loopback
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
-from api_gateway.new_turns import clamped
-from api_gateway.problems import Problem
-from api_gateway.requests import BudgetRequest
+from api_gateway.new_turns import clamped, unknown_agents
+from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
+from api_gateway.problems import MOST_PROBLEMS, Problem
+from api_gateway.requests import BudgetRequest, ForkRequest, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.waiting import wait_of
 from harness_worker.core.signature import inspect_function
@@ -125,6 +129,63 @@ def test_parse_object_says_that_a_surrogate_is_alone() -> None:
     """The message names the real trouble."""
     with pytest.raises(Problem, match="lone surrogate"):
         parse_object(b'{"a":"\\ud800"}')
+
+
+MANY = {str(number): 1 for number in range(MOST_PROBLEMS + 1)}
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "given"),
+    [
+        (TurnRequest, [], MANY),
+        (TurnRequest, ["metadata"], {"metadata": MANY}),
+        (TurnRequest, ["budget"], {"budget": MANY}),
+        (ForkRequest, [], MANY),
+        (ForkRequest, ["metadata"], {"metadata": MANY}),
+        (BatchRequest, ["metadata"], {"metadata": MANY}),
+        (BatchRequest, ["requests", 0, "params"], {"requests": [{"custom_id": "a", "params": MANY}]}),
+        (ChatRequest, ["metadata"], {"metadata": MANY}),
+        (ChatRequest, [], MANY),
+        (ChatRequest, ["messages", 0], {"messages": [1, 1]}),
+        (ChatRequest, ["messages", 0, "tool_calls", 0], {"messages": [{"role": "user", "tool_calls": [1, 1]}]}),
+        (ResponseRequest, ["input", 0], {"input": [1, 1]}),
+    ],
+)
+def test_what_is_wrong_again_and_again_is_told_once(
+    model: type[BaseModel], place: list[str | int], given: dict[str, Any]
+) -> None:
+    """Nobody waits while a body's hundred thousand mistakes are listed."""
+    good: dict[type[BaseModel], dict[str, Any]] = {
+        TurnRequest: {"agent": "a", "input": "b"},
+        ForkRequest: {"from_step": 0},
+        BatchRequest: {"requests": [{"custom_id": "a", "params": {"agent": "a", "input": "b"}}]},
+        ChatRequest: {"model": "a", "messages": [{"role": "user", "content": "b"}]},
+        ResponseRequest: {"model": "a", "input": "b"},
+    }
+    body_read(model, json.dumps(good[model]).encode())
+    with pytest.raises(Problem) as refused:
+        body_read(model, json.dumps({**good[model], **given}).encode())
+    assert [error.loc for error in refused.value.errors] == [["body", *place]]
+
+
+def test_more_mistakes_than_can_be_listed_are_counted() -> None:
+    """Up to there the first are told."""
+    for many, told in ((MOST_LISTED, MOST_PROBLEMS + 1), (MOST_LISTED + 5, 1)):
+        five = {"custom_id": "!", "params": {"agent": "a", "input": "b", **dict.fromkeys("wxyz", 1)}}
+        requests = [five] * (many // 5)
+        with pytest.raises(Problem) as refused:
+            body_read(BatchRequest, json.dumps({"requests": requests}).encode())
+        assert len(refused.value.errors) == told
+
+
+def test_unknown_agents_are_told_with_their_places_as_many_as_are_told() -> None:
+    """In the order in which they are asked; a request that has one place alone needs none."""
+    missing: dict[str, list[str | int]] = {f"a{n}": ["body", "requests", n, "params", "agent"] for n in range(25)}
+    problem = unknown_agents(missing, ["support"])
+    assert [error.loc[2] for error in problem.errors] == list(range(MOST_PROBLEMS))
+    assert problem.detail.endswith("'a19'; and 5 more are not there; there are: support")
+    alone = unknown_agents({"a": ["body", "agent"]}, [])
+    assert (alone.errors, alone.detail) == ((), "there is no agent 'a'; no worker has published any agent yet")
 
 
 @given(

@@ -1,0 +1,38 @@
+"""Bodies with no members but those they are made of, and that cost little to refuse.
+
+Each thing that is wrong costs more to tell than to send: a body may have hundreds of thousands of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+
+from api_gateway.problems import MOST_PROBLEMS
+from harness_worker.wire import MAX_METADATA_PAIRS
+
+
+class ClosedBody(BaseModel):
+    """A JSON object with these members alone. Very many others are one mistake, and told as one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON
+        if isinstance(given, dict):
+            unknown = len(cast("dict[str, Any]", given).keys() - cls.model_fields.keys())
+            if unknown > MOST_PROBLEMS:
+                raise ValueError(f"{unknown} unknown fields; there are: {', '.join(cls.model_fields)}")
+        return given  # pyright: ignore[reportUnknownVariableType]
+
+
+def _few_pairs(given: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(given, dict) and len(cast("dict[str, Any]", given)) > MAX_METADATA_PAIRS:
+        raise ValueError(f"must have at most {MAX_METADATA_PAIRS} pairs")
+    return given  # pyright: ignore[reportUnknownVariableType]
+
+
+FEW_PAIRS: Final = BeforeValidator(_few_pairs)
+"""Metadata are counted before any pair is looked at."""
