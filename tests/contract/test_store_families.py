@@ -121,6 +121,31 @@ def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
     assert world.turn(parent).wake_at is None
 
 
+def test_end_of_a_turn_stops_its_grandchildren(world: World) -> None:
+    """In the same commit, so that nobody has to look at the children first; those that are over are left alone."""
+    parent = world.queued()
+    (child,) = ask(world, parent)
+    over, goes_on = ask(world, child, calls=2)
+    end(world, over)
+    world.change(goes_on, wake_at=world.now() + 100.0)
+    end(world, parent)
+    assert [world.turn(each).cancel_requested for each in (child, over, goes_on)] == [True, False, True]
+    assert (world.turn(goes_on).wake_at or 0.0) <= world.now()
+
+
+def test_grandchild_whose_row_is_held_is_stopped_by_its_own_parent(postgres_world: World) -> None:
+    """Nobody waits for it: who ends the child between holds that row, and would wait for the grandchild's."""
+    world = postgres_world
+    parent = world.queued()
+    (child,) = ask(world, parent)
+    held, free = ask(world, child, calls=2)
+    with world.locked(select(turns.c.id).where(turns.c.id == held).with_for_update()):
+        end(world, parent)
+    assert [world.turn(each).cancel_requested for each in (child, held, free)] == [True, False, True]
+    end(world, child)
+    assert world.turn(held).cancel_requested
+
+
 def test_child_never_waits_for_its_parents_row(postgres_world: World) -> None:
     """Who ends the parent holds it and waits for its children: a child passes it over instead."""
     world = postgres_world
@@ -133,9 +158,12 @@ def test_child_never_waits_for_its_parents_row(postgres_world: World) -> None:
 
 
 def test_families_that_end_at_once_hold_nobody_up(world: World) -> None:
-    """A turn and its children, all ended by different processes at the same moment."""
+    """A turn, its children and theirs, all ended by different processes at the same moment."""
     parents = [world.queued() for _ in range(6)]
-    everyone = [turn_id for parent in parents for turn_id in (parent, *ask(world, parent, calls=2))]
+    asked = [(parent, *ask(world, parent, calls=2)) for parent in parents]
+    everyone = [
+        each for parent, first, second in asked for each in (second, parent, *ask(world, first, calls=2), first)
+    ]
     in_threads(len(everyone), lambda place: end(world, everyone[place]))
     assert {world.turn(turn_id).status for turn_id in everyone} == {TurnStatus.COMPLETED}
 

@@ -101,11 +101,17 @@ class MemoryTurnStore:
         if frees_session(before.turn, decision.turn):
             self._wake_next(before.turn)
         if leaves_children(before, decision.turn):
-            for child in self.children(before.turn.id):
-                self.cancel(child.id)
+            self._stop_children(before.turn)
         awaited = awaited_by(before.turn, decision.turn)
         if awaited is not None and not self.turns[awaited].status.is_final and not self.passes_over():
             self._wake(self.turns[awaited])
+
+    def _stop_children(self, turn: Turn) -> None:
+        for child in self.children(turn.id):
+            below = self.children(child.id) if self.cancel(child.id) else ()
+            for grandchild in below:
+                if not self.passes_over():
+                    self.cancel(grandchild.id)
 
     def children(self, turn_id: str) -> tuple[Turn, ...]:
         """The turns that calls of this one are, oldest first."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT
+from harness_worker.adapters.sql.families import STOP_CHILDREN, STOP_GRANDCHILDREN, WAKE_PARENT
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
 from harness_worker.adapters.sql.statements import (
@@ -52,7 +52,7 @@ class Changes:
         scores: Scores that are due from now on.
         memories: What to remember, whole.
         freed: Whose next turn may go, if this ends a turn that another waits for.
-        left: Whose children are asked to stop, if this ends a turn that has some.
+        left: Whose children and grandchildren are asked to stop, if this ends a turn that has some.
         awaited: Who is woken, if this changes for how long a turn, a call of theirs, has to be waited for.
     """
 
@@ -116,6 +116,7 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
         (ADD_MEMORY, changes.memories),
         (WAKE_NEXT, [changes.freed] if changes.freed else []),
         (STOP_CHILDREN, [changes.left] if changes.left else []),
+        (STOP_GRANDCHILDREN, [changes.left] if changes.left else []),
         (WAKE_PARENT, [changes.awaited] if changes.awaited else []),
     ]
 

@@ -1,29 +1,45 @@
 """The SQL of turns that are calls of other turns: a turn's children, whom it stops, and whom its end wakes.
 
 Who ends a turn holds its row, and may wait for those of its children. So nobody who holds a child's row waits for its
-parent's: a parent whose row is held is passed over, and looks at its children by itself soon.
+parent's: a parent whose row is held is passed over, and looks at its children by itself soon. Nor does anybody wait
+for the row of a grandchild: one that is held is passed over too, and stops when the child between has ended.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, select, true, update
+from sqlalchemy import Select, Update, bindparam, select, true, update
 
 from harness_worker.adapters.sql.rows import TURN_FIELDS
 from harness_worker.schema import db_now, turns
+
+_STOP: Final = update(turns).values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
 
 CHILDREN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(
     turns.c.parent_id == bindparam("of_parent"), turns.c.id.in_(bindparam("ids", expanding=True))
 )
 """Those of these turns that are children of the parent, in the order of ``TURN_FIELDS``."""
 
-STOP_CHILDREN: Final = (
-    update(turns)
-    .where(turns.c.parent_id == bindparam("of_parent"), turns.c.finished_at.is_(None))
-    .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-)
+STOP_CHILDREN: Final = _STOP.where(turns.c.parent_id == bindparam("of_parent"), turns.c.finished_at.is_(None))
 """Ask a turn's children to stop."""
+
+
+def stop_below(stopped: Select[tuple[str]]) -> Update:
+    """Ask the children of these turns, ids, to stop, but those whose rows somebody holds.
+
+    The rows of ``stopped`` must be held by then: else who ends one of them could wait for a row below that is held
+    here, while its own is waited for here.
+    """
+    below = select(turns.c.id).where(turns.c.parent_id.in_(stopped), turns.c.finished_at.is_(None))
+    return _STOP.where(turns.c.id.in_(below.with_for_update(key_share=True, skip_locked=True, of=turns)))
+
+
+_CHILD: Final = turns.alias("child")
+STOP_GRANDCHILDREN: Final = stop_below(
+    select(_CHILD.c.id).where(_CHILD.c.parent_id == bindparam("of_parent"), _CHILD.c.finished_at.is_(None))
+)
+"""Ask a turn's grandchildren to stop, after its children: three levels are the most."""
 
 _PARENT: Final = select(turns.c.id).where(turns.c.id == bindparam("parent"), turns.c.finished_at.is_(None))
 WAKE_PARENT: Final = (

@@ -32,7 +32,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from harness_worker.adapters.sql.commit import CALL_KEY, Changes, event_row
-from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT
+from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT, stop_below
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
 from harness_worker.adapters.sql.statements import snapshot_calls
@@ -158,9 +158,9 @@ def _compiled(shape: _Shape) -> tuple[str, Mapping[str, Any]]:
         columns: tuple[str, ...] = getattr(shape, name)
         if columns:
             parts.append(_add(name, table, columns, turn))
-    also = {"wake_next": (shape.frees, WAKE_NEXT), "stop_children": (shape.leaves, STOP_CHILDREN)}
-    also["wake_parent"] = (shape.is_awaited, WAKE_PARENT)
+    also = {"wake_next": (shape.frees, WAKE_NEXT), "wake_parent": (shape.is_awaited, WAKE_PARENT)}
     parts += [change.where(exists(select(turn.c.id))).cte(name) for name, (wanted, change) in also.items() if wanted]
+    parts += _stop_family(turn) if shape.leaves else []
     statement = select(turn.c.version).add_cte(*parts)
     compiled = statement.compile(dialect=postgresql.psycopg.dialect())
     return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
@@ -170,6 +170,12 @@ def _change_turn(columns: Sequence[str]) -> CTE:
     values: dict[str, Any] = {name: bindparam(f"turn_{name}", type_=turns.c[name].type) for name in columns}
     is_same = (turns.c.id == bindparam("turn_id"), bindparam("row_version", type_=Text) == _VERSION)
     return update(turns).where(*is_same).values(values).returning(turns.c.id, _VERSION.label("version")).cte("turn")
+
+
+def _stop_family(turn: CTE) -> list[CTE]:
+    """Each grandchild after the child between, for the parts of a statement have no order but what they read."""
+    stopped = STOP_CHILDREN.where(exists(select(turn.c.id))).returning(turns.c.id).cte("stop_children")
+    return [stopped, stop_below(select(stopped.c.id)).cte("stop_grandchildren")]
 
 
 def _change_calls(columns: Sequence[str], turn: CTE) -> CTE:
