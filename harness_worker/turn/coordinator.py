@@ -41,7 +41,7 @@ from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.tickets import ticket_for
-from harness_worker.wire import StopReason, TurnStatus, child_turn_id
+from harness_worker.wire import StopReason, child_turn_id
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class Coordinator:
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
         if after.knock:
             self.dispatcher.advance(turn.id, turn.priority)
-        if turn.status is TurnStatus.REQUIRES_ACTION:
+        if turn.parked_at is not None:
             self._make_room(turn)
 
     def _look_at_children(self, turn: Turn, calls: Sequence[Call]) -> None:

@@ -181,3 +181,15 @@ def test_child_is_a_part_of_its_parents_share(world: World) -> None:
     world.change(parent, status=TurnStatus.RUNNING)
     world.change(child_id, status=TurnStatus.QUEUED)
     assert (is_crowded(store, another), is_crowded(store, child_id)) == (True, False)
+
+
+def test_family_that_waits_for_people_holds_no_place(world: World) -> None:
+    """As a turn that waits for a person itself; it holds one again as soon as it is looked at after an answer."""
+    store = SqlTurnStore(world.engine, world.sink, tenant_turns=1)
+    parent, another = world.queued(tenant="asking"), world.queued(tenant="asking")
+    ask(world, parent)
+    told: list[bool | None] = []
+    for parked_at in (None, world.now(), None):
+        world.change(parent, parked_at=parked_at)
+        told.append(is_crowded(store, another))
+    assert told == [True, False, True]

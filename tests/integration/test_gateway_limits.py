@@ -77,6 +77,13 @@ def test_turns_that_others_asked_for_do_not_count(serve: Serving) -> None:
         assert gateway.post().status_code == 202
 
 
+def test_turns_all_of_whose_children_wait_for_people_do_not_count(serve: Serving) -> None:
+    """As if they waited for a person themselves."""
+    with serve(tenant_queue=1) as gateway:
+        gateway.worker.change(gateway.posted()["id"], status="running", parked_at=1.0)
+        assert gateway.post().status_code == 202
+
+
 def test_other_tenants_turns_do_not_count(serve: Serving) -> None:
     """Each has a queue of its own."""
     with serve(tenant_queue=1) as gateway:

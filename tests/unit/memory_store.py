@@ -68,7 +68,8 @@ class MemoryTurnStore:
             children = tuple(child for child in self.children(turn.id) if child.parent_call_id in asked)
             snapshot = replace(snapshot, children=children)
         if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED and turn.parent_id is None:
-            running = [t for t in self._of_tenant(turn) if t.status is TurnStatus.RUNNING and t.parent_id is None]
+            roots = [t for t in self._of_tenant(turn) if t.parent_id is None and t.parked_at is None]
+            running = [t for t in roots if t.status is TurnStatus.RUNNING]
             snapshot = replace(snapshot, is_crowded=len(running) >= self.tenant_turns)
         decision = decide(snapshot)
         self.commit(snapshot, decision)

@@ -12,6 +12,7 @@ from harness_worker.core.visits import QUEUE_LOOK_S, Visit, claim
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import NOW, OWNER, TIMING, a_held_turn, a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
+from tests.unit.test_children import asked, parked
 
 OTHERS = ("second", "third", "fourth")
 
@@ -99,6 +100,24 @@ def test_turn_that_waits_for_a_person_makes_room() -> None:
     engine.dispatched("ask_first")
     assert statuses(engine, TURN_ID) == ["requires_action"]
     assert engine.sent.advanced == [("second", "interactive")]
+
+
+def test_turn_all_of_whose_children_wait_for_people_makes_room() -> None:
+    """It holds no place either, for as long as they wait."""
+    engine = Engine()
+    engine.store.tenant_turns = 1
+    engine.store.insert_turn(a_turn(id="second", session_id="second"))
+    engine.store.turns["second"] = replace(engine.store.turns["second"], waits=True)
+    child = parked()
+    running = replace(engine.store.turns[TURN_ID], status=TurnStatus.RUNNING, step=1, wake_at=engine.clock.now_s)
+    asks_it = Decision(result=None, turn=running, calls=(asked(),), children=(child,))
+    engine.store.transact(TURN_ID, lambda _: asks_it)
+    engine.advance()
+    assert engine.store.turns[TURN_ID].parked_at is not None
+    assert engine.sent.advanced == [("second", "interactive")]
+    engine.says(answers("done"))
+    engine.coordinator.advance("second")
+    assert statuses(engine, TURN_ID, "second") == ["running", "completed"]
 
 
 def test_turn_that_is_never_woken_is_found() -> None:

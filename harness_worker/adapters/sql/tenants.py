@@ -24,9 +24,17 @@ _IS_BEHIND: Final = exists().where(
 RUNNING: Final = (
     select(func.count())
     .select_from(turns)
-    .where(*_OPEN, turns.c.status == literal_column(f"'{TurnStatus.RUNNING.value}'"), turns.c.parent_id.is_(None))
+    .where(
+        *_OPEN,
+        turns.c.status == literal_column(f"'{TurnStatus.RUNNING.value}'"),
+        turns.c.parent_id.is_(None),
+        turns.c.parked_at.is_(None),
+    )
 )
-"""How many turns of a tenant run; a turn that is another's call is a part of that one."""
+"""How many turns of a tenant run; a turn that is another's call is a part of that one.
+
+One all of whose calls wait for people holds no place, as one that waits for a person itself.
+"""
 
 WAITING: Final = tuple(
     select(turns.c.id, turns.c.priority)
