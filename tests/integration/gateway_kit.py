@@ -24,7 +24,7 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import EVENT_STREAM, KEY_PREFIX, key_digest, turn_queue
+from harness_worker.wire import EVENT_STREAM, KEY_PREFIX, LATER, key_digest, turn_queue
 from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -142,7 +142,9 @@ class Worker:
 
     def wake_ups(self, turn_id: str, priority: str = "interactive") -> list[dict[str, Any]]:
         """The Celery messages for the turn that lie in its queue: headers, with the decoded body beside."""
-        found = [json.loads(raw) for raw in self.redis.lrange(turn_queue(priority), 0, -1)]
+        queue = turn_queue(priority)
+        lists = (queue, f"{queue}\x06\x16{LATER}")  # as kombu names that of a priority
+        found = [json.loads(raw) for each in lists for raw in self.redis.lrange(each, 0, -1)]
         told = [{**message["headers"], "body": json.loads(base64.b64decode(message["body"]))} for message in found]
         return [message for message in told if message["body"][0] == [turn_id]]
 
