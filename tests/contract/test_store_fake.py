@@ -136,5 +136,5 @@ def test_fake_finds_what_is_overdue(sqlite_url: str) -> None:
     engine = make_engine(sqlite_url)
     for store in (SqlTurnStore(engine, RecordedEvents()), MemoryTurnStore(time.time)):
         store.insert_turn(a_turn(id=TURN))
-        assert [store.overdue(10, 60.0), store.overdue(10, 60.0)] == [[(TURN, "interactive")], []]
+        assert [store.overdue(10, 60.0), store.overdue(10, 60.0)] == [[(TURN, "interactive", True)], []]
     engine.dispose()
