@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 from typing import Any
 
 import httpx
@@ -92,4 +94,21 @@ def test_pipe_is_told_how_to_answer(ask: bool) -> None:
     prompting(Console(file=out, width=200), ask=ask)(gateway.client, gateway.turn)
     assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
     assert "harness turns approve t, or deny" in out.getvalue()
+    assert gateway.sent == []
+
+
+def test_question_that_is_broken_off_stops_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C there is one of the whole command, which then cancels the turn; nothing is answered."""
+    out, gateway = io.StringIO(), Gateway(ASKED)
+    ours, terminal = pty.openpty()
+    try:
+        os.write(ours, b"\x04")  # an end of input is told as a Ctrl-C is
+        with open(terminal, closefd=False) as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            ask = prompting(Console(file=out, force_terminal=True), ask=True)
+            with pytest.raises(KeyboardInterrupt):
+                ask(gateway.client, gateway.turn)
+    finally:
+        os.close(ours)
+        os.close(terminal)
     assert gateway.sent == []

@@ -26,7 +26,10 @@ def _asker(console: Console) -> OnWaiting:
     def ask(client: GatewayClient, turn: JsonObject) -> None:
         for action, question in zip(turn["required_actions"], questions(turn), strict=True):
             console.print(f"  {question}", markup=False, soft_wrap=True)
-            agreed = typer.confirm("  Run it?", err=True)
+            try:
+                agreed = typer.confirm("  Run it?", err=True)
+            except typer.Abort:  # what it makes of a Ctrl-C, or of a Ctrl-D
+                raise KeyboardInterrupt from None
             try:
                 decide(client, turn["id"], action["call_id"], "approve" if agreed else "deny")
             except RequestRefused as refused:  # somebody else was faster, or it has expired

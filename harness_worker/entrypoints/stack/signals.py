@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 
@@ -17,20 +17,22 @@ class StopSignal:
     """Remembers who asked to stop, and how urgently."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self.asked = False
+        """Whether to stop."""
         self.interrupted = False
         """Whether Ctrl-C was pressed."""
         self.at_once = False
         """Whether Ctrl-C was pressed once more while the stack was stopping."""
-
-    @property
-    def asked(self) -> bool:
-        """Whether to stop."""
-        return self._asked.is_set()
+        # Not an Event: its lock is held for moments of a wait, and a signal's handler that interrupts one would wait
+        # for it for ever. A SimpleQueue may be put to at any moment.
+        self._wake = SimpleQueue[None]()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until somebody asks, at most ``timeout_s`` seconds; whether somebody did."""
-        return self._asked.wait(timeout_s)
+        if not self.asked:
+            with suppress(Empty):
+                self._wake.get(timeout=timeout_s)
+        return self.asked
 
     def check(self) -> None:
         """Go on, or raise ``StopRequested``."""
@@ -41,7 +43,8 @@ class StopSignal:
         """Take a signal."""
         if signum == signal.SIGINT:
             self.interrupted, self.at_once = True, self.asked
-        self._asked.set()
+        self.asked = True
+        self._wake.put(None)
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+"""The wish to stop a stack, as a signal brings it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from itertools import count
+from threading import Thread
+from types import FrameType
+from typing import Any
+
+from harness_worker.entrypoints.stack.signals import StopSignal
+
+LINES = 60
+"""More than a wait runs."""
+
+
+def _interrupted_at(line: int) -> StopSignal:
+    """A wait into which a signal comes at that line of Python, counted from 0, if it gets so far."""
+    stop, lines = StopSignal(), count()
+
+    def trace(_frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - a trace function, as this is
+        if event == "line" and next(lines) == line:
+            stop.request(signal.SIGTERM)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        stop.wait(0.001)
+    finally:
+        sys.settrace(None)
+    return stop
+
+
+def test_signal_may_come_at_any_moment_of_a_wait() -> None:
+    """Its handler runs in the midst of what the main thread does, so that it must need nothing that a wait holds."""
+    waits = Thread(target=lambda: [_interrupted_at(line) for line in range(LINES)], daemon=True)
+    waits.start()
+    waits.join(10.0)
+    assert not waits.is_alive()
+
+
+def test_wait_ends_when_somebody_asks() -> None:
+    """At once, and every later wait too."""
+    stop = StopSignal()
+    assert not stop.wait(0.0)
+    stop.request(signal.SIGTERM)
+    assert stop.wait(60.0)
+    assert stop.wait(60.0)
+    assert not stop.interrupted
