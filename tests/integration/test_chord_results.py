@@ -1,8 +1,9 @@
-"""Who sends a canvas waits for none of its results."""
+"""Who sends a canvas waits for none of its results, nor for the Redis that would join them."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from redis import Redis
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
+from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import load_settings
 from harness_worker.testing.services import valkey_service
@@ -38,3 +40,16 @@ def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:
         seen: Any = redis
         assert seen.llen("tools") == 3 * TURNS
         assert [client["sub"] for client in seen.client_list() if client["sub"] != "0"] == []
+
+
+def test_chord_that_redis_cannot_join_is_left_to_the_reconciler_at_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker may be another and well: a coordinator neither waits for the Redis beside it nor fails over it."""
+    settings = load_settings()
+    app = make_app(settings, redis_url=f"redis://127.0.0.1:{free_port()}/0", broker_url=redis_url)
+    dispatcher, began = CeleryDispatcher(app, timing=timing_of(settings)), monotonic()
+    dispatcher.chord(a_turn(), [a_call(0), a_call(1)])
+    assert monotonic() - began < 5.0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "not sent, the reconciler will" in caplog.text

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from celery import Celery, chain, chord
 from celery.canvas import Signature
-from kombu.exceptions import OperationalError
 
+from harness_worker.adapters.celery.broker import translated
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
+from harness_worker.errors import TransientError
 from harness_worker.wire import (
     ADVANCE_TASK,
     JUDGE_TASK,
@@ -22,9 +23,6 @@ from harness_worker.wire import (
     tool_task,
     turn_queue,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +87,9 @@ class CeleryDispatcher:
 
     def _send(self, turn_id: str, publish: Callable[[], object]) -> None:
         try:
-            publish()
-        except (OperationalError, OSError) as error:
+            with translated():
+                publish()
+        except TransientError as error:
             log.warning("work for turn %s not sent, the reconciler will: %s", turn_id, error)
 
     def _advance(self, turn_id: str, priority: str) -> Signature[Any]:

@@ -31,9 +31,13 @@ class ChordResults(RedisBackend):
         """Nothing to keep: our headers are tasks, never groups whose results had to be nested again."""
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Note it; Celery first deletes what an earlier run of the same chord left, and each of ours runs once."""
-        note: Any = self._set_chord_key  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - not in its stubs
-        note(self.get_key_for_group(group_id, ".s"), chord_size)
+        """Note it, or raise at once: who sends a chord leaves it to the reconciler then.
+
+        Celery's own tries for twenty seconds. It also deletes first what an earlier run of the chord left; each of ours
+        runs once.
+        """
+        untyped: Any = self
+        untyped.client.set(untyped.get_key_for_group(group_id, ".s"), chord_size, ex=untyped.chord_expires)
 
     def restore_group(self, group_id: str, cache: bool = True) -> None:
         """None was kept."""
