@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from functools import partial
@@ -13,11 +14,13 @@ from uuid import UUID
 import jsonschema_rs
 from pydantic import TypeAdapter, ValidationError
 
-from api_gateway.problems import FieldProblem
+from api_gateway.problems import MOST_PROBLEMS, FieldProblem
 from harness_worker.wire import closed_schema
 
 AT: Final = ("body", "arguments")
 LONGEST: Final = 300
+LONG: Final = 20_000
+"""Characters of arguments of which only the first thing that is wrong is told: each costs more to tell than to send."""
 
 _READ_AS: Final[Mapping[str, Any]] = {
     "date": date,
@@ -32,11 +35,17 @@ _READ_AS: Final[Mapping[str, Any]] = {
 
 
 def argument_problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[FieldProblem]:
-    """What does not fit, one entry a place; empty if all does. What a worker takes of a model fits."""
+    """What does not fit, the first of it, one entry a place; empty if all does. What a worker takes of a model fits."""
     validator = jsonschema_rs.validator_for(
         closed_schema(schema), offline=True, validate_formats=True, formats=_FORMATS
     )
-    return [_problem(error) for error in validator.iter_errors(dict(arguments))]
+    try:
+        validator.validate(dict(arguments))
+    except jsonschema_rs.ValidationError as first:
+        is_long = len(json.dumps(arguments)) > LONG
+        errors = [first] if is_long else list(validator.iter_errors(dict(arguments)))  # makes all of them at once
+        return [_problem(error) for error in errors[:MOST_PROBLEMS]]
+    return []
 
 
 def _problem(error: jsonschema_rs.ValidationError) -> FieldProblem:

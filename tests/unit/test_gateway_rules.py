@@ -333,6 +333,15 @@ def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
     assert kept.seq == QUEUE_SIZE + 1
 
 
+def test_arguments_with_many_things_wrong_tell_the_first_of_them() -> None:
+    """Each costs more to tell than to send, and all but one request would wait while they are listed."""
+    schema = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}}}}
+    some = argument_problems(schema, {"ids": [1] * 100})
+    assert [each.loc for each in some] == [["body", "arguments", "ids", place] for place in range(MOST_PROBLEMS)]
+    (one,) = argument_problems(schema, {"ids": [1] * 500_000})
+    assert one == some[0]
+
+
 def book(  # noqa: PLR0913 - one of each kind
     *,
     when: datetime | None = None,
