@@ -163,6 +163,8 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(shared.engine.dispose)
         stack.callback(shared.publisher.close)
+        if shared.files is not None:
+            stack.callback(shared.files.close)
         stack.push_async_callback(shared.rates.close)
         stack.push_async_callback(shared.background.close)
         stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))

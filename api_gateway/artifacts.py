@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,11 @@ from harness_worker.schema import artifacts, db_now
 from harness_worker.wire import artifact_key, masked
 
 CHUNK_BYTES: Final = 1_000_000
+READ_TIMEOUT_S: Final = 20.0
+"""For each chunk."""
+
+THREADS: Final = 8
+"""Of their own: a store that hangs must not hold up what else the process does in threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +57,18 @@ class ArtifactFiles:
         except (ValueError, ImportError) as error:
             raise ConfigError(f"HARNESS_ARTIFACT_URL={masked(url)!r}: {error}") from None
         self._root = str(root).rstrip("/")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="artifacts")
 
-    def read(self, key: str, start: int, stop: int) -> bytes:
-        """Part of a file; raises ``OSError`` if it cannot be read."""
+    async def read(self, key: str, start: int, stop: int) -> bytes:
+        """Part of a file; raises ``OSError`` if it cannot be read, or not in time."""
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._read, key, start, stop)
+        return await asyncio.wait_for(reading, READ_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Begin no other read."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, key: str, start: int, stop: int) -> bytes:
         try:
             return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
         except OSError:
@@ -98,11 +113,7 @@ class Artifacts:
             FileNotFoundError: They are gone.
             OSError: The file system does not answer.
         """
-        for start in range(span.start, span.stop, CHUNK_BYTES):
-            stop = min(start + CHUNK_BYTES, span.stop)
-            yield await asyncio.to_thread(self._read, artifact.key, start, stop)
-
-    def _read(self, key: str, start: int, stop: int) -> bytes:
         if self._files is None:
-            raise FileNotFoundError(key)
-        return self._files.read(key, start, stop)
+            raise FileNotFoundError(artifact.key)
+        for start in range(span.start, span.stop, CHUNK_BYTES):
+            yield await self._files.read(artifact.key, start, min(start + CHUNK_BYTES, span.stop))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from sqlalchemy import insert, update
 
+from api_gateway import artifacts as gateway_artifacts
 from api_gateway.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
@@ -114,6 +117,23 @@ def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), artifact_url="s3://bucket") as gateway:
         keep(gateway, ID)
         assert "does not answer" in problem_of(got(gateway), 503, "not_ready")["detail"]
+
+
+def test_artifact_store_that_hangs_holds_up_nothing_else(
+    sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reader is told in time; long bodies, which are read in threads too, are read meanwhile."""
+    monkeypatch.setattr(gateway_artifacts, "READ_TIMEOUT_S", 1.0)
+    pipe = tmp_path / artifact_key("turn", ID)
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)  # whoever opens it to read waits for one who writes
+    settings = {"artifact_url": f"file://{tmp_path}"}
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), **settings) as gateway, ThreadPoolExecutor(40) as clients:
+        keep(gateway, ID)
+        readers = [clients.submit(got, gateway) for _ in range(40)]
+        gateway.posted(input="x" * 200_000)
+        assert all("does not answer" in problem_of(each.result(), 503, "not_ready")["detail"] for each in readers)
+        os.close(os.open(pipe, os.O_RDWR))  # lets those go that still wait
 
 
 @pytest.mark.parametrize(
