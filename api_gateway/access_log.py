@@ -32,12 +32,13 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = [0]
+        status = 500  # which the server answers if nobody else does
         started = perf_counter()
 
         async def watched(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                status[0] = message["status"]
+                status = message["status"]
             await send(message)
 
         try:
@@ -45,7 +46,7 @@ class AccessLog:
         finally:
             elapsed_ms = round((perf_counter() - started) * 1000, 1)
             log = self._log.debug if scope["path"] in QUIET else self._log.info
-            log("request", method=scope["method"], path=scope["path"], status=status[0], elapsed_ms=elapsed_ms)
+            log("request", method=scope["method"], path=scope["path"], status=status, elapsed_ms=elapsed_ms)
 
 
 class HeadAsGet:

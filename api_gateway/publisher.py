@@ -125,7 +125,10 @@ class Publisher:
 
     def _connect(self) -> None:
         with self._celery.connection_for_write() as connection:
-            connection.default_channel.client.ping() if _is_redis(connection) else connection.ensure_connection()
+            if _is_redis(connection):
+                connection.default_channel.client.ping()
+            else:
+                connection.ensure_connection(**ONE_MORE_TRY)  # which would try for ever, and keep the thread
 
 
 def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types

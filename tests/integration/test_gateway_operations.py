@@ -17,10 +17,12 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
+from kombu.exceptions import OperationalError
 from sqlalchemy import create_engine, text
 
 from api_gateway import database as gateway_database
 from api_gateway.config import Settings
+from api_gateway.publisher import THREADS, Publisher
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
@@ -33,8 +35,9 @@ def test_ready_gateway_says_so(gateway: Gateway) -> None:
     assert gateway.http.get("/readyz").json() == {"status": "ok"}
 
 
-def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
-    """Else the next request goes out on a connection that is being closed, and may be reset."""
+def test_bug_announces_that_its_connection_is_closed(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    """Else the next request goes out on a connection that is being closed, and may be reset; it is logged as 500."""
+    caplog.set_level("INFO", "api_gateway.access")
     turn_id = gateway.posted()["id"]
     gateway.worker.change(turn_id, used="nonsense")
     for _ in range(20):
@@ -42,6 +45,7 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway) -> None:
         problem_of(failed, 500, "internal")
         assert failed.headers["connection"] == "close"
         assert gateway.http.get("/healthz").status_code == 200
+    wait_until(lambda: caplog.text.count('"status": 500') == 20, "each to be logged")
 
 
 def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
@@ -87,6 +91,19 @@ def test_gateway_without_anything_is_alive_but_not_ready(database: str) -> None:
         assert problem["missing"] == ["database", "broker"]
         refused = httpx.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
         assert "secret" not in problem_of(refused, 503, "not_ready")["detail"]
+
+
+def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
+    """However often somebody asks whether it is there: wake-ups are sent by the same threads."""
+
+    async def asked() -> None:
+        publisher = Publisher(f"amqp://127.0.0.1:{free_port()}//", timeout_s=2.0)
+        for _ in range(THREADS + 1):
+            with pytest.raises(OperationalError):
+                await publisher.check()
+        publisher.close()
+
+    asyncio.run(asked())
 
 
 def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
