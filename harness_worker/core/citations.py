@@ -172,7 +172,7 @@ def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 def _parsed(content: str) -> object:
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be nested deeper than Python reads
         return None
 
 

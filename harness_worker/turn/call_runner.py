@@ -14,7 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.doubt import lock_missed, too_late, unknown
-from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolFailure, ToolOutcome, to_record
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, to_record
 from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
@@ -231,8 +231,9 @@ class CallRunner:
     ) -> ToolOutcome | None:
         """Run the body, holding its lock if it has one; ``enter`` says until when, or withdraws, after that wait."""
         if spec is None:
-            error = f"{ticket.tool} is not served by the worker that was asked to run it"
-            return ToolFailure(call_id=ticket.call_id, tool_name=ticket.tool, error=error)
+            details = f"{ticket.tool} is not served by the worker that was asked to run it"
+            reason = DenialReason.VALIDATION
+            return ToolDenied(call_id=ticket.call_id, tool_name=ticket.tool, reason=reason, details=details)
         if spec.lock is None:
             return self._body(spec, ticket, run, until, None)
         name = spec.lock(dict(ticket.arguments))

@@ -278,7 +278,11 @@ def _raises(given: dict[str, int]) -> bool:
     return given["nope"] > 1
 
 
-@pytest.mark.parametrize("rule", [len, str, _raises])
+def _exits(_given: object) -> bool:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize("rule", [len, str, _raises, _exits])
 def test_declared_approval_asks_when_in_doubt(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """A rule that raises, or says neither yes nor no, needs a person, and the log tells."""
     assert DeclaredApproval(tool_name="refund", rule=rule)({"n": 11})

@@ -283,15 +283,20 @@ def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engin
     assert engine.turn.used.tool_calls == 1
 
 
-def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -> None:
-    """An earlier attempt of the write, in a process that died, may have had its effect."""
-    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+def die_in_the_body(engine: Engine) -> None:
+    """Send a write that may be run again, and run it in a process that dies before it hands in the result."""
     engine.dispatched("safe_write")
     engine.seen_store.before["transact"] += [lambda: None, raising(SystemExit("dead"))]
     with pytest.raises(SystemExit):
         engine.run()
     engine.store.lose_call(engine.alive())
     engine.advance()
+
+
+def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -> None:
+    """An earlier attempt of the write, in a process that died, may have had its effect."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    die_in_the_body(engine)
     deploy_anew(engine, "safe_write")
     engine.run()
     said = "outcome_unknown: safe_write started and could not run again: count: required, but missing; its effect"
@@ -372,7 +377,7 @@ def test_wake_that_finds_no_store_is_left_to_the_reconciler(writing: Engine) -> 
 
 
 @pytest.mark.parametrize("tool", ["look", "write"])
-def test_tool_that_this_worker_does_not_serve_fails(tool: str) -> None:
+def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
     """A worker with another app says so; the turn goes on."""
     engine = Engine()
     engine.dispatched(tool)
@@ -380,7 +385,16 @@ def test_tool_that_this_worker_does_not_serve_fails(tool: str) -> None:
     assert engine.run() is Handed.ON
     engine.says(answers("ok"))
     engine.advance()
-    assert outcome(engine) == f"{tool} is not served by the worker that was asked to run it"
+    assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"
+
+
+def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None:
+    """Told as certain, the model's repeat of it would get a key of its own, and the effect might happen twice."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    die_in_the_body(engine)
+    engine.runner = replace(engine.runner, tools={})
+    assert engine.run() is Handed.NOT
+    assert outcome(engine).startswith("outcome_unknown: safe_write started and could not run again: ")
 
 
 def test_long_output_is_stored_aside(writing: Engine) -> None:

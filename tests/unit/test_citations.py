@@ -63,6 +63,12 @@ def test_page_is_known_from_prose_by_its_address(text: str) -> None:
     assert (found.id, found.title, found.quote) == (PAGE, PAGE, None)
 
 
+def test_page_that_is_too_deep_to_be_read_costs_no_other_citation() -> None:
+    """A result is whatever the web says: its address is known all the same, and is its own title."""
+    deep = f'{"[" * 5_000}"{PAGE}"{"]" * 5_000}'
+    assert ids(f"[doc:refunds.md#1] {PAGE}", *result(deep)) == ["refunds.md#1", PAGE]
+
+
 def test_address_keeps_brackets_of_its_own() -> None:
     """A closing bracket belongs to an address that opened it."""
     wiki = "https://example.org/Mercury_(planet)"

@@ -113,7 +113,10 @@ def test_verdict_is_the_object_in_a_reply(text: str, score: Score) -> None:
     assert verdict_of(text) == score
 
 
-@pytest.mark.parametrize("text", ["", "0.5", "{}", '{"score": "high"}', '{"score": 7}', "{", '["score"]'])
+DEEP = pytest.param('{"score":' * 5_000 + "}", id="deep")
+
+
+@pytest.mark.parametrize("text", ["", "0.5", "{}", '{"score": "high"}', '{"score": 7}', "{", '["score"]', DEEP])
 def test_reply_without_a_score_is_no_verdict(text: str) -> None:
     """It counts as a failure of the judge."""
     with pytest.raises(ValueError, match="score"):

@@ -352,7 +352,11 @@ def _raises(_: object) -> str:
     raise ValueError("no idea")
 
 
-@pytest.mark.parametrize("rule", [_raises, len])
+def _exits(_: object) -> str:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize("rule", [_raises, _exits, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """A rule that raises, or returns no text: such calls of the tool run one at a time, and the log tells."""
     assert DeclaredLock(tool_name="ship", rule=rule)({}) == "tool:ship"

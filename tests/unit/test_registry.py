@@ -193,6 +193,10 @@ def _raises(a: Any) -> list[str]:  # noqa: ANN401 - likewise
     return [a.nothing]
 
 
+def _exits(_a: object) -> list[str]:
+    raise SystemExit(1)
+
+
 def _always(answer: object) -> Callable[[object], object]:
     return lambda _a: answer
 
@@ -226,7 +230,7 @@ def test_resource_keys_may_be_none_at_all(registry: Registry) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [_raises, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
+    [_raises, _exits, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
 )
 def test_resource_keys_that_fail_make_the_call_sequential(
     registry: Registry, caplog: pytest.LogCaptureFixture, rule: Callable[..., Any]

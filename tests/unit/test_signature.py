@@ -179,19 +179,20 @@ def test_bind_bounds_the_problems_it_tells() -> None:
     assert max(map(len, lines)) < 300
 
 
-def test_bind_survives_a_validator_that_raises() -> None:
+@pytest.mark.parametrize("error", [KeyError("a"), SystemExit("a")])
+def test_bind_survives_a_validator_that_raises(error: BaseException) -> None:
     """A mistake in the author's validator is the call's problem, not the worker's."""
 
     class Raising(BaseModel):
         v: str
 
         def model_post_init(self, _context: object) -> None:
-            raise KeyError(self.v)
+            raise error
 
     def take(s: Raising) -> object:
         return s
 
-    with pytest.raises(ArgumentsInvalid, match=r"^arguments: KeyError: 'a'$"):
+    with pytest.raises(ArgumentsInvalid, match=rf"^arguments: {type(error).__name__}: '?a'?$"):
         inspect_function(take, "tool 'x'", {"Raising": Raising}).bind({"s": {"v": "a"}})
 
 
