@@ -98,12 +98,12 @@ class CallRunner:
     hooks: HookCaller = field(default_factory=HookCaller)
 
     def run(self, job: Job) -> Handed:
-        """Serve one message.
-
-        Raises:
-            TransientError: The gate or the store did not answer before the tool was started; nothing was done.
-        """
-        return self._read(job) if job.is_read else self._write(job)
+        """Serve one message. Never raises: a call that could not be started is sent again by a look-in."""
+        try:
+            return self._read(job) if job.is_read else self._write(job)
+        except TransientError as error:
+            log.warning("call %s of turn %s not started, a look-in will: %s", job.call_id, job.turn_id, error)
+            return Handed.ON if job.is_read else Handed.NOT
 
     # --- reads: the gate is the arbiter
 
@@ -177,11 +177,7 @@ class CallRunner:
             outcome = self._outcome(spec, ticket, job, until=until, enter=lambda: self._enter_write(job))
         except Withdrawn:
             return Handed.NOT
-        outcome = _certain(call, outcome)
-        go = self._hand_in(job, outcome)
-        if go in (Go.PASS, Go.WAKE):
-            self._tell(ticket, outcome, attempt=job.attempt)
-        return Handed.ON if go is Go.PASS else Handed.NOT
+        return self._hand_in(job, started, ticket, _certain(call, outcome))
 
     def _enter_write(self, job: Job) -> float:
         """Have the journal note that the body begins, after a wait; until when it may run."""
@@ -211,14 +207,16 @@ class CallRunner:
             log.warning("gate did not answer for %s of turn %s, going on: %s", run.call_id, run.turn_id, error)
             return True
 
-    def _hand_in(self, job: Job, outcome: ToolOutcome) -> Go | None:
+    def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome) -> Handed:
         rule = partial(end_write, outcome=outcome, **_run_of(job))
         go = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
         if go is Go.WAKE:
-            self._advance(job.turn_id)
-        elif go is not Go.PASS:
+            self._wake(started)
+        if go in (Go.PASS, Go.WAKE):
+            self._tell(ticket, outcome, attempt=job.attempt)
+        else:
             self._log_late(job)
-        return go
+        return Handed.ON if go is Go.PASS else Handed.NOT
 
     # --- shared
 
@@ -286,11 +284,6 @@ class CallRunner:
 
     def _wake(self, started: Started) -> None:
         self.dispatcher.advance(started.turn.id, started.turn.priority)
-
-    def _advance(self, turn_id: str) -> None:
-        loaded = self._patiently(lambda: self.store.load(turn_id), otherwise=None)
-        if loaded is not None:
-            self.dispatcher.advance(turn_id, loaded[0].priority)
 
     def _patiently(self, work: Callable[[], T], *, otherwise: T) -> T:
         """``work``, tried again while the outside does not answer: the tool has run and must not be run again."""

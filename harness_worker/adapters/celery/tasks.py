@@ -162,11 +162,6 @@ class ToolTask(Task[..., Any]):
         except WireError as error:
             log.warning("%s: dropped: %s", self.name, error)
             raise Ignore from None
-        if self._serve(message) is Handed.NOT:
-            raise Ignore
-        return message.call_id
-
-    def _serve(self, message: ToolMessage) -> Handed:
         job = Job(
             turn_id=message.turn_id,
             call_id=message.call_id,
@@ -175,11 +170,9 @@ class ToolTask(Task[..., Any]):
             is_read=message.read,
             runner=runner_name(str(self.request.hostname), os.getpid()),
         )
-        try:
-            return self._runner.run(job)
-        except TransientError as error:
-            log.warning("call %s of turn %s not started, a look-in will: %s", job.call_id, job.turn_id, error)
-            return Handed.ON if job.is_read else Handed.NOT
+        if self._runner.run(job) is Handed.NOT:
+            raise Ignore
+        return message.call_id
 
 
 def runner_name(hostname: str, pid: int) -> str:

@@ -324,10 +324,7 @@ class World:
             is_read=call.is_read,
             runner=runner,
         )
-        try:
-            handed = self.runner.run(job)
-        except TransientError:
-            handed = Handed.ON if job.is_read else Handed.NOT
+        handed = self.runner.run(job)
         self._pause()
         if handed is Handed.ON:
             self.broker.go_on(message)
