@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Final, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.records import Message
 from harness_worker.core.registry import Registry
 from harness_worker.core.run_context import RunContext
+from harness_worker.core.sent import blocks_of
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import ToolError
 from harness_worker.wire import READ_ARTIFACT
@@ -78,8 +79,5 @@ def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[Tool
 
 def refers(message: Message) -> bool:
     """Whether a message shows a call's result that is an artifact's id."""
-    content: object = message.content
-    if message.role != "user" or not isinstance(content, list):
-        return False
-    blocks = cast("list[Mapping[str, object]]", content)
-    return any(_REFERENCE.match(str(block.get("content", ""))) for block in blocks if block["type"] == "tool_result")
+    results = (block for block in blocks_of(message) if block.get("type") == "tool_result")
+    return message.role == "user" and any(_REFERENCE.match(str(result.get("content", ""))) for result in results)

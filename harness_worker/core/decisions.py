@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast
 
 from harness_worker.core.memories import Memory
 from harness_worker.core.records import Call, EventDraft, Message, Turn
@@ -81,14 +81,4 @@ class Decision(Generic[T_co]):
 
     def telling(self, result: U) -> Decision[U]:
         """The same changes with another result."""
-        return Decision(
-            result=result,
-            turn=self.turn,
-            calls=self.calls,
-            messages=self.messages,
-            events=self.events,
-            artifacts=self.artifacts,
-            judges=self.judges,
-            memories=self.memories,
-            children=self.children,
-        )
+        return replace(cast("Decision[Any]", self), result=result)

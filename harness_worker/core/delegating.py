@@ -76,6 +76,5 @@ def _share(turn: Turn, count: int, *, now: float) -> BudgetLimits:
 def _traceparent(turn: Turn, call: Call) -> str:
     """The call's span, in the turn's trace; kept if that is."""
     caller = caller_of(turn.traceparent)
-    trace_id = trace_id_of(turn.id) if caller is None else caller.trace_id
     flags = "01" if caller is None or caller.is_sampled else "00"
-    return f"00-{trace_id:032x}-{call_span_id(turn.id, call.call_id, call.attempt):016x}-{flags}"
+    return f"00-{trace_id_of(turn.id, caller):032x}-{call_span_id(turn.id, call.call_id, call.attempt):016x}-{flags}"

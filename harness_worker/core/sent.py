@@ -86,7 +86,8 @@ def _is_compacted(turn: TurnMessages) -> bool:
 def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
     """The user's words, and all from the step on that was the newest."""
     for message, step in _with_steps(messages):
-        if step >= newest if message.role == "assistant" else step > newest or step == 0:
+        own = step if message.role == "assistant" else step - 1  # results are of the step before, the words of none
+        if own < 0 or own >= newest:
             yield message
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from harness_worker.core.artifact_reading import every_tool, refers
 from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.sent import blocks_of
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import GET_CONTEXT_PACK
 
@@ -67,12 +68,7 @@ def callable_tools(agent: AgentSpec, shown: tuple[ToolSpec, ...]) -> tuple[ToolS
 def _named(message: Message, artifact_reader: ToolSpec | None) -> Iterator[str]:
     if artifact_reader is not None and refers(message):
         yield artifact_reader.name
-    content: object = message.content
-    if message.role != "assistant" or not isinstance(content, list):
-        return
-    for block in cast("list[Mapping[str, Any]]", content):
-        if block.get("type") == "tool_use":
-            yield str(block.get("name"))
+    yield from (str(block.get("name")) for block in blocks_of(message) if block.get("type") == "tool_use")
 
 
 def _description(schema: object) -> str:

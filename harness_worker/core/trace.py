@@ -82,9 +82,9 @@ Trace: TypeAlias = tuple[Span, ...]
 """The spans of one turn; the first is the turn's own."""
 
 
-def trace_id_of(turn_id: str) -> int:
-    """The id of a turn's trace, unless its caller has one."""
-    return _number(f"trace:{turn_id}", 16)
+def trace_id_of(turn_id: str, caller: Caller | None = None) -> int:
+    """The id of the trace that a turn is a part of: its caller's, if it has one."""
+    return _number(f"trace:{turn_id}", 16) if caller is None else caller.trace_id
 
 
 def caller_of(traceparent: str | None) -> Caller | None:

@@ -38,8 +38,7 @@ def common(turn: Turn) -> Attributes:
 
 def trace_id(turn: Turn) -> int:
     """The id of the trace that the turn is a part of."""
-    caller = caller_of(turn.traceparent)
-    return trace_id_of(turn.id) if caller is None else caller.trace_id
+    return trace_id_of(turn.id, caller_of(turn.traceparent))
 
 
 def model_of(story: Story) -> Attributes:

@@ -7,7 +7,7 @@ of agents; every other call, a call of unknown effect included, is a wave of its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,18 @@ def plan_waves(wants: Sequence[Want], *, parallel: bool) -> tuple[int, ...]:
         One wave number a call, from 0, never falling.
     """
     waves: list[int] = []
-    held: frozenset[str] | None = None
-    is_delegated = False
+    number, newest = -1, Want(keys=None)
     for want in wants:
-        joins = parallel and held is not None and want.keys is not None and not (held & want.keys)
-        joins = joins and want.is_delegated == is_delegated
-        if joins and held is not None and want.keys is not None:
-            waves.append(waves[-1])
-            held |= want.keys
-        else:
-            waves.append(waves[-1] + 1 if waves else 0)
-            held, is_delegated = want.keys, want.is_delegated
+        joined = _joined(newest, want) if parallel else None
+        if joined is None:
+            number += 1
+        newest = joined or want
+        waves.append(number)
     return tuple(waves)
+
+
+def _joined(wave: Want, want: Want) -> Want | None:
+    """What a wave touches with one more call in it; ``None`` if that call may not run beside the others."""
+    if wave.keys is None or want.keys is None or wave.keys & want.keys or wave.is_delegated != want.is_delegated:
+        return None
+    return replace(wave, keys=wave.keys | want.keys)

@@ -62,8 +62,10 @@ def plan_calls(blocks: Sequence[Mapping[str, Any]], turn: Turn, agent: AgentSpec
     judged = [_judge(block, agent) for block in blocks]
     parallel = agent.parallel and turn.parallel is not False
     waves = plan_waves([each.want for each in judged], parallel=parallel)
-    calls = (_call(each, turn, position, waves[position]) for position, each in enumerate(judged))
-    return tuple(replace(call, hooked=agent.asks_hooks and agent.tool(call.tool) is not None) for call in calls)
+    return tuple(
+        _call(each, turn, position, wave, asks_hooks=agent.asks_hooks)
+        for position, (each, wave) in enumerate(zip(judged, waves, strict=True))
+    )
 
 
 def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None:
@@ -100,30 +102,42 @@ def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
     return _Judged(tool_use_id=tool_use_id, name=name, arguments=bound.values, spec=spec, was_coerced=bound.was_coerced)
 
 
-def _call(judged: _Judged, turn: Turn, position: int, wave: int) -> Call:
+def _call(judged: _Judged, turn: Turn, position: int, wave: int, *, asks_hooks: bool) -> Call:
     spec, call_id = judged.spec, f"{turn.step}.{position}"
-    denied = None
-    if judged.denied is not None:
-        denied = ToolDenied(
-            call_id=call_id, tool_name=judged.name, reason=DenialReason.VALIDATION, details=judged.denied
-        )
-    return Call(
+    call = Call(
         turn_id=turn.id,
         step=turn.step,
         position=position,
         tool_use_id=judged.tool_use_id,
         tool=judged.name,
-        effect=spec.effect if spec is not None else None,
+        effect=None,
         arguments=judged.arguments,
-        kind=spec.kind if spec is not None else None,
-        delegation=spec.delegation if spec is not None else None,
         was_coerced=judged.was_coerced,
-        idempotent=spec is not None and spec.idempotent,
         wave=wave,
-        retry_safe=spec is not None and spec.retry_safe,
-        timeout_s=spec.timeout_s if spec is not None else 0.0,
-        queue=spec.queue if spec is not None else DEFAULT_TOOL_QUEUE,
+        retry_safe=False,
+        timeout_s=0.0,
+        queue=DEFAULT_TOOL_QUEUE,
         idempotency_key=f"{turn.id}:{call_id}",
         approval=Approval() if judged.needs_approval else None,
-        outcome=denied,
+        outcome=_denial(judged, call_id),
     )
+    if spec is None:
+        return call
+    return replace(
+        call,
+        effect=spec.effect,
+        kind=spec.kind,
+        delegation=spec.delegation,
+        idempotent=spec.idempotent,
+        retry_safe=spec.retry_safe,
+        timeout_s=spec.timeout_s,
+        queue=spec.queue,
+        hooked=asks_hooks,
+    )
+
+
+def _denial(judged: _Judged, call_id: str) -> ToolDenied | None:
+    if judged.denied is None:
+        return None
+    reason = DenialReason.VALIDATION
+    return ToolDenied(call_id=call_id, tool_name=judged.name, reason=reason, details=judged.denied)
