@@ -13,7 +13,6 @@ from typing import assert_never
 from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
-from harness_worker.core.children import open_delegated
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -32,7 +31,7 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Held, StopCause, Visit, fenced, release
 from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
-from harness_worker.ports import Dispatcher, Gate, GatePass, SettledRead, StopSignal, TurnStore
+from harness_worker.ports import Dispatcher, Gate, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer
@@ -40,10 +39,12 @@ from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
-from harness_worker.turn.tickets import ticket_for
-from harness_worker.wire import StopReason, child_turn_id
+from harness_worker.turn.sending import Sending
+from harness_worker.wire import StopReason
 
 log = logging.getLogger(__name__)
+
+INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log tells more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,37 +227,18 @@ class Coordinator:
         return self.store.transact(visit.turn.id, self.finalizer.sealing(fenced(visit, decided)), follows=True)
 
     def _follow(self, visit: Visit, after: Finished | Dispatch | None) -> None:
+        sending = Sending(
+            store=self.store, gate=self.gate, dispatcher=self.dispatcher, finalizer=self.finalizer, visit=visit
+        )
         match after:
             case None:
                 return
             case Finished():
-                self._close(visit)
-                try:
-                    self._make_way(visit, after)
-                finally:
-                    self.finalizer.follow(visit.turn)
+                sending.finish(after)
             case Dispatch():
-                self._send(visit, after)
+                sending.dispatch(after)
             case _:
                 assert_never(after)
-
-    def _make_way(self, visit: Visit, after: Finished) -> None:
-        """Stop what still runs for a turn that is over, and wake who waited for its end."""
-        if any(call.is_open for call in visit.calls):
-            self.dispatcher.stop(visit.turn.id)
-        self._look_at_children(visit.turn, open_delegated(visit.calls))
-        if visit.turn.parent_id is not None:
-            self.dispatcher.advance(visit.turn.parent_id, visit.turn.priority)
-        if after.followed:
-            self._wake_next(visit.turn)
-        self._make_room(visit.turn)
-
-    def _close(self, visit: Visit) -> None:
-        """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
-        try:
-            self.gate.close(visit.turn.id, visit.fence)
-        except TransientError as error:
-            log.warning("gate of turn %s, which is over, not closed: %s", visit.turn.id, error)
 
     def _tell_start(self, turn: Turn) -> None:
         if (is_unprepared(turn) or is_untaken(turn)) and (hooks := self._hooks_of(turn)):
@@ -265,36 +247,6 @@ class Coordinator:
     def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:
         agent = self.agents.get(turn.agent)
         return () if agent is None else agent.hooks
-
-    def _send(self, visit: Visit, after: Dispatch) -> None:
-        """Publish after the commit, and after the gate knows the attempts; a refusal is left to the next look."""
-        turn, calls = after.turn, after.calls
-        passes = [_pass(turn, call, after.remaining_s) for call in calls]
-        if calls and calls[0].is_delegated:
-            self._look_at_children(turn, calls)
-        elif calls and self.gate.open(turn.id, visit.fence, passes):
-            side_by_side = calls[0].is_read and len(calls) > 1
-            (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
-        if after.knock:
-            self.dispatcher.advance(turn.id, turn.priority)
-        if turn.parked_at is not None:
-            self._make_room(turn)
-
-    def _look_at_children(self, turn: Turn, calls: Sequence[Call]) -> None:
-        """Have the turns looked at that calls of agents are; their rows say so too, this is only sooner."""
-        for call in calls:
-            self.dispatcher.advance(child_turn_id(turn.id, call.call_id), turn.priority)
-
-    def _make_room(self, turn: Turn) -> None:
-        """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
-        for waiting in self.store.next_of_tenant(turn):
-            self.dispatcher.advance(*waiting, begins=True)
-
-    def _wake_next(self, turn: Turn) -> None:
-        """Tell of the turn that may go now; the commit has said so in its row, so this is only sooner."""
-        following = self.store.next_of_session(turn)
-        if following is not None:
-            self.dispatcher.advance(*following, begins=True)
 
     def _put_off(self, visit: Visit) -> None:
         """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""
@@ -309,9 +261,6 @@ class Coordinator:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
 
 
-INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log tells more"
-
-
 def _report(settled: SettledRead) -> ReadReport:
     outcome = None if settled.completion is None else from_record(json.loads(settled.completion))
     return ReadReport(
@@ -321,11 +270,4 @@ def _report(settled: SettledRead) -> ReadReport:
         finished_at=settled.finished_at,
         worker=settled.worker,
         lease_s=settled.lease_s,
-    )
-
-
-def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
-    ticket = ticket_for(turn, call).to_json() if call.is_read else ""
-    return GatePass(
-        call_id=call.call_id, attempt=call.attempt, remaining_ms=max(1, int(remaining_s * 1_000)), ticket=ticket
     )

@@ -1,0 +1,108 @@
+"""What follows a visit's last commit: its calls are sent, or its end is told, and whoever waited for it is woken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness_worker.core.children import open_delegated
+from harness_worker.core.progress import Dispatch, Finished
+from harness_worker.core.records import Call, Turn
+from harness_worker.core.visits import Visit
+from harness_worker.errors import TransientError
+from harness_worker.ports import Dispatcher, Gate, GatePass, TurnStore
+from harness_worker.turn.finalizer import Finalizer
+from harness_worker.turn.tickets import ticket_for
+from harness_worker.wire import child_turn_id
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """Sends what a visit decided. Whatever is lost on the way stands in the journal, and is sent by a later look.
+
+    Args:
+        store: The journal.
+        gate: The arbiter of reads.
+        dispatcher: Sends work.
+        finalizer: Tells of turns that are over.
+        visit: The visit, whose last decision is committed.
+    """
+
+    store: TurnStore
+    gate: Gate
+    dispatcher: Dispatcher
+    finalizer: Finalizer
+    visit: Visit
+
+    def dispatch(self, after: Dispatch) -> None:
+        """Send the calls of a turn that was released, and wake who waited for that."""
+        turn, calls = after.turn, after.calls
+        if calls and calls[0].is_delegated:
+            self._look_at_children(calls)
+        elif calls:
+            self._publish(after)
+        if after.knock:
+            self.dispatcher.advance(turn.id, turn.priority)
+        if turn.parked_at is not None:
+            self._make_room()
+
+    def finish(self, after: Finished) -> None:
+        """Close the gate, make way for others, and tell of the end, which is told even if the others cannot be."""
+        self._close()
+        try:
+            self._make_way(after)
+        finally:
+            self.finalizer.follow(self.visit.turn)
+
+    def _publish(self, after: Dispatch) -> None:
+        """Send calls once the gate knows their attempts; what it refuses is left to the next look."""
+        turn, calls = after.turn, after.calls
+        passes = [_pass(turn, call, after.remaining_s) for call in calls]
+        if self.gate.open(turn.id, self.visit.fence, passes):
+            side_by_side = calls[0].is_read and len(calls) > 1
+            (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
+
+    def _make_way(self, after: Finished) -> None:
+        """Stop what still runs for a turn that is over, and wake who waited for its end."""
+        turn, calls = self.visit.turn, self.visit.calls
+        if any(call.is_open for call in calls):
+            self.dispatcher.stop(turn.id)
+        self._look_at_children(open_delegated(calls))
+        if turn.parent_id is not None:
+            self.dispatcher.advance(turn.parent_id, turn.priority)
+        if after.followed:
+            self._wake_next()
+        self._make_room()
+
+    def _close(self) -> None:
+        """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
+        try:
+            self.gate.close(self.visit.turn.id, self.visit.fence)
+        except TransientError as error:
+            log.warning("gate of turn %s, which is over, not closed: %s", self.visit.turn.id, error)
+
+    def _look_at_children(self, calls: Sequence[Call]) -> None:
+        """Have the turns looked at that calls of agents are; their rows say so too, this is only sooner."""
+        for call in calls:
+            self.dispatcher.advance(child_turn_id(call.turn_id, call.call_id), self.visit.turn.priority)
+
+    def _make_room(self) -> None:
+        """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
+        for waiting in self.store.next_of_tenant(self.visit.turn):
+            self.dispatcher.advance(*waiting, begins=True)
+
+    def _wake_next(self) -> None:
+        """Wake the turn that may go now; the commit has said so in its row, so this is only sooner."""
+        following = self.store.next_of_session(self.visit.turn)
+        if following is not None:
+            self.dispatcher.advance(*following, begins=True)
+
+
+def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
+    ticket = ticket_for(turn, call).to_json() if call.is_read else ""
+    return GatePass(
+        call_id=call.call_id, attempt=call.attempt, remaining_ms=max(1, int(remaining_s * 1_000)), ticket=ticket
+    )
