@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, duration, marks_for, totals
+from harness_worker.entrypoints.view.figures import duration
+from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, marks_for, totals
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
 from harness_worker.entrypoints.view.screen import QUIET_S, SPOKEN_ROWS, Screen
 from harness_worker.entrypoints.view.turn_facts import score_line
 from harness_worker.entrypoints.view.turn_page import TurnPage
+from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.testing.waiting import wait_until
 
 Events = list[dict[str, Any]]
@@ -259,7 +262,16 @@ def test_marks_follow_the_encoding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 ms"), (0.0123, "12 ms"), (0.9996, "1.00 s"), (61.0, "61.00 s"), (125, "2 min 5 s")]
+    ("seconds", "text"),
+    [
+        (0.0, "0 ms"),
+        (0.0123, "12 ms"),
+        (0.9996, "1.00 s"),
+        (61.0, "61.00 s"),
+        (99.999, "1 min 40 s"),
+        (119.7, "2 min 0 s"),
+        (125, "2 min 5 s"),
+    ],
 )
 def test_duration_reads_like_a_clock(seconds: float, text: str) -> None:
     """Milliseconds below a second, then seconds, then minutes."""
@@ -289,3 +301,13 @@ def test_totals_count_steps_calls_waves_tokens_and_dollars() -> None:
 def test_score_is_a_line(score: dict[str, Any], line: str) -> None:
     """Due, given, given without a reason, or given up."""
     assert score_line({"judge": "brief", **score}) == line
+
+
+def test_status_alone_has_its_colour_in_a_table() -> None:
+    """What was asked may say the same word."""
+    at, tokens = "2026-01-01T00:00:00.000000Z", ("input", "output", "cache_read", "cache_write")
+    usage = {"steps": 1, "tool_calls": 0, **{f"{kind}_tokens": 0 for kind in tokens}}
+    turn = {"id": "t", "created_at": at, "status": "running", "agent": "a", "input": "is it running now?"}
+    _, line = turn_table([{**turn, "usage": usage}], datetime.fromisoformat(at), 100)
+    assert [(line.plain[span.start : span.end], span.style) for span in line.spans] == [("running", "yellow")]
+    assert line.plain.index("running") == line.spans[0].start

@@ -24,13 +24,13 @@ from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.view.lines import duration, waves_of
+from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.figures import duration, tokens_of, waves_of
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import HarnessError
 
 APP: Final = "harness_worker.demo.shop:registry"
 INDENT: Final = 6
-MAX_WIDTH: Final = 100
 
 
 def demo(
@@ -115,10 +115,9 @@ def _summary(answers: Sequence[Answered]) -> Table:
 def _figures(answered: Answered) -> tuple[str, ...]:
     turn = answered.turn
     usage = turn["usage"]
-    cached = usage["cache_read_tokens"]
-    tokens = usage["input_tokens"] + usage["output_tokens"] + usage["cache_write_tokens"] + cached
     counts = (usage["steps"], waves_of(turn), len(turn["calls"]))
-    return (turn["status"], *map(str, counts), duration(answered.elapsed_s), f"{tokens:,}", f"{cached:,}")
+    tokens = (tokens_of(usage), usage["cache_read_tokens"])
+    return (turn["status"], *map(str, counts), duration(answered.elapsed_s), *(f"{number:,}" for number in tokens))
 
 
 def _next(turn_id: str, home: Path) -> tuple[str, ...]:

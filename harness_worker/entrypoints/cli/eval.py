@@ -22,7 +22,7 @@ from harness_worker.entrypoints.eval_runner import Asking
 from harness_worker.entrypoints.evaluating import Evaluation, Plan
 from harness_worker.entrypoints.results_file import ResultsFile
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
-from harness_worker.entrypoints.view.lines import counted
+from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import read_cases

@@ -15,6 +15,7 @@ from harness_worker.config import load_settings
 from harness_worker.core.memories import user_scope
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.plain import one_line, plain
 from harness_worker.wire import TENANT, rfc3339
 
@@ -77,7 +78,7 @@ def forget(
     if as_json:
         write_json({"forgotten": gone})
     elif gone:
-        write(plain(f"forgot {gone} {'memory' if gone == 1 else 'memories'} of user {user!r} of tenant {tenant}"))
+        write(plain(f"forgot {counted(gone, 'memory', 'memories')} of user {user!r} of tenant {tenant}"))
     else:
         write(_nothing(user, tenant))
 

@@ -16,6 +16,7 @@ from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.pruning import prune as prune_sessions
 from harness_worker.entrypoints.pruning import would_prune
+from harness_worker.entrypoints.view.figures import counted
 from harness_worker.errors import ConfigError
 from harness_worker.wire import rfc3339
 
@@ -75,9 +76,5 @@ def _age_s(text: str) -> float:
 
 
 def _words(gone: Removed) -> str:
-    return f"{_counted(gone.sessions, 'session')}, {_counted(gone.turns, 'turn')}, {_counted(gone.memories, 'memory')}"
-
-
-def _counted(number: int, what: str) -> str:
-    many = {"memory": "memories"}.get(what, f"{what}s")
-    return f"{number} {what if number == 1 else many}"
+    memories = counted(gone.memories, "memory", "memories")
+    return f"{counted(gone.sessions, 'session')}, {counted(gone.turns, 'turn')}, {memories}"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from harness_worker.entrypoints.view.lines import counted
+from harness_worker.entrypoints.view.figures import age, counted
 from harness_worker.entrypoints.view.plain import one_line
-from harness_worker.entrypoints.view.turn_table import SHORT_ID, age
+from harness_worker.entrypoints.view.turn_table import SHORT_ID
 
 
 def batch_words(batch: Mapping[str, Any]) -> str:

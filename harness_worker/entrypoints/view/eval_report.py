@@ -8,9 +8,8 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from harness_worker.entrypoints.view.lines import counted
+from harness_worker.entrypoints.view.figures import counted, tokens_of
 from harness_worker.entrypoints.view.plain import one_line
-from harness_worker.entrypoints.view.turn_table import tokens_of
 
 SHOWN: Final = 20
 """How many failures are listed."""

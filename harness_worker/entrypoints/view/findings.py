@@ -9,9 +9,9 @@ from typing import Final
 from rich.text import Text
 
 from harness_worker.entrypoints.doctor import Finding, State
+from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.plain import plain
 
-MAX_WIDTH: Final = 100
 LABEL: Final = 11
 _SIGNS: Final = {State.OK: ("✓", "ok"), State.WARNING: ("!", "!!"), State.WRONG: ("✗", "NO")}
 _STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.WRONG: "red"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.core.api_keys import ApiKey, KeyState
+from harness_worker.entrypoints.view.columns import GAP, cut, left
 from harness_worker.entrypoints.view.plain import one_line
 from harness_worker.wire import rfc3339
 
 STYLES: Final = {KeyState.ACTIVE: "green", KeyState.EXPIRED: "yellow", KeyState.REVOKED: "dim"}
-GAP: Final = "  "
 _HEAD: Final = ("key", "state", "created", "expires", "tenant", "name")
 _MOST: Final = 32
 _DAY: Final = len("2026-01-31")
@@ -25,18 +25,13 @@ def key_table(keys: Sequence[tuple[ApiKey, KeyState]]) -> Iterator[Text]:
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
     styles = ["bold", *(STYLES[state] for _, state in keys)]
     for row, style in zip(rows, styles, strict=True):
-        cells = (cell + " " * (size - cell_len(cell)) for cell, size in zip(row, widths, strict=True))
-        yield Text(GAP.join(cells).rstrip(), style=style)
+        yield Text(GAP.join(map(left, row, widths)).rstrip(), style=style)
 
 
 def _cells(key: ApiKey, state: KeyState) -> tuple[str, ...]:
-    return (key.id, state, _day(key.created_at), _day(key.expires_at), _cut(key.tenant), _cut(key.name))
+    words = (cut(one_line(text), _MOST) for text in (key.tenant, key.name))
+    return (key.id, state, _day(key.created_at), _day(key.expires_at), *words)
 
 
 def _day(at: float | None) -> str:
     return (rfc3339(at) or "never")[:_DAY]
-
-
-def _cut(text: str) -> str:
-    shown = one_line(text)
-    return shown if cell_len(shown) <= _MOST else f"{set_cell_size(shown, _MOST - 1)}…"

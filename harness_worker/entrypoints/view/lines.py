@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.figures import counted, duration, tokens_of, waves_of
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine
 
 LABEL: Final = 8
 ELAPSED: Final = 9
 GAP: Final = "   "
-MAX_WIDTH: Final = 100
 DETAIL_LINES: Final = 3
 
 
@@ -35,13 +36,6 @@ ASCII_MARKS: Final = Marks(ok="ok", bad="FAILED", denied="DENIED", running="..")
 def marks_for(encoding: str) -> Marks:
     """Signs that the output's encoding can carry."""
     return UNICODE_MARKS if encoding.lower().startswith("utf") else ASCII_MARKS
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``8 ms``, ``1.52 s``, ``2 min 5 s``."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
 def draw(line: Line, *, width: int, marks: Marks, details: Mapping[str, str] | None = None) -> Text:
@@ -116,23 +110,12 @@ def _detail(cell: CallCell, content: str, width: int) -> Text:
 def totals(turn: Mapping[str, Any], elapsed_s: float) -> str:
     """What a finished turn came to, in one line."""
     usage = turn["usage"]
-    tokens = sum(usage[f"{kind}_tokens"] for kind in ("input", "output", "cache_read", "cache_write"))
     counts = (
         counted(usage["steps"], "step"),
         counted(len(turn["calls"]), "call"),
         counted(waves_of(turn), "wave"),
-        counted(tokens, "token"),
+        counted(tokens_of(usage), "token"),
         f"${usage['dollars']:.4f}",
     )
     why = "" if turn["status"] == "completed" else f" ({turn['stop_reason']})"
     return f"{turn['status']}{why} in {duration(elapsed_s)}: {', '.join(counts)}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 step``, ``4,120 tokens``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def waves_of(turn: Mapping[str, Any]) -> int:
-    """How many waves a turn's calls made."""
-    return len({(call["step"], call["wave"]) for call in turn["calls"]})

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harness_worker.entrypoints.view.lines import LABEL, MAX_WIDTH, draw, marks_for
+from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.lines import LABEL, draw, marks_for
 from harness_worker.entrypoints.view.plain import harmless
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from harness_worker.entrypoints.view.lines import counted, duration
-from harness_worker.entrypoints.view.turn_table import tokens_of
+from harness_worker.entrypoints.view.figures import counted, duration, tokens_of, waves_of
 
 Json = Mapping[str, Any]
 
@@ -15,11 +14,10 @@ Json = Mapping[str, Any]
 def facts(turn: Json) -> dict[str, str]:
     """What stands at the head of a turn's page, by label; empty ones are left out there."""
     usage, budget = turn["usage"], turn["budget"]
-    waves = len({(call["step"], call["wave"]) for call in turn["calls"]})
     used = (
         counted(usage["steps"], "step"),
         counted(usage["tool_calls"], "call"),
-        counted(waves, "wave"),
+        counted(waves_of(turn), "wave"),
         f"${usage['dollars']:.4f}",
     )
     tokens = ", ".join(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
+from harness_worker.entrypoints.view.columns import GAP, cut, left, right
 from harness_worker.entrypoints.view.plain import one_line
 
 NONE: Final = "(none)"
 """Stands for the group of those that have no key."""
 
-GAP: Final = "  "
 _COLUMNS: Final[Mapping[str, str]] = {
     "turns": "turns",
     "steps": "steps",
@@ -43,9 +43,9 @@ def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
     room = max(width - sum(numbers) - len(GAP) * len(numbers), _LEAST_KEY)
     most = min(room, max(cell_len(row[0]) for row in rows))
     for index, (key, *cells) in enumerate(rows):
-        right = (" " * (size - cell_len(cell)) + cell for cell, size in zip(cells, numbers, strict=True))
         is_group = 0 < index < len(rows) - 1
-        yield Text(GAP.join((_sized(key, most), *right)), style="" if is_group else "bold")
+        line = GAP.join((left(cut(key, most), most), *map(right, cells, numbers)))
+        yield Text(line, style="" if is_group else "bold")
 
 
 def _cells(key: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
@@ -55,8 +55,3 @@ def _cells(key: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
 def _short(number: int) -> str:
     """Below a million as it is, above with four digits or so."""
     return next((f"{number / size:,.2f}{unit}" for size, unit in _UNITS if number >= size), f"{number:,}")
-
-
-def _sized(key: str, room: int) -> str:
-    cut = key if cell_len(key) <= room else f"{set_cell_size(key, room - 1)}…"
-    return cut + " " * (room - cell_len(cut))

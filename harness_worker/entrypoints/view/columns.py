@@ -1,0 +1,28 @@
+"""Text in the columns of a terminal, in which a character may take two."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+
+MAX_WIDTH: Final = 100
+"""Of a terminal that is wider, no more is used: long lines are hard to read."""
+
+GAP: Final = "  "
+"""Between two columns."""
+
+
+def cut(text: str, room: int) -> str:
+    """The text if it fits, else its beginning."""
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"
+
+
+def left(text: str, size: int) -> str:
+    """The text at the left of a column."""
+    return text + " " * (size - cell_len(text))
+
+
+def right(text: str, size: int) -> str:
+    """The text at the right of a column."""
+    return " " * (size - cell_len(text)) + text
