@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final, cast
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.patience import Patience
+from harness_worker.entrypoints.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 
-SOON_S: Final = 0.25
-SELDOM_S: Final = 2.0
-LOOKS_A_WAIT: Final = 10
-"""A look comes a tenth of the wait too late, at most, or two seconds."""
-
 TELL_S: Final = 5.0
+"""Seconds between two words on how a batch stands."""
 
 
 def items_in(name: str, content: bytes, agent: str | None) -> list[JsonObject]:
@@ -64,31 +59,27 @@ def has_ended(batch: Mapping[str, Any]) -> bool:
     return batch["status"] == "ended"
 
 
-class BatchWait:
-    """Looks at a batch until its end, through restarts of the gateway.
+def until_ended(
+    client: GatewayClient, clock: Clock, batch: JsonObject, most_s: float, tell: Callable[[JsonObject], None]
+) -> JsonObject:
+    """The batch once it has ended, or as it is when ``most_s`` seconds have passed.
 
     Args:
         client: The gateway.
         clock: For the pauses.
-        tell: Told now and then how the batch stands, if it stands otherwise than when it was told last.
+        batch: As it was seen last.
+        most_s: How long to wait, in seconds.
+        tell: Told now and then how it stands, if it stands otherwise than when it was told last.
     """
+    gateway = PatientGateway(client, clock)
+    told, told_at = batch, -math.inf
 
-    def __init__(self, client: GatewayClient, clock: Clock, tell: Callable[[JsonObject], None]) -> None:
-        self._client = client
-        self._clock = clock
-        self._tell = tell
-        self._patiently = Patience(clock)
+    def look() -> JsonObject:
+        nonlocal told, told_at
+        found, now = gateway.batch(batch["id"]), clock.monotonic()
+        if not has_ended(found) and found["counts"] != told["counts"] and now >= told_at + TELL_S:
+            tell(found)
+            told, told_at = found, now
+        return found
 
-    def until_ended(self, batch: JsonObject, most_s: float | None) -> JsonObject:
-        """The batch once it has ended, or as it is when ``most_s`` seconds have passed."""
-        began, told, told_at = self._clock.monotonic(), batch, -math.inf
-        while not has_ended(batch):
-            now = self._clock.monotonic()
-            if most_s is not None and now >= began + most_s:
-                break
-            if batch["counts"] != told["counts"] and now >= told_at + TELL_S:
-                self._tell(batch)
-                told, told_at = batch, now
-            self._clock.wait(min(SELDOM_S, max(SOON_S, (now - began) / LOOKS_A_WAIT)))
-            batch = self._patiently(partial(self._client.batch, batch["id"]))
-        return batch
+    return gateway.awaited(look, has_ended, most_s)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.patience import has_ended
 from harness_worker.ports import Clock
-from harness_worker.wire import FINAL_STATUSES
 
 LOOK_S: Final = 0.05
 
@@ -28,7 +28,7 @@ class Cancelled:
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return self.turn["status"] in FINAL_STATUSES
+        return has_ended(self.turn)
 
 
 def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s: float) -> list[Cancelled]:
@@ -39,9 +39,7 @@ def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s
     """
     before = {turn_id: client.turn(turn_id) for turn_id in ids}
     give_up_at = clock.monotonic() + wait_s
-    told = [
-        Cancelled(turn=client.cancel(turn_id), was_over=before[turn_id]["status"] in FINAL_STATUSES) for turn_id in ids
-    ]
+    told = [Cancelled(turn=client.cancel(turn_id), was_over=has_ended(before[turn_id])) for turn_id in ids]
     while not all(each.is_over for each in told) and clock.monotonic() < give_up_at:
         clock.wait(LOOK_S)
         told = [each if each.is_over else replace(each, turn=client.turn(each.turn["id"])) for each in told]

@@ -9,7 +9,7 @@ from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.patience import Patience, PatientGateway, has_ended
+from harness_worker.entrypoints.patience import PatientGateway, has_ended
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
@@ -51,7 +51,7 @@ class CellRunner:
     def __init__(self, client: GatewayClient, asking: Asking) -> None:
         self._stop = Event()
         self._clock = _StoppableClock(self._stop)
-        self._gateway = PatientGateway(client, self._clock, Patience(self._clock, busy_s=asking.timeout_s))
+        self._gateway = PatientGateway(client, self._clock, busy_s=asking.timeout_s)
         self._asking = asking
 
     def run(self, cell: Cell) -> Found:

@@ -8,73 +8,53 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, StackUnreachable
+from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.patience import PatientGateway, has_ended, is_passing
 from harness_worker.ports import Clock
-from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS
+from harness_worker.wire import TERMINAL_EVENTS
 
 AGAIN_S: Final = 0.1
-GATEWAY_GONE_S: Final = 40.0
-"""A gateway that dies is started again by its stack; how long to believe that."""
+"""Between two requests for a turn's events."""
 
 
-def turn_patiently(client: GatewayClient, clock: Clock, turn_id: str) -> JsonObject:
-    """A turn as it is now, also from a gateway that is just being started again.
-
-    Raises:
-        StackUnreachable: It did not come back within ``GATEWAY_GONE_S``.
-        RequestRefused: It does not know the turn, or refuses to show it.
-    """
-    give_up_at = clock.monotonic() + GATEWAY_GONE_S
-    while True:
-        try:
-            return client.turn(turn_id)
-        except StackUnreachable:
-            if clock.monotonic() >= give_up_at:
-                raise
-        clock.wait(AGAIN_S)
-
-
-def follow(
-    client: GatewayClient, clock: Clock, turn_id: str, after: int = 0, *, hints: bool = False
-) -> Iterator[JsonObject]:
-    """Every durable event of a turn above ``after``, until its last.
+def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
+    """Every durable event of a turn above ``after``, until its last, and live hints, which are never repeated.
 
     Args:
         client: The gateway; one that streams is listened to, another is asked again and again.
         clock: Time.
         turn_id: Which turn.
         after: The ``seq`` of the last event that is known already.
-        hints: Also give live hints, which have no ``seq``, come at any time, and are never repeated.
 
     Raises:
-        StackUnreachable: The gateway went away and did not come back within ``GATEWAY_GONE_S``.
+        StackUnreachable: The gateway went away and did not come back in time.
         RequestRefused: The gateway does not know the turn, or refuses to show it.
     """
+    gateway = PatientGateway(client, clock)
     while True:
         try:
             for event in client.live_events(turn_id, after):
-                if is_hint(event):
-                    if hints:
-                        yield event
-                    continue
-                after = event["seq"]
+                after = event.get("seq", after)
                 yield event
                 if event["type"] in TERMINAL_EVENTS:
                     return
             if _is_over(client, turn_id, after):
                 return
-        except StackUnreachable:
-            turn_patiently(client, clock, turn_id)
+        except (StackUnreachable, RequestRefused) as refused:
+            if not is_passing(refused):
+                raise
+            clock.wait(refused.retry_after_s or 0.0)
+            gateway.turn(turn_id)
         clock.wait(AGAIN_S)
 
 
 def is_hint(event: JsonObject) -> bool:
-    """Whether an event was only told live, and is in no log."""
+    """Whether an event is only told live: it has no ``seq``, and is in no log."""
     return "seq" not in event
 
 
 def _is_over(client: GatewayClient, turn_id: str, after: int) -> bool:
-    return client.turn(turn_id)["status"] in FINAL_STATUSES and not client.events(turn_id, after)["data"]
+    return has_ended(client.turn(turn_id)) and not client.events(turn_id, after)["data"]
 
 
 class EventFeed:
@@ -87,7 +67,7 @@ class EventFeed:
     """
 
     def __init__(self, client: GatewayClient, clock: Clock, turn_id: str) -> None:
-        self._source = follow(client, clock, turn_id, hints=True)
+        self._source = follow(client, clock, turn_id)
         self._left = threading.Event()
         self._queue: queue.SimpleQueue[JsonObject | Exception] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read, name="events", daemon=True)

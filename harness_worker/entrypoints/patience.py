@@ -15,7 +15,7 @@ AWAY_S: Final = 30.0
 SOON_S: Final = 0.25
 LATER_S: Final = 5.0
 LOOKS_A_WAIT: Final = 10
-"""How often a turn is looked at in the time that it has taken by then, so that a look comes a tenth too late."""
+"""How often a thing is looked at in the time that it has taken by then, so that a look comes a tenth too late."""
 
 SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})
@@ -64,22 +64,31 @@ class Patience:
         """How long, in all, this refusal is taken for passing; 0: it is for good."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
             return self._away_s
-        return self._busy_s if refused.status in PASSING or refused.code == "idempotency_in_flight" else 0.0
+        return self._busy_s if is_passing(refused) else 0.0
+
+
+def is_passing(refused: Refusal) -> bool:
+    """Whether the same request may be answered later."""
+    return (
+        isinstance(refused, StackUnreachable)
+        or refused.status in PASSING | BEHIND
+        or refused.code == "idempotency_in_flight"
+    )
 
 
 class PatientGateway:
-    """A gateway's turns, made and waited for through its restarts.
+    """A gateway's turns and batches, asked for and waited for through its restarts.
 
     Args:
         client: The gateway.
         clock: For waiting.
-        patience: How long to believe that it comes back.
+        busy_s: How long it may say that it cannot just now, in seconds.
     """
 
-    def __init__(self, client: GatewayClient, clock: Clock, patience: Patience) -> None:
+    def __init__(self, client: GatewayClient, clock: Clock, *, busy_s: float = AWAY_S) -> None:
         self._client = client
         self._clock = clock
-        self._patiently = patience
+        self._patiently = Patience(clock, busy_s=busy_s)
 
     def created(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float | None = None) -> JsonObject:
         """The turn of a key, made now or before; with ``wait_s`` perhaps as it ended."""
@@ -92,6 +101,10 @@ class PatientGateway:
     def turns(self, **filters: str | int) -> list[JsonObject]:
         """The first page of turns, newest first."""
         return self._patiently(lambda: self._client.turns(**filters))["data"]
+
+    def batch(self, batch_id: str) -> JsonObject:
+        """A batch as it stands now."""
+        return self._patiently(lambda: self._client.batch(batch_id))
 
     def awaited(
         self, look: Callable[[], JsonObject], is_over: Callable[[JsonObject], bool], most_s: float

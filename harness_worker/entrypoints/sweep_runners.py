@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.patience import Patience, PatientGateway, has_ended
+from harness_worker.entrypoints.patience import PatientGateway, has_ended
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.workloads.base import WorkloadTask, session_of
@@ -30,7 +30,7 @@ class HttpRunner:
     """
 
     def __init__(self, client: GatewayClient, clock: Clock) -> None:
-        self._gateway = PatientGateway(client, clock, Patience(clock))
+        self._gateway = PatientGateway(client, clock)
         self._sweep = secrets.token_hex(8)
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:

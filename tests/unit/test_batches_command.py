@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
-from harness_worker.entrypoints.batching import BatchWait, items_in
+from harness_worker.entrypoints.batching import items_in, until_ended
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line
@@ -77,7 +78,7 @@ def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
     end = httpx.Response(200, json=batch("ended", completed=2))
     told: list[Any] = []
     client = client_that_answers(*answers, httpx.ConnectError("away"), end)
-    ended = BatchWait(client, SetClock(now_s=0.0), told.append).until_ended(batch(queued=2), None)
+    ended = until_ended(client, SetClock(now_s=0.0), batch(queued=2), math.inf, told.append)
     assert ended == batch("ended", completed=2)
     assert told == [batch(running=1, completed=1)]
 
@@ -85,7 +86,7 @@ def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
 def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
     """Somebody who cancels does not wait for ever."""
     client, clock = client_that_answers(httpx.Response(200, json=batch("canceling", running=1))), SetClock(now_s=0.0)
-    assert BatchWait(client, clock, print).until_ended(batch(running=1), 5.0)["status"] == "canceling"
+    assert until_ended(client, clock, batch(running=1), 5.0, print)["status"] == "canceling"
     assert 5 <= clock.monotonic() < 7
 
 

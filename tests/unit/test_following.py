@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable, is_loopback
-from harness_worker.entrypoints.following import GATEWAY_GONE_S, EventFeed, follow
+from harness_worker.entrypoints.following import EventFeed, follow, is_hint
+from harness_worker.entrypoints.patience import AWAY_S
 from harness_worker.entrypoints.turn_ids import whole_id
 from harness_worker.errors import ConfigError
 
@@ -72,25 +73,25 @@ def gateway(*streams: httpx.Response | Exception, status: str = "running") -> tu
 
 
 def test_follow_goes_on_where_the_stream_was_cut() -> None:
-    """A cut stream is asked for again after the last event; hints and heartbeats are left out."""
+    """A cut stream is asked for again after the last event; heartbeats are left out."""
     hint = frame({"type": "model.delta", "data": {}})
     client, asked = gateway(
         httpx.Response(200, headers=STREAM, stream=Cut(": open\n\n", frame(event(1)), hint, frame(event(2)))),
         httpx.ConnectError("down"),
         httpx.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
     )
-    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2, 3]
+    assert [each["seq"] for each in follow(client, StoppedClock(), "t") if not is_hint(each)] == [1, 2, 3]
     assert asked == ["0", "2", "2"]
 
 
-def test_follow_gives_hints_to_those_who_ask() -> None:
+def test_follow_gives_hints() -> None:
     """Who draws a turn sees its text while it is said; the place to go on from is the last durable event's."""
     hint = {"type": "model.delta", "data": {"text": "Hel"}}
     client, asked = gateway(
         httpx.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
         httpx.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
     )
-    told = list(follow(client, StoppedClock(), "t", hints=True))
+    told = list(follow(client, StoppedClock(), "t"))
     assert told == [event(1), hint, hint, event(2, "turn.completed")]
     assert asked == ["0", "1"]
 
@@ -104,6 +105,16 @@ def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
     )
     assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2]
     assert asked == ["0", "1", "1"]
+
+
+def test_follow_goes_on_when_the_database_is_back() -> None:
+    """A gateway that says when to ask again is asked then."""
+    away = httpx.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})
+    client, asked = gateway(away, httpx.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
+    clock = StoppedClock()
+    assert list(follow(client, clock, "t")) == [event(1, "turn.completed")]
+    assert asked == ["0", "0"]
+    assert 7 <= clock.now < 8
 
 
 def test_follow_after_the_last_event_ends() -> None:
@@ -122,7 +133,7 @@ def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
     client = GatewayClient("http://gateway", transport=httpx.MockTransport(down))
     with pytest.raises(StackUnreachable):
         list(follow(client, clock, "t"))
-    assert GATEWAY_GONE_S <= clock.now < GATEWAY_GONE_S + 1
+    assert AWAY_S <= clock.now < AWAY_S + 1
 
 
 def test_feed_hands_errors_on() -> None:

@@ -107,7 +107,7 @@ def looks(*statuses: str) -> Iterator[dict[str, Any]]:
 def test_awaited_looks_ever_more_rarely() -> None:
     """A short turn is seen to end at once, a long one costs few requests; then its time is over."""
     clock = Waits()
-    asking = PatientGateway(gateway(TURN), clock, Patience(clock))
+    asking = PatientGateway(gateway(TURN), clock)
     turn = looks("queued", "running", "completed")
     assert has_ended(asking.awaited(lambda: next(turn), has_ended, 60))
     assert clock.waits == [0.25, 0.25]

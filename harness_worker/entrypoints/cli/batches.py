@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.batching import BatchWait, has_ended, items_in
+from harness_worker.entrypoints.batching import has_ended, items_in, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.run import pairs
@@ -149,7 +150,7 @@ def cancel(
     """
     with running_at(url, home) as client:
         told = client.cancel_batch(whole_batch_id(client, batch))
-        ended = BatchWait(client, SystemClock(), lambda _: None).until_ended(told, wait_s)
+        ended = until_ended(client, SystemClock(), told, wait_s, lambda _: None)
     _print(ended, as_json=as_json)
     raise typer.Exit(0 if has_ended(ended) else 1)
 
@@ -168,7 +169,7 @@ def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:
     def tell(now: JsonObject) -> None:
         progress.print(batch_words(now), markup=False, soft_wrap=True)
 
-    return BatchWait(client, SystemClock(), tell).until_ended(batch, None)
+    return until_ended(client, SystemClock(), batch, math.inf, tell)
 
 
 def _print(batch: JsonObject, *, as_json: bool) -> None:

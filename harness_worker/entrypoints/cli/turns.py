@@ -16,7 +16,8 @@ from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.run import pairs
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.following import follow
+from harness_worker.entrypoints.following import follow, is_hint
+from harness_worker.entrypoints.patience import PatientGateway
 from harness_worker.entrypoints.turn_ids import whole_id
 from harness_worker.entrypoints.view.lines import marks_for, totals
 from harness_worker.entrypoints.view.screen import Screen
@@ -164,9 +165,11 @@ def _print_table(turns: list[JsonObject]) -> None:
 
 
 def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:
-    for event in follow(client, SystemClock(), turn_id, after):
-        write_json(event)
-    return client.turn(turn_id)
+    clock = SystemClock()
+    for event in follow(client, clock, turn_id, after):
+        if not is_hint(event):
+            write_json(event)
+    return PatientGateway(client, clock).turn(turn_id)
 
 
 def _draw(client: GatewayClient, turn_id: str) -> JsonObject:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.following import EventFeed, is_hint, turn_patiently
+from harness_worker.entrypoints.following import EventFeed, is_hint
+from harness_worker.entrypoints.patience import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.ports import Clock
@@ -33,6 +34,7 @@ class Watcher:
     ) -> None:
         self._client = client
         self._clock = clock
+        self._gateway = PatientGateway(client, clock)
         self._on_waiting = on_waiting
 
     def follow(self, turn_id: str, screen: Screen, on_event: Callable[[JsonObject], None] | None = None) -> JsonObject:
@@ -44,7 +46,7 @@ class Watcher:
             on_event: Told each durable event once, in order.
 
         Raises:
-            StackUnreachable: The gateway went away and did not come back within ``following.GATEWAY_GONE_S``.
+            StackUnreachable: The gateway went away and did not come back in time.
             RequestRefused: The gateway does not know the turn, or refuses to show it.
         """
         progress, calls = Progress(), list[JsonObject]()
@@ -56,14 +58,14 @@ class Watcher:
                     if on_event is not None and not is_hint(event):
                         on_event(event)
                 if any(map(_tells_of_calls, events)):
-                    calls = turn_patiently(self._client, self._clock, turn_id)["calls"]
+                    calls = self._gateway.turn(turn_id)["calls"]
                 screen.show(progress, calls)
                 if events and events[-1]["type"] == WAITING_TYPE:
                     self._let_answer(turn_id, screen)
-        return turn_patiently(self._client, self._clock, turn_id)
+        return self._gateway.turn(turn_id)
 
     def _let_answer(self, turn_id: str, screen: Screen) -> None:
-        turn = turn_patiently(self._client, self._clock, turn_id)
+        turn = self._gateway.turn(turn_id)
         if self._on_waiting is not None and turn["required_actions"]:
             with screen.resting():
                 self._on_waiting(self._client, turn)
