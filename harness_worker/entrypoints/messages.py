@@ -1,8 +1,15 @@
-"""How the command line speaks."""
+"""How the command line ends: its exit codes, and how an error message begins."""
 
 from __future__ import annotations
 
 from typing import Final
+
+FAILED: Final = 1
+"""The work failed."""
+
+WRONG_USAGE: Final = 2
+UNREACHABLE: Final = 3
+"""The stack, or a service it needs, does not answer."""
 
 MESSAGE_PREFIX: Final = "harness: "
 """What every error message of the command line starts with, also in a child's log."""

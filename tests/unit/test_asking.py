@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from harness_worker.entrypoints.cli.asking import ask
-from harness_worker.entrypoints.cli.run import pairs
+from harness_worker.entrypoints.cli.options import pairs
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.errors import ConfigError
 

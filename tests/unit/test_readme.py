@@ -24,6 +24,7 @@ from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.tool_options import ToolKeywords, ToolOptions
 from harness_worker.entrypoints.cli import INTERRUPTED, program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
+from harness_worker.entrypoints.messages import FAILED, UNREACHABLE, WRONG_USAGE
 from harness_worker.wire import EventType, HintType
 from tests.unit.named_tests import NAMED, wrongly_named
 
@@ -279,7 +280,7 @@ def test_command_line_page_has_every_command_with_its_options() -> None:
 
 def test_command_line_page_has_every_exit_code() -> None:
     """Besides 0."""
-    codes = {program.FAILED, program.WRONG_USAGE, program.UNREACHABLE, INTERRUPTED}
+    codes = {FAILED, WRONG_USAGE, UNREACHABLE, INTERRUPTED}
     assert {int(code) for code in _words("command-line.md", "Exit codes")} == {0, *codes}
 
 

@@ -14,9 +14,8 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.batching import has_ended, items_in, until_ended
-from harness_worker.entrypoints.cli.options import Home, Url, running_at
+from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.run import pairs
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.patience import Patience
 from harness_worker.entrypoints.turn_ids import whole_batch_id

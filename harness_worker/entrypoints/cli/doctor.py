@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -12,10 +12,8 @@ from harness_worker.config import environment, load_settings
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.client import StackUnreachable
 from harness_worker.entrypoints.doctor import Examination, examine, find_places
+from harness_worker.entrypoints.messages import FAILED, UNREACHABLE
 from harness_worker.entrypoints.view.findings import draw_finding
-
-_WRONG: Final = 1
-_UNREACHABLE: Final = 3
 
 
 def doctor(
@@ -59,4 +57,4 @@ def _print(found: Examination, *, as_json: bool) -> None:
 def _exit_code(found: Examination) -> int:
     if found.is_well:
         return 0
-    return _WRONG if found.reached_something else _UNREACHABLE
+    return FAILED if found.reached_something else UNREACHABLE

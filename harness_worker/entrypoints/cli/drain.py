@@ -14,10 +14,10 @@ from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.client import StackUnreachable
 from harness_worker.entrypoints.doctor import find_places
 from harness_worker.entrypoints.draining import Drained, drain_workers
+from harness_worker.entrypoints.messages import FAILED
 
 _SLACK_S: Final = 5.0
 _MOST_S: Final = 86_400
-_LEFT: Final = 1
 
 
 def drain(
@@ -51,7 +51,7 @@ def drain(
     wait_s = settings.grace_s + _SLACK_S if wait is None else wait
     drained = drain_workers(places, SystemClock(), workers or (), wait_s)
     _print(drained, as_json=as_json)
-    raise typer.Exit(_LEFT if drained.left else 0)
+    raise typer.Exit(FAILED if drained.left else 0)
 
 
 def _print(drained: Drained, *, as_json: bool) -> None:

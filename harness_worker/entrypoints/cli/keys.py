@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.config import load_settings
 from harness_worker.core.api_keys import ApiKey, checked_name
+from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.streams import lost_output, tell
 from harness_worker.entrypoints.journal import open_journal
@@ -39,10 +40,6 @@ app = typer.Typer(
     """,
 )
 
-Home: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
-]
-
 
 @app.command(short_help="Make a key, and print it once.")
 def create(
@@ -52,7 +49,7 @@ def create(
     days: Annotated[
         int | None, typer.Option(min=1, max=36_500, help="How long it is accepted; without it, until it is revoked.")
     ] = None,
-    home: Home = None,
+    home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {key, id, tenant, name, created_at, …}.")] = False,
 ) -> None:
     """Make a key and print it, alone on stdout, this once: what is kept of it does not tell it.
@@ -75,7 +72,7 @@ def create(
 def list_(
     *,
     tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
-    home: Home = None,
+    home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
 ) -> None:
     """Which keys there are, by tenant: active, expired or revoked. A key itself is nowhere to be read."""
@@ -95,7 +92,7 @@ def list_(
 def revoke(
     key_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.", show_default=False)],
     *,
-    home: Home = None,
+    home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,
 ) -> None:
     """Have every gateway refuse a key from now on. One that was revoked already stays so, which is 0 too."""

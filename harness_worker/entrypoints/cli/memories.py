@@ -13,6 +13,7 @@ import typer
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.config import load_settings
 from harness_worker.core.memories import user_scope
+from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.figures import counted
@@ -35,9 +36,6 @@ app = typer.Typer(
 
 User: TypeAlias = Annotated[str, typer.Option(help="As turns' metadata name them.", show_default=False)]
 Tenant: TypeAlias = Annotated[str, typer.Option(help="Whose user.")]
-Home: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
-]
 
 
 @app.command("list", short_help="What is remembered of a user.")
@@ -45,7 +43,7 @@ def list_(
     *,
     user: User,
     tenant: Tenant = TENANT,
-    home: Home = None,
+    home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{kind, text, turn_id, created_at}]}.")] = False,
 ) -> None:
     """What is remembered of a user, newest first, as often as they said it."""
@@ -65,7 +63,7 @@ def forget(
     *,
     user: User,
     tenant: Tenant = TENANT,
-    home: Home = None,
+    home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {forgotten}.")] = False,
 ) -> None:
     """Forget what is remembered of a user, at once for every turn that begins later.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.stack.home import Home
 
 
@@ -24,8 +24,8 @@ def migrate(
     settings = load_settings(home=home)
     before, after = upgrade(settings.database_url or Home(settings.home).database_url)
     if as_json:
-        typer.echo(json.dumps({"from": before, "to": after}))
+        write_json({"from": before, "to": after})
     elif before == after:
-        typer.echo(f"the database is at {after} already")
+        write(f"the database is at {after} already")
     else:
-        typer.echo(f"the database was brought from {before or 'nothing'} to {after}")
+        write(f"the database was brought from {before or 'nothing'} to {after}")

@@ -1,4 +1,4 @@
-"""What the commands on turns have in common: how they name a turn and the stack it is on."""
+"""Options that commands have in common, and what they mean."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import typer
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.target import Target, attach
 from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.errors import ConfigError
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]
 Home: TypeAlias = Annotated[Path | None, typer.Option(help="Where a running stack keeps its data. [env: HARNESS_HOME]")]
+JournalHome: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
+]
 Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
 
 
@@ -29,3 +33,16 @@ def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
     target = Target(url=settings.gateway_url, home=settings.home, app=None, key=settings.gateway_key)
     with attach(target) as client:
         yield client
+
+
+def pairs(given: list[str]) -> dict[str, str]:
+    """``KEY=VALUE`` strings as a mapping.
+
+    Raises:
+        ConfigError: One has no ``=``, or no key.
+    """
+    split = [pair.partition("=") for pair in given]
+    bad = [key + equals + value for key, equals, value in split if not (key and equals)]
+    if bad:
+        raise ConfigError(f"--metadata {bad[0]}: write it as KEY=VALUE, such as --metadata customer=1042")
+    return {key: value for key, _, value in split}

@@ -13,16 +13,15 @@ import typer
 
 from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
 from harness_worker.entrypoints.cli.streams import lost_output, take_any_text, tell
-from harness_worker.entrypoints.messages import MESSAGE_PREFIX
+from harness_worker.entrypoints.messages import FAILED, MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 from harness_worker.wire import masked
 
-FAILED: Final = 1
-WRONG_USAGE: Final = 2
-UNREACHABLE: Final = 3
 UNPROCESSABLE: Final = 422
-UNAVAILABLE: Final = 503
 """The gateway's answer to an option that makes no sense."""
+
+UNAVAILABLE: Final = 503
+"""Its answer while a service that it needs is away."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _DISTRIBUTION: Final = "agent-harness"

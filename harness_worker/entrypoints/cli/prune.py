@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pruning import Removed, SqlPruning
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.pruning import prune as prune_sessions
@@ -32,9 +32,7 @@ def prune(
     ],
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's. [default: everybody's]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    home: Annotated[
-        Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
-    ] = None,
+    home: JournalHome = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print {before, dry_run, sessions, turns, memories}.")
     ] = False,

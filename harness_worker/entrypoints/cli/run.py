@@ -9,10 +9,10 @@ import typer
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
+from harness_worker.entrypoints.cli.options import pairs
 from harness_worker.entrypoints.cli.output import console, write_json, write_words
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.target import Target, reach
-from harness_worker.errors import ConfigError
 
 
 def run(  # noqa: PLR0913 - one parameter an option
@@ -47,16 +47,3 @@ def run(  # noqa: PLR0913 - one parameter an option
     elif answered.turn["output_text"]:
         write_words(answered.turn["output_text"])
     raise typer.Exit(0 if answered.is_complete else 1)
-
-
-def pairs(given: list[str]) -> dict[str, str]:
-    """``KEY=VALUE`` strings as a mapping.
-
-    Raises:
-        ConfigError: One has no ``=``, or no key.
-    """
-    split = [pair.partition("=") for pair in given]
-    bad = [key + equals + value for key, equals, value in split if not (key and equals)]
-    if bad:
-        raise ConfigError(f"--metadata {bad[0]}: write it as KEY=VALUE, such as --metadata customer=1042")
-    return {key: value for key, _, value in split}

@@ -12,9 +12,8 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
 from harness_worker.entrypoints.cli import forking
 from harness_worker.entrypoints.cli.deciding import approve, deny
-from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
+from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.run import pairs
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import follow, is_hint
 from harness_worker.entrypoints.patience import PatientGateway

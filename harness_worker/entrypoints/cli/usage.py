@@ -8,9 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from harness_worker.entrypoints.cli.options import Home, Url, running_at
+from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write_json
-from harness_worker.entrypoints.cli.run import pairs
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.wire import TurnStatus, rfc3339
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from harness_worker.entrypoints.messages import MESSAGE_PREFIX
+from harness_worker.entrypoints.messages import MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
 from harness_worker.errors import ConfigError, HarnessError, TransientError
-
-_CONFIG_EXIT: Final = 2
-_UNREACHABLE_EXIT: Final = 3
 
 
 class StartFailed(HarnessError):  # noqa: N818 - reads as what it says
@@ -24,7 +19,7 @@ def start_failure(role: str, code: int, last_words: str) -> HarnessError:
         last_words: The end of its log.
     """
     message = own_message(last_words) or f"{role} ended at start with exit code {code}; see its log above"
-    classes: dict[int, type[HarnessError]] = {_CONFIG_EXIT: ConfigError, _UNREACHABLE_EXIT: TransientError}
+    classes: dict[int, type[HarnessError]] = {WRONG_USAGE: ConfigError, UNREACHABLE: TransientError}
     return classes.get(code, StartFailed)(message)
 
 
