@@ -89,7 +89,7 @@ def test_retriever_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPa
 def test_retriever_is_loaded_by_who_needs_it_only() -> None:
     """A process that makes none imports none of its libraries."""
     code = (
-        "import sys, harness_worker.entrypoints.celery_app, harness_worker.bootstrap.retrieval as retrieval\n"
+        "import sys, harness_worker.entrypoints.worker.run, harness_worker.bootstrap.retrieval as retrieval\n"
         "before = 'bm25s' in sys.modules\n"
         "retrieval.make_retriever()\n"
         "print(before, 'bm25s' in sys.modules, 'onnxruntime' in sys.modules)"

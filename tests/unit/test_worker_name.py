@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from harness_worker.entrypoints.worker_name import WorkerName, role_of
+from harness_worker.entrypoints.worker.name import WorkerName, role_of
 
 HOST = socket.gethostname()
 HOLDER = """
 import os, sys
-from harness_worker.entrypoints.worker_name import WorkerName
+from harness_worker.entrypoints.worker.name import WorkerName
 name = WorkerName("tools", sys.argv[1])
 if os.fork() == 0:
     name.disown()

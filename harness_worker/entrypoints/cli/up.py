@@ -12,11 +12,11 @@ import typer
 from harness_worker.config import Settings, environment, load_settings
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.flower_access import given_access, new_access
-from harness_worker.entrypoints.roles import COORDINATOR_THREADS, tool_processes
 from harness_worker.entrypoints.stack.info import StackInfo
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan
 from harness_worker.entrypoints.stack.up import run_up
+from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, tool_processes
 
 
 def up(  # noqa: PLR0913 - one parameter an option

@@ -9,10 +9,10 @@ import typer
 
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.celery_app import run_worker
-from harness_worker.entrypoints.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import running_stack
+from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
+from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def worker(
     chosen = tuple(name for name in map(str.strip, (queues or "").split(",")) if name)
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
-    raise typer.Exit(run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file))
+    run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file)
 
 
 def _joined(settings: Settings) -> Settings:

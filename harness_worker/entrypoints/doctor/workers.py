@@ -13,8 +13,8 @@ from harness_worker.adapters.celery.broker import translated
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
 from harness_worker.entrypoints.doctor.places import Places
-from harness_worker.entrypoints.roles import Role
-from harness_worker.entrypoints.worker_name import role_of
+from harness_worker.entrypoints.worker.name import role_of
+from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.wire import TOOL_TASK_PREFIX, Priority, turn_queue
 
 ANSWER_S: Final = 1.0

@@ -13,11 +13,11 @@ from harness_worker.adapters.embedded.valkey import find_server, server_command
 from harness_worker.config import Settings, environment
 from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
 from harness_worker.entrypoints.flower_access import FlowerAccess
-from harness_worker.entrypoints.roles import Role
 from harness_worker.entrypoints.stack.child import ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.sessions import MARK
+from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.errors import ConfigError
 
 CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")

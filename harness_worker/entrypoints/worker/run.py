@@ -1,0 +1,136 @@
+"""A worker of either role in the foreground: Celery's own worker, with our tasks, heartbeats and drain."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from celery.signals import worker_process_init, worker_ready
+
+from harness_worker.adapters.celery.children import ToolPool
+from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, ticker
+from harness_worker.adapters.celery.stopping import serve_drain
+from harness_worker.bootstrap.fleet import make_fleet
+from harness_worker.bootstrap.knowledge import make_knowledge
+from harness_worker.config import Settings
+from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.worker.coordinator import serve_turns
+from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
+from harness_worker.entrypoints.worker.name import WorkerName
+from harness_worker.entrypoints.worker.roles import Role
+from harness_worker.entrypoints.worker.tools import serve_tools
+from harness_worker.testing.faults import Faults, faulty_fleet, strike_before_ack
+from harness_worker.turn.rounds import Rounds
+from harness_worker.turn.tracing import Tracing
+from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
+
+CHILDREN_TICK_S: Final = 0.25
+TASK_EVENTS_TICK_S: Final = 0.2
+
+LAST_TRACES_S: Final = 2.0
+"""How long a worker that leaves may go on sending traces, of the time that a drain keeps for the end."""
+
+
+def run_worker(
+    role: Role,
+    registry: Registry,
+    settings: Settings,
+    *,
+    queues: Sequence[str] = (),
+    concurrency: int,
+    ready_file: Path | None = None,
+) -> NoReturn:
+    """Serve until a signal says stop, then drain and exit.
+
+    Args:
+        role: What it does.
+        registry: The agents and tools to serve.
+        settings: Where everything is.
+        queues: Only these; every queue of the role if empty.
+        concurrency: Threads of a coordinator, processes of a tool worker.
+        ready_file: Gets one line as soon as the worker consumes.
+
+    Raises:
+        HarnessError: The database does not answer, or a setting is wrong.
+    """
+    knowledge = make_knowledge(settings, registry.agents)
+    fleet = make_fleet(settings, pool_size=concurrency + 2)
+    fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
+    faults = Faults(settings.faults) if settings.faults is not None else None
+    if faults is not None:
+        fleet = faulty_fleet(fleet, faults)
+        strike_before_ack(faults)
+    serve = serve_turns if role is Role.COORDINATOR else serve_tools
+    services = serve(fleet, registry, knowledge, faults)
+    name = WorkerName(role, settings.broker_url or settings.redis_url or "")
+    worker_process_init.connect(name.disown, weak=False)
+    drain = Drain(grace_s=settings.grace_s)
+    serve_drain(drain)
+    fleet.app.steps["worker"].add(ticker(partial(_ticks, role, drain)))
+    worker = fleet.app.Worker(
+        hostname=name.full,
+        pool_cls="threads" if role is Role.COORDINATOR else ToolPool,
+        concurrency=concurrency,
+        queues=",".join(queues or default_queues(role, registry)),
+        loglevel=settings.log_level,
+        without_gossip=True,
+        without_mingle=True,
+        optimization="fair",
+        quiet=True,
+    )
+    _serve(worker, services, drain, ready_file)
+
+
+def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:
+    """Every queue a worker of that role serves."""
+    if role is Role.COORDINATOR:
+        return tuple(turn_queue(priority) for priority in Priority)
+    return tuple(sorted({DEFAULT_TOOL_QUEUE, *(tool.queue for tool in registry.tools.values())}))
+
+
+def _serve(
+    worker: Any,  # noqa: ANN401 - Celery's own worker
+    services: Sequence[Rounds | Tracing],
+    drain: Drain,
+    ready_file: Path | None,
+) -> NoReturn:
+    def ready(**_: object) -> None:
+        signal.signal(signal.SIGTERM, drain.on_signal)
+        signal.signal(signal.SIGINT, drain.on_signal)
+        if ready_file is not None:
+            ready_file.write_text(f"{os.getpid()}\n")
+
+    worker_ready.connect(ready, weak=False)
+    for service in services:
+        service.start()
+    keep_what_is_loaded()
+    worker.start()
+    for service in services:
+        if isinstance(service, Tracing):
+            service.finish(LAST_TRACES_S)
+    _leave(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit at once: a thread that still waits for a model must not keep the process; its turn goes on elsewhere."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _ticks(
+    role: Role,
+    drain: Drain,
+    worker: Any,  # noqa: ANN401 - Celery's own worker
+) -> Iterable[tuple[float, Callable[[], None]]]:
+    yield DRAIN_TICK_S, partial(drain.tick, worker)
+    yield TASK_EVENTS_TICK_S, worker.consumer.flush_events
+    if role is Role.TOOLS:
+        yield CHILDREN_TICK_S, worker.pool.look

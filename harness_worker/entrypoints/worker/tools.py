@@ -1,0 +1,122 @@
+"""A tool worker: a task for each tool, heartbeats of the calls that run, and word of those whose process died."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+
+from celery.signals import worker_process_init
+
+from harness_worker.adapters.celery.children import allow_processes, begin, make_group_leader
+from harness_worker.adapters.celery.requests import active_calls, active_calls_of
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
+from harness_worker.adapters.celery.stopping import serve_stop, stop_tools
+from harness_worker.adapters.celery.tasks import ToolTask
+from harness_worker.adapters.embedded.parent_death import die_with_parent
+from harness_worker.bootstrap.engine import make_call_runner
+from harness_worker.bootstrap.fleet import Fleet
+from harness_worker.bootstrap.knowledge import Knowledge
+from harness_worker.core.registry import Registry
+from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
+from harness_worker.errors import HarnessError
+from harness_worker.ports import Gate, RunningCall
+from harness_worker.testing.faults import Faults, faulty_deadline
+from harness_worker.turn.heartbeat import CallHeartbeat
+
+log = logging.getLogger(__name__)
+
+
+def serve_tools(
+    fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None
+) -> tuple[CallHeartbeat, ...]:
+    """Register a task for each tool; what runs beside them, to be started."""
+    deadline = SignalDeadline()
+    runner = make_call_runner(
+        settings=fleet.settings,
+        registry=registry,
+        knowledge=knowledge,
+        store=fleet.store,
+        gate=fleet.gate,
+        dispatcher=fleet.dispatcher,
+        soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
+        locks=fleet.locks,
+        events=fleet.events,
+        count=fleet.count,
+    )
+    for name in runner.tools:
+        fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))
+
+    worker_pid = os.getpid()
+
+    def forked(**_: object) -> None:
+        begin(
+            partial(die_with_parent, worker_pid),
+            make_group_leader,
+            allow_processes,
+            keep_knocks_for_bodies,
+            fleet.forked,
+            keep_what_is_loaded,
+        )
+
+    worker_process_init.connect(forked, weak=False)
+    serve_stop(stop_tools)
+    return _beats(fleet, registry)
+
+
+def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
+    """A call's process is known to be dead: say so, and have somebody look.
+
+    The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
+    """
+    what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
+    _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
+    _try(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
+    _try(f"{what} not told to the locks", lambda: fleet.locks.lose(run))
+    _try(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id))
+
+
+def _try(otherwise: str, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except HarnessError as error:
+        log.warning("%s: %s", otherwise, error)
+
+
+def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
+    if overran:
+        gate.beat([run])  # it lived until its time was over: a timeout, not a loss
+    gate.lose(run)
+
+
+def _wake(fleet: Fleet, turn_id: str) -> None:
+    loaded = fleet.store.load(turn_id)
+    if loaded is not None:
+        fleet.dispatcher.advance(turn_id, loaded[0].priority)
+
+
+def _beats(fleet: Fleet, registry: Registry) -> tuple[CallHeartbeat, ...]:
+    """A thread each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs."""
+    every_s = fleet.settings.heartbeat_s
+    beats = [("writes", partial(_beat_writes, fleet)), ("reads", partial(_beat_reads, fleet))]
+    locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
+    if locking:
+        beats.append(("locks", partial(_beat_locks, fleet, locking)))
+    return tuple(CallHeartbeat(what, beat, every_s=every_s) for what, beat in beats)
+
+
+def _beat_locks(fleet: Fleet, locking: frozenset[str]) -> None:
+    fleet.locks.beat(active_calls_of(locking))
+
+
+def _beat_writes(fleet: Fleet) -> None:
+    writes = active_calls(reads=False)
+    if writes:
+        fleet.store.beat_calls(writes, fleet.settings.lease_ttl_s)
+
+
+def _beat_reads(fleet: Fleet) -> None:
+    reads = active_calls(reads=True)
+    if reads:
+        fleet.gate.beat(reads)
