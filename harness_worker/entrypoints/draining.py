@@ -43,6 +43,8 @@ def drain_workers(places: Places, clock: Clock, names: Sequence[str], wait_s: fl
         workers = _Workers(app.control)
         with translated():
             asked = _chosen(workers.draining(), names)
+            if not asked:  # a message to nobody in particular is for everybody
+                return Drained(gone=(), left=())
             workers.draining(asked, begin=True)
             return _await_gone(workers, clock, asked, wait_s)
 

@@ -24,10 +24,10 @@ class StackWish:
     """Which stack to use.
 
     Args:
-        url: A running one's gateway; the other fields are for a new one.
+        url: A running one's gateway; ``None`` starts one.
         home: Where the stack keeps its data.
-        coordinators: Threads that wait on the model.
-        tools: Processes that run tools.
+        coordinators: Threads that wait on the model, of one that is started.
+        tools: Processes that run tools, of one that is started.
         key: The running one's API key, if it asks for one.
     """
 
@@ -49,11 +49,9 @@ def sweep_settings(wish: StackWish, workload: str) -> Settings:
         home = wish.home or _home_at(wish.url, wish.key, workload)
         running = running_stack(home)
         given = load_settings(home=home)
-        return (
-            given
-            if given.database_url or running is None
-            else load_settings(home=home, database_url=running.database_url)
-        )
+        if given.database_url or running is None:
+            return given
+        return load_settings(home=home, database_url=running.database_url)
     settings = load_settings(home=wish.home or load_settings().home / SWEEPS / workload)
     Home(settings.home).prepare()
     return settings

@@ -11,22 +11,6 @@ from harness_worker.config import PREFIX, Settings, variable_of
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import ConfigError
 
-GATEWAY_ONLY: Final = frozenset(
-    {
-        "HARNESS_DEV_KEYLESS",
-        "HARNESS_BODY_IDLE_S",
-        "HARNESS_MAX_BODY_BYTES",
-        "HARNESS_PUBLISH_TIMEOUT_S",
-        "HARNESS_SSE_HEARTBEAT_S",
-        "HARNESS_TENANT_BUDGET",
-        "HARNESS_WEBHOOK_PRIVATE",
-        "HARNESS_TENANT_DOLLARS",
-        "HARNESS_TENANT_QUEUE",
-        "HARNESS_TENANT_RATE",
-    }
-)
-"""Settings of the gateway that the worker does not have."""
-
 _GATEWAY_CONFIG: Final = "api_gateway.config"
 """By name: the worker package never imports the gateway."""
 
@@ -48,7 +32,8 @@ _NAME: Final = "settings"
 
 def known_variables() -> frozenset[str]:
     """Every variable that means something."""
-    return frozenset(map(variable_of, Settings.model_fields)) | GATEWAY_ONLY | FOR_TESTS
+    of_gateway = import_module(_GATEWAY_CONFIG).Settings.model_fields
+    return frozenset(map(variable_of, (*Settings.model_fields, *of_gateway))) | FOR_TESTS
 
 
 def refused_by_gateway() -> tuple[str, ...]:

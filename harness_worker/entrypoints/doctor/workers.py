@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -40,8 +39,8 @@ class Worker:
         return role_of(self.name)
 
 
-def living_workers(places: Places, timeout_s: float = ANSWER_S) -> list[Worker]:
-    """The workers that answer within ``timeout_s``, by name.
+def living_workers(places: Places) -> list[Worker]:
+    """The workers that answer within ``ANSWER_S``, by name.
 
     Raises:
         TransientError: The broker does not answer, or refuses.
@@ -49,14 +48,14 @@ def living_workers(places: Places, timeout_s: float = ANSWER_S) -> list[Worker]:
     with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
         control: Any = app.control
         with translated():
-            return _asked(control.inspect, timeout_s)
+            return _asked(control.inspect)
 
 
-def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
-    names = sorted(inspect(timeout=timeout_s).ping() or {})
+def _asked(inspect: Callable[..., Any]) -> list[Worker]:
+    names = sorted(inspect(timeout=ANSWER_S).ping() or {})
     if not names:
         return []
-    told = inspect(names, timeout=timeout_s)
+    told = inspect(names, timeout=ANSWER_S)
     tasks: dict[str, list[str]] = told.registered() or {}
     queues: dict[str, list[dict[str, Any]]] = told.active_queues() or {}
     return [
@@ -71,7 +70,6 @@ def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
     """Whether each role has somebody, and each queue of turns."""
-    counts = Counter(worker.role for worker in workers)
     for role in Role:
         mine = [worker for worker in workers if worker.role == role]
         mend = f"start one: harness worker --role {role} --app package.module:registry"
@@ -80,7 +78,7 @@ def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
             continue
         taken = {queue for worker in mine for queue in worker.queues}
         queues = ", ".join(sorted(taken)) or "none"
-        yield ok("workers", f"{counts[role]} {role}: {', '.join(each.name for each in mine)}; queues {queues}")
+        yield ok("workers", f"{len(mine)} {role}: {', '.join(each.name for each in mine)}; queues {queues}")
         idle = [queue for queue in map(turn_queue, Priority) if role is Role.COORDINATOR and queue not in taken]
         if idle:
             yield wrong("workers", f"nobody takes the queue {', '.join(idle)}", f"{mend} --queues {','.join(idle)}")

@@ -20,19 +20,18 @@ from harness_worker.entrypoints.stack.plan import CLI
 from harness_worker.errors import TransientError
 
 _START_TIMEOUT_S: Final = 180.0
+_GRACE_S: Final = 20.0
 _DRAIN_SLACK_S: Final = 10.0
 
 
 @contextmanager
-def open_stack(  # noqa: PLR0913 - one option each of `harness up`
+def open_stack(
     *,
     home: Path,
     app: str,
-    port: int = 0,
     coordinators: int = 2,
     tools: int = 4,
     env: Mapping[str, str] | None = None,
-    grace_s: float = 20.0,
 ) -> Generator[StackInfo]:
     """Run ``harness up`` in the background, wait until it is ready, and drain it at the end.
 
@@ -41,11 +40,9 @@ def open_stack(  # noqa: PLR0913 - one option each of `harness up`
     Args:
         home: Where it keeps its data.
         app: The registry to serve, ``package.module:registry``.
-        port: The gateway's; 0 picks a free one.
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool.
         env: Variables on top of this process's environment.
-        grace_s: How long the drain may take, in seconds.
 
     Raises:
         HarnessError: It did not start, with the message and of the class it ended with: ``ConfigError``,
@@ -53,15 +50,15 @@ def open_stack(  # noqa: PLR0913 - one option each of `harness up`
     """
     place = Home(home)
     place.prepare()
-    options = ("--json", "--home", str(place.path), "--app", app, "--port", str(port))
+    options = ("--json", "--home", str(place.path), "--app", app, "--port", "0")
     sizes = ("--coordinators", str(coordinators), "--tools", str(tools))
-    variables = {**environment(), "HARNESS_GRACE_S": str(grace_s), **(env or {})}
+    variables = {**environment(), "HARNESS_GRACE_S": str(_GRACE_S), **(env or {})}
     log = place.logs / "up.log"
     with log.open("wb") as sink, _process([*CLI, "up", *options, *sizes], variables, sink) as process:
         try:
             yield _await_ready(process, log)
         finally:
-            _drain(process, grace_s + _DRAIN_SLACK_S)
+            _drain(process, _GRACE_S + _DRAIN_SLACK_S)
 
 
 @contextmanager
