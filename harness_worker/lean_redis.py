@@ -86,12 +86,15 @@ class LeanRedis(Redis):
             self.connection_pool.release(connection)
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
-        """Send several commands in one round trip; an error that is one command's own stands in its reply's place.
+        """Send several commands in one round trip and return their replies as redis-py reads them.
 
         Raises:
+            redis.ResponseError: The first error among them; the other commands were done.
             redis.ConnectionError, redis.TimeoutError: Not all was replied to.
         """
-        return [self._meant(command[0], reply) for command, reply in zip(commands, self._sent(commands), strict=True)]
+        replies = self._sent(commands)
+        _raise_first(replies)
+        return [self._meant(command[0], reply) for command, reply in zip(commands, replies, strict=True)]
 
     def transact(self, *commands: Command) -> None:
         """Have several commands done together or not at all.
@@ -101,9 +104,7 @@ class LeanRedis(Redis):
             redis.ConnectionError, redis.TimeoutError: Not all was replied to.
         """
         *queued, done = self._sent([("MULTI",), *commands, ("EXEC",)])
-        for reply in (*queued, *(done if isinstance(done, list) else [done])):
-            if isinstance(reply, ResponseError):
-                raise reply
+        _raise_first([*queued, *(done if isinstance(done, list) else [done])])
 
     def _sent(self, commands: Sequence[Command]) -> list[Any]:
         connection = self.connection_pool.get_connection()
@@ -118,7 +119,7 @@ class LeanRedis(Redis):
 
     def _meant(self, name: Any, reply: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
         callback = self.response_callbacks.get(name)
-        return reply if callback is None or isinstance(reply, ResponseError) else callback(reply)
+        return reply if callback is None else callback(reply)
 
 
 def _packed(command: Command) -> bytes:
@@ -132,6 +133,12 @@ def _reply(connection: Any) -> Any:  # noqa: ANN401 - whatever Redis replies
         return connection.read_response()
     except ResponseError as error:
         return error
+
+
+def _raise_first(replies: Sequence[Any]) -> None:
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
 
 
 def _is_clean(connection: Any) -> bool:  # noqa: ANN401 - any redis-py connection

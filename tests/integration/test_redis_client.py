@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import multiprocessing
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 
 import pytest
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.adapters.redis.counters import count
 from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Gate
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import LATE_RESULTS
 from tests.contract.gate_kit import a_pass, a_run, new_turn_id, opened, running
 
 forking = multiprocessing.get_context("fork")
@@ -71,6 +74,31 @@ def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
         client.command("CONFIG SET", "min-replicas-to-write", 0)
         OPERATIONS[operation](gate)
         client.disconnect()
+
+
+@contextmanager
+def refused(client: RedisClient, url: str, command: str) -> Generator[RedisClient]:
+    """A client of the same Redis whose user may do all but this command."""
+    client.command("ACL SETUSER", "limited", "on", "nopass", "~*", "+@all", f"-{command}")
+    limited = RedisClient(url.replace("redis://", "redis://limited:x@"))
+    yield limited
+    limited.disconnect()
+    client.command("ACL DELUSER", "limited")
+
+
+def test_beat_of_a_lock_that_redis_refuses_is_transient(client: RedisClient, valkey_url: str) -> None:
+    """Who beats is told, and can tell: the lock is about to be lost."""
+    with refused(client, valkey_url, "pexpire") as limited, pytest.raises(TransientError, match="redis refused"):
+        RedisLocks(limited, lease_ttl_s=LONG_TTL_S).beat([a_run("t")])
+
+
+def test_what_redis_refuses_to_count_is_logged(
+    client: RedisClient, valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As is what it did not answer."""
+    with refused(client, valkey_url, "hincrby") as limited:
+        count(limited, LATE_RESULTS)
+    assert f"{LATE_RESULTS} not counted: redis refused" in caplog.text
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)

@@ -59,7 +59,7 @@ class RedisClient:
         """Send one command and return its reply.
 
         Raises:
-            TransientError: Redis did not answer.
+            TransientError: Redis did not answer, or refused.
         """
         with own_errors():
             return self.live.execute_command(*_encoded(parts))
@@ -68,18 +68,30 @@ class RedisClient:
         """Run one script and return its reply.
 
         Raises:
-            TransientError: Redis did not answer.
+            TransientError: Redis did not answer, or refused.
         """
         try:
             return cast("R", self.command(*sent.by_name))
         except NoScriptError:  # a new or flushed Redis: EVAL runs the script and keeps it
             return cast("R", self.command(*sent.in_full))
 
-    def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
-        """Send several commands in one round trip; an error that is one command's own stands in the place of its reply.
+    def run_all(self, sent: Sequence[Invocation[Any]]) -> None:
+        """Run several scripts in one round trip; each may be run twice.
 
         Raises:
-            TransientError: Redis did not answer.
+            TransientError: Redis did not answer, or refused one of them.
+        """
+        try:
+            self.batch([one.by_name for one in sent])
+        except NoScriptError:
+            for one in sent:
+                self.run(one)
+
+    def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
+        """Send several commands in one round trip and return their replies.
+
+        Raises:
+            TransientError: Redis did not answer, or refused one of them; the others were done.
         """
         with own_errors():
             return self.live.batch([_encoded(parts) for parts in commands])

@@ -16,7 +16,7 @@ from harness_worker.core.canonical import compact
 from harness_worker.ports import Event
 from harness_worker.wire import EVENT_STREAM
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Told: TypeAlias = tuple[int | None, str, float, Mapping[str, Any]]
 
@@ -32,26 +32,21 @@ class RedisEvents:
     Args:
         client: The Redis that carries the stream.
         clock: Monotonic seconds.
-
-    Attributes:
-        lost: How many events could not be sent, since the start of this process.
     """
 
     def __init__(self, client: RedisClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
         self._no_hints_until_s = float("-inf")
-        self.lost = 0
 
     def send(self, events: Sequence[Event]) -> None:
-        """Append ``events`` of one turn to the stream. Never raises: what is lost is counted and logged."""
+        """Append ``events`` of one turn to the stream. Never raises: what is lost is logged."""
         if not events:
             return
         try:
             self._append(events[0].turn_id, [(event.seq, event.type, event.at, event.data) for event in events])
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a committed turn
-            self.lost += len(events)
-            logger.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
+            log.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Append an entry without ``seq``. Never raises: what is lost is logged, and hints are left out for a while."""
@@ -61,12 +56,10 @@ class RedisEvents:
             self._append(turn_id, [(None, kind, time.time(), data)])
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a model's call
             self._no_hints_until_s = self._clock() + HINTS_OFF_S
-            logger.warning("live text of turn %s was lost: %s", turn_id, why)
+            log.warning("live text of turn %s was lost: %s", turn_id, why)
 
     def _append(self, turn_id: str, told: Sequence[Told]) -> None:
         text = compact([(seq, kind, at, compact(data)) for seq, kind, at, data in told])
         bounded = ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_ENTRIES, "*")
         entry = (*bounded, "turn", turn_id, "told", text)
-        for reply in self._client.batch([entry, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)]):
-            if isinstance(reply, Exception):
-                raise reply
+        self._client.batch([entry, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)])

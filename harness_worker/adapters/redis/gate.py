@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from harness_worker.adapters.redis import contracts
-from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.contracts import ReadAttempt
 from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
@@ -66,17 +65,11 @@ class RedisGate:
         by_turn: defaultdict[str, list[RunningCall]] = defaultdict(list)
         for run in runs:
             by_turn[run.turn_id].append(run)
-        self._run_all([contracts.beat(_key(turn_id), mine) for turn_id, mine in by_turn.items()])
+        self._client.run_all([contracts.beat(_key(turn_id), mine) for turn_id, mine in by_turn.items()])
 
     def lose(self, run: RunningCall) -> None:
         """See :meth:`harness_worker.ports.Gate.lose`."""
         self._client.run(contracts.lose(_key(run.turn_id), run.call_id, run.attempt, run.runner))
-
-    def _run_all(self, sent: Sequence[Invocation[int]]) -> None:
-        replies = self._client.batch([one.by_name for one in sent])
-        for one, reply in zip(sent, replies, strict=True):
-            if isinstance(reply, Exception):
-                self._client.run(one)  # a missing script is sent in full; any other error comes again, and is raised
 
 
 def _key(turn_id: str) -> str:
