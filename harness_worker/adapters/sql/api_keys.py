@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.failures import translated
+from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.schema import api_keys, db_now
 
@@ -35,14 +35,17 @@ class SqlApiKeys:
         expires_at = None if days is None else db_now() + days * DAY_S
         row = {"id": key_id, "digest": digest, "tenant": tenant, "name": name, "expires_at": expires_at}
         added = insert(api_keys).values(**row, created_at=db_now()).returning(*_COLUMNS)
-        with translated(self._engine.url), self._engine.begin() as connection:
-            return _key_of(connection.execute(added).one())
+
+        def work(connection: Connection) -> Outcome[ApiKey]:
+            return Outcome(value=_key_of(connection.execute(added).one()), writes=())
+
+        return write(self._engine, work)
 
     def listed(self, tenant: str | None) -> list[tuple[ApiKey, float]]:
         """Every key, or a tenant's, each with the database's time: by tenant, oldest first."""
         wanted = _LISTED if tenant is None else _LISTED.where(api_keys.c.tenant == tenant)
-        with translated(self._engine.url), reading(self._engine).connect() as connection:
-            return [(_key_of(row), row.now) for row in connection.execute(wanted)]
+        rows = read(reading(self._engine), lambda connection: connection.execute(wanted).all())
+        return [(_key_of(row), row.now) for row in rows]
 
     def revoke(self, key_id: str) -> tuple[ApiKey, bool] | None:
         """Have no gateway accept the key any more.
@@ -52,10 +55,13 @@ class SqlApiKeys:
         """
         one = api_keys.c.id == key_id
         change = update(api_keys).where(one, api_keys.c.revoked_at.is_(None)).values(revoked_at=db_now())
-        with translated(self._engine.url), self._engine.begin() as connection:
+
+        def work(connection: Connection) -> Outcome[tuple[ApiKey, bool] | None]:
             changed = connection.execute(change).rowcount == 1
             row = connection.execute(select(*_COLUMNS).where(one)).one_or_none()
-        return None if row is None else (_key_of(row), changed)
+            return Outcome(value=None if row is None else (_key_of(row), changed), writes=())
+
+        return write(self._engine, work)
 
 
 def _key_of(row: Row[Any]) -> ApiKey:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete
+from typing import Final
+
+from sqlalchemy import bindparam, delete
 
 from harness_worker.adapters.sql.engine import make_engine
-from harness_worker.adapters.sql.failures import translated
+from harness_worker.adapters.sql.transactions import Outcome, write
 from harness_worker.schema import agents
+
+_OTHERS: Final = delete(agents).where(agents.c.app != bindparam("this_app"))
 
 
 def keep_only_agents_of(url: str, app: str) -> None:
@@ -21,7 +25,6 @@ def keep_only_agents_of(url: str, app: str) -> None:
     """
     engine = make_engine(url)
     try:
-        with translated(engine.url), engine.begin() as connection:
-            connection.execute(delete(agents).where(agents.c.app != app))
+        write(engine, lambda _: Outcome(value=None, writes=[(_OTHERS, [{"this_app": app}])]))
     finally:
         engine.dispose()

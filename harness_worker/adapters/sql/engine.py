@@ -26,21 +26,22 @@ class Timeouts:
     Args:
         connect_s: For a new connection (Postgres; libpq knows nothing below 2).
         statement_s: For one statement, its waits for locks included. Longer than ``idle_s``, so that who waits for
-            a row outlives a stopped process that holds it.
+            a row outlives a stopped process that holds it (Postgres).
         idle_s: A transaction that is idle for longer is ended by Postgres; below the lease of a turn.
+        lock_s: For the write lock of SQLite.
         checkout_s: For a free connection of the pool.
     """
 
     connect_s: int = 3
     statement_s: float = 10.0
     idle_s: float = 5.0
+    lock_s: float = 5.0
     checkout_s: float = 10.0
 
 
 WORK: Final = Timeouts()
-BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, checkout_s=1.0)
+BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, lock_s=1.0, checkout_s=1.0)
 """For heartbeats: give up soon, the next beat follows."""
-
 
 _IDLE_SHARE: Final = 5 / 6
 
@@ -98,10 +99,9 @@ def dispose_inherited(engine: Engine) -> None:
 
 
 def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
-    wait_s = timeouts.statement_s / 2 if timeouts is not BEAT else timeouts.statement_s
     engine = create_engine(
         url,
-        connect_args={"timeout": wait_s, "check_same_thread": False},
+        connect_args={"timeout": timeouts.lock_s, "check_same_thread": False},
         json_serializer=_encode,
         pool_size=pool_size,
         max_overflow=pool_size,
@@ -113,7 +113,7 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
-    connection.isolation_level = None  # The driver shall start no transactions of its own.
+    connection.isolation_level = None  # the driver shall start no transactions of its own
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -149,7 +149,7 @@ def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:
     ours = " ".join(f"-c {name}={value}" for name, value in options.items())
     given = url.query.get("options", "")
     theirs = given if isinstance(given, str) else " ".join(given)
-    arguments: dict[str, Any] = {"options": f"{ours} {theirs}".strip()}  # What the URL says comes last and wins.
+    arguments: dict[str, Any] = {"options": f"{ours} {theirs}".strip()}  # what the URL says comes last and wins
     if "connect_timeout" not in url.query:
         arguments["connect_timeout"] = timeouts.connect_s
     return arguments

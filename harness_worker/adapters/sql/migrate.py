@@ -20,7 +20,7 @@ from harness_worker.wire import masked
 
 _SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
 _LOCK: Final = 0x6861726E657373  # "harness": the advisory lock of whoever migrates
-_PATIENT: Final = Timeouts(statement_s=600.0, idle_s=600.0)
+_PATIENT: Final = Timeouts(statement_s=600.0, idle_s=600.0, lock_s=300.0)
 
 
 def head() -> str:

@@ -35,7 +35,7 @@ from harness_worker.adapters.sql.commit import CALL_KEY, Changes, event_row
 from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT, stop_below
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
-from harness_worker.adapters.sql.statements import snapshot_calls
+from harness_worker.adapters.sql.statements import SNAPSHOT_CALLS
 from harness_worker.core.decisions import Snapshot
 from harness_worker.schema import (
     artifacts,
@@ -104,7 +104,7 @@ class _Shape(NamedTuple):
 
 def read_statement() -> AnySelect:
     """One row, for :func:`read_of`: the turn, its calls as a list of lists, its version, the database's time."""
-    calls = snapshot_calls().subquery()
+    calls = SNAPSHOT_CALLS.subquery()
     row = func.json_build_array(*(calls.c[name] for name in CALL_FIELDS), type_=JSON)
     in_order = aggregate_order_by(row, *(calls.c[name] for name in CALL_KEY))
     listed = select(func.coalesce(func.json_agg(in_order), literal_column("'[]'::json"))).scalar_subquery()

@@ -26,7 +26,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
 from harness_worker.schema import (
@@ -43,14 +42,6 @@ from harness_worker.schema import (
 )
 from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 
-_TURN_COLUMNS: Final = tuple(turns.c[name] for name in TURN_FIELDS)
-_CALL_COLUMNS: Final = tuple(tool_calls.c[name] for name in CALL_FIELDS)
-_CALLS_IN_ORDER: Final = (
-    select(*_CALL_COLUMNS)
-    .where(tool_calls.c.turn_id == bindparam("turn_id"))
-    .order_by(tool_calls.c.step, tool_calls.c.position)
-)
-
 _LOST: Final = 0.0
 """The lease of a call whose process is known to be dead: a late beat does not bring it back."""
 
@@ -59,14 +50,17 @@ LONGEST_PAUSE_S: Final = 600.0
 
 CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
-ONE_TURN: Final = select(*_TURN_COLUMNS).where(turns.c.id == bindparam("turn_id"))
-ALL_CALLS: Final = _CALLS_IN_ORDER
+ONE_TURN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(turns.c.id == bindparam("turn_id"))
+ALL_CALLS: Final = (
+    select(*(tool_calls.c[name] for name in CALL_FIELDS))
+    .where(tool_calls.c.turn_id == bindparam("turn_id"))
+    .order_by(tool_calls.c.step, tool_calls.c.position)
+)
 HISTORY: Final = (
     select(messages.c.position, messages.c.role, messages.c.content)
     .where(messages.c.turn_id == bindparam("turn_id"))
     .order_by(messages.c.position)
 )
-
 EVENTS: Final = (
     select(turn_events.c.turn_id, turn_events.c.seq, turn_events.c.type, turn_events.c.at, turn_events.c.data)
     .where(turn_events.c.turn_id == bindparam("turn_id"))
@@ -86,6 +80,7 @@ ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
 ADD_SCORE: Final = insert(scores)
 ADD_MEMORY: Final = insert(memories)
+
 _fork: Final = turns.alias("fork")
 _LINE: Final = select(bindparam("session_id", type_=String).label("id")).cte("line", recursive=True)
 _SESSIONS: Final = _LINE.union(
@@ -113,77 +108,96 @@ FORGET_AGENTS: Final[Delete] = delete(agents).where(
     agents.c.app == bindparam("this_app"), agents.c.name.not_in(bindparam("kept", expanding=True))
 )
 
+_latest_step: Final = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id"))
+SNAPSHOT_CALLS: Final = ALL_CALLS.where(
+    or_(tool_calls.c.collected.is_(False), tool_calls.c.step == _latest_step.scalar_subquery())
+)
+"""The calls a rule may look at: those not collected yet, and all of the latest step."""
+
+# Below, FOR NO KEY UPDATE. SQLite's compiler leaves locks out: it has none on rows and needs none, for its write
+# transactions run one at a time.
+LOCK_CALLS: Final = SNAPSHOT_CALLS.with_for_update(key_share=True)
+
+# The clock is read outside the locking part: beside it, it would be read before the wait for the lock.
+_locked: Final = ONE_TURN.with_for_update(key_share=True).cte("locked")
+LOCK_TURN: Final = select(*(_locked.c[name] for name in TURN_FIELDS), db_now())
+"""The turn's columns and then the database's time, read once the turn's row is locked."""
+
+_FINAL: Final = sorted(status.value for status in FINAL_STATUSES)
+HELD_TURN: Final = select(turns.c.id).where(
+    turns.c.id == bindparam("turn_id"),
+    turns.c.owner == bindparam("by"),
+    turns.c.fence == bindparam("with_fence"),
+    turns.c.status.not_in(_FINAL),
+)
+"""The turn's id, if the visit holds it."""
+
+_CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
+_beating: Final = select(*_CALL_KEY).where(
+    # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
+    tuple_(*_CALL_KEY, tool_calls.c.runner).in_(bindparam("runs", expanding=True)),
+    tool_calls.c.status == CallStatus.RUNNING.value,
+    tool_calls.c.lease_until != _LOST,
+)
+BEAT_CALLS: Final = (
+    update(tool_calls)
+    .where(tuple_(*_CALL_KEY).in_(_beating.with_for_update(key_share=True, skip_locked=True)))
+    .values(lease_until=db_now() + bindparam("ttl_s"))
+)
+"""Prolongs the leases of running writes whose rows are not locked."""
+
+LOSE_CALL: Final = CHANGE_CALL.where(
+    tool_calls.c.attempt >= bindparam("this_attempt"),
+    tool_calls.c.runner == bindparam("this_runner"),
+    tool_calls.c.status == CallStatus.RUNNING.value,
+).values(lease_until=_LOST)
+"""Ends the lease of a running write."""
+
+# As a subquery the clock is read once, and Postgres can use the index on wake_at.
+_now: Final = select(db_now()).scalar_subquery()
+DUE: Final = (
+    select(turns.c.id, turns.c.priority, turns.c.status)
+    .where(
+        turns.c.wake_at <= _now,
+        turns.c.status.not_in(_FINAL),
+        or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < _now),
+    )
+    .order_by(turns.c.wake_at, turns.c.id)
+    .limit(bindparam("most"))
+)
+"""Overdue turns, oldest first, without a lock."""
+
+LOCK_DUE: Final = DUE.with_for_update(key_share=True, skip_locked=True)
+"""Those that nobody has locked, locked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
     """The statements that read differently on the two databases.
 
     Args:
-        lock_turn: The turn's columns and then the database's time, read once the turn's row is locked.
-        lock_calls: The calls of a snapshot, locked in order.
         add_artifact: Does nothing if there is an artifact of that id.
         put_agent: Insert or replace.
-        held_turn: The turn's id, if the visit holds it.
         beat_turn: Prolongs a visit's lease, unless its row is locked.
-        beat_calls: Prolongs the leases of running writes whose rows are not locked.
-        lose_call: Ends the lease of a running write.
-        due: Whether any turn is overdue, without a lock.
-        lock_due: Overdue turns that nobody has locked, oldest first, locked.
         push_due: Puts off the next look at turns.
     """
 
-    lock_turn: AnySelect
-    lock_calls: AnySelect
     add_artifact: Insert
     put_agent: Insert
-    held_turn: AnySelect
     beat_turn: Update
-    beat_calls: Update
-    lose_call: Update
-    due: AnySelect
-    lock_due: AnySelect
     push_due: Update
 
 
 def statements_for(dialect: str) -> Statements:
-    """The statements for ``sqlite`` or ``postgresql``.
-
-    SQLite has no row locks and needs none: its write transactions run one at a time.
-    """
-    due = select(turns.c.id, turns.c.priority, turns.c.status).where(_is_due()).order_by(turns.c.wake_at, turns.c.id)
-    due = due.limit(bindparam("most"))
+    """The statements for ``sqlite`` or ``postgresql``."""
     return Statements(
-        lock_turn=_lock_turn(),
-        lock_calls=_locked(snapshot_calls(), skip=False),
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
-        held_turn=_held_turn(),
         beat_turn=_beat_turn(dialect),
-        beat_calls=_beat_calls(),
-        lose_call=update(tool_calls).where(_is_run()).values(lease_until=_LOST),
-        due=due,
-        lock_due=_locked(due, skip=True),
         push_due=update(turns)
         .where(turns.c.id.in_(bindparam("ids", expanding=True)))
         .values(wake_at=db_now() + _pause_s(dialect)),
     )
-
-
-def _locked(statement: AnySelect, *, skip: bool) -> AnySelect:
-    # FOR NO KEY UPDATE; SQLite's compiler leaves it out.
-    return statement.with_for_update(key_share=True, skip_locked=skip)
-
-
-def _lock_turn() -> AnySelect:
-    # The clock is read outside the locking part: beside it, it would be read before the wait for the lock.
-    locked = _locked(ONE_TURN, skip=False).cte("locked")
-    return select(*(locked.c[name] for name in TURN_FIELDS), db_now())
-
-
-def snapshot_calls() -> AnySelect:
-    """The calls a rule may look at: those not collected yet, and all of the latest step."""
-    latest = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
-    return _CALLS_IN_ORDER.where(or_(tool_calls.c.collected.is_(False), tool_calls.c.step == latest))
 
 
 def _pause_s(dialect: str) -> ColumnElement[float]:
@@ -212,48 +226,8 @@ def _put_agent(dialect: str) -> Insert:
     return put
 
 
-def _held_turn() -> AnySelect:
-    return select(turns.c.id).where(
-        turns.c.id == bindparam("turn_id"),
-        turns.c.owner == bindparam("by"),
-        turns.c.fence == bindparam("with_fence"),
-        turns.c.status.not_in(_final()),
-    )
-
-
 def _beat_turn(dialect: str) -> Update:
-    held = _locked(_held_turn(), skip=True)
+    held = HELD_TURN.with_for_update(key_share=True, skip_locked=True)
     least = func.least if dialect == "postgresql" else func.min
     until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
     return update(turns).where(turns.c.id.in_(held)).values(lease_until=until).returning(turns.c.cancel_requested)
-
-
-def _beat_calls() -> Update:
-    key = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
-    # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
-    wanted = tuple_(*key, tool_calls.c.runner).in_(bindparam("runs", expanding=True))
-    lives = and_(tool_calls.c.status == CallStatus.RUNNING.value, tool_calls.c.lease_until != _LOST)
-    free = _locked(select(*key).where(wanted, lives), skip=True)
-    return update(tool_calls).where(tuple_(*key).in_(free)).values(lease_until=db_now() + bindparam("ttl_s"))
-
-
-def _is_run() -> ColumnElement[bool]:
-    return and_(
-        tool_calls.c.turn_id == bindparam("this_turn"),
-        tool_calls.c.step == bindparam("this_step"),
-        tool_calls.c.position == bindparam("this_position"),
-        tool_calls.c.attempt >= bindparam("this_attempt"),
-        tool_calls.c.runner == bindparam("this_runner"),
-        tool_calls.c.status == CallStatus.RUNNING.value,
-    )
-
-
-def _is_due() -> ColumnElement[bool]:
-    # As a subquery the clock is read once, and Postgres can use the index on wake_at.
-    now = select(db_now()).scalar_subquery()
-    unheld = or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < now)
-    return and_(turns.c.wake_at <= now, turns.c.status.not_in(_final()), unheld)
-
-
-def _final() -> list[str]:
-    return sorted(status.value for status in FINAL_STATUSES)

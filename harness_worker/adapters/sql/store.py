@@ -23,12 +23,19 @@ from harness_worker.adapters.sql.statements import (
     ADD_TURN,
     ALL_CALLS,
     ARTIFACT_URL,
+    BEAT_CALLS,
     CAPS,
+    DUE,
     EVENTS,
     EXPIRED_ARTIFACTS,
     FORGET_AGENTS,
     FORGET_ARTIFACTS,
+    HELD_TURN,
     HISTORY,
+    LOCK_CALLS,
+    LOCK_DUE,
+    LOCK_TURN,
+    LOSE_CALL,
     ONE_TURN,
     WHETHER,
     statements_for,
@@ -52,10 +59,10 @@ READ: Final = read_statement()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Generic[T]):
-    """A decision that stands. No result: there is no such turn.
+    """A decision that stands.
 
     Args:
-        result: What the caller learns.
+        result: What the caller learns; ``None`` if there is no such turn.
         events: What to send.
         is_committed: Whether it wrote anything, which proves that the turn was what it was decided on.
     """
@@ -117,7 +124,10 @@ class SqlTurnStore:
             seen = self._seen(connection, turn_id)
             return Decided(result=None) if seen is None else self._decided(connection, seen, decide)
 
-        return next((done for _ in range(self._unlocked_tries) if (done := read(self._reader, work))), None)
+        for _ in range(self._unlocked_tries):
+            if decided := read(self._reader, work):
+                return decided
+        return None
 
     def _seen(self, connection: Connection, turn_id: str) -> Seen | None:
         asked = self._recent.clock()
@@ -204,7 +214,7 @@ class SqlTurnStore:
         def work(connection: Connection) -> Outcome[bool]:
             cancelled = connection.execute(self._statements.beat_turn, held).scalar()
             if cancelled is None:  # locked, or lost
-                cancelled = connection.execute(self._statements.held_turn, held).first() is None
+                cancelled = connection.execute(HELD_TURN, held).first() is None
             return Outcome(value=bool(cancelled), writes=())
 
         return write(self._beats, work)
@@ -215,18 +225,18 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        self._just(self._beats, self._statements.beat_calls, values)
+        self._just(self._beats, BEAT_CALLS, values)
 
     def lose_call(self, run: RunningCall) -> None:
         """End the lease of a running write whose process is known to be dead."""
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
-        self._just(self._engine, self._statements.lose_call, values)
+        self._just(self._engine, LOSE_CALL, values)
 
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
         """Turns that somebody must look at and nobody does, as (id, priority, is_queued), oldest first."""
-        if read(self._reader, lambda connection: connection.execute(self._statements.due, {"most": 1}).first()) is None:
+        if read(self._reader, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
@@ -259,8 +269,7 @@ class SqlTurnStore:
         return None if budget is None else agent_limits(budget)
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
-        locks = (self._statements.lock_turn, self._statements.lock_calls)
-        found, calls = fetch(connection, locks, {"turn_id": turn_id})
+        found, calls = fetch(connection, [LOCK_TURN, LOCK_CALLS], {"turn_id": turn_id})
         if not found:
             return None
         *columns, now = found[0]
@@ -280,7 +289,7 @@ class SqlTurnStore:
         return snapshot
 
     def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str, bool]]]:
-        rows = connection.execute(self._statements.lock_due, {"most": limit})
+        rows = connection.execute(LOCK_DUE, {"most": limit})
         found = [(row[0], row[1], row[2] == TurnStatus.QUEUED) for row in rows]
         pushed = {"ids": [turn_id for turn_id, *_ in found], "backoff_s": backoff_s}
         return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])

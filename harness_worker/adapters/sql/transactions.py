@@ -32,7 +32,7 @@ class Outcome(Generic[T]):
 
 
 def write(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
-    """Run ``work``, which only reads and locks, then execute the writes it asks for, and commit.
+    """Run ``work``, then execute the writes it asks for, all in one round trip where that can be, and commit.
 
     All of it is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
     connection. What ``work`` raises itself rolls back and comes out.

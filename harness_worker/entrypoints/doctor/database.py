@@ -19,7 +19,7 @@ from harness_worker.schema import agents, db_now
 from harness_worker.wire import masked
 
 LEAST_POSTGRES: Final = 13
-_BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, checkout_s=3.0)
+_BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, lock_s=3.0, checkout_s=3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
