@@ -14,28 +14,27 @@ from typing import Final
 from fastapi import Depends, FastAPI
 from uuid_utils import compat as uuids
 
-from api_gateway.access_log import AccessLog, HeadAsGet
-from api_gateway.admission import TenantLimits
+from api_gateway.agents import Agents
 from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.config import Settings, load_settings
-from api_gateway.conversations import Conversations
-from api_gateway.creation import TurnCreator
 from api_gateway.database import create_engine
 from api_gateway.drain import on_stop_signal
-from api_gateway.figures import FleetFigures
-from api_gateway.guard import Guard
-from api_gateway.inputs import Inputs
-from api_gateway.keys import Keys
+from api_gateway.limits.admission import TenantLimits
+from api_gateway.limits.rates import TurnRates
+from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
-from api_gateway.metering import Meter, Traffic
+from api_gateway.metrics.figures import FleetFigures
+from api_gateway.middleware.access_log import AccessLog, HeadAsGet
+from api_gateway.middleware.guard import Guard
+from api_gateway.middleware.keys import Keys
+from api_gateway.middleware.metering import Meter, Traffic
 from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.query import no_repeats
-from api_gateway.rates import TurnRates
 from api_gateway.routes import (
     agents,
     artifacts,
@@ -50,10 +49,12 @@ from api_gateway.routes import (
     webhooks,
 )
 from api_gateway.services import Services, Shared
-from api_gateway.spending import Spending
+from api_gateway.sessions import Sessions
 from api_gateway.sse import MayGoOn
-from api_gateway.store import Store
-from api_gateway.usage import UsageReader
+from api_gateway.turns.creation import TurnCreator
+from api_gateway.turns.inputs import Inputs
+from api_gateway.turns.store import Turns
+from api_gateway.usage.reader import UsageReader
 from api_gateway.webhooks.deliverer import make_deliverer
 from api_gateway.webhooks.reading import Webhooks
 from harness_worker.errors import ConfigError
@@ -124,15 +125,17 @@ def _wire(settings: Settings) -> Shared:
 
 
 def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: str | None) -> Services:
-    engine, limits = shared.engine, _limits(shared.settings)
+    engine, settings = shared.engine, shared.settings
+    limits = TenantLimits(budget=settings.tenant_budget, queue=settings.tenant_queue)
     return Services(
         tenant=tenant,
         may_go_on=may_go_on,
-        settings=shared.settings,
-        store=Store(engine, tenant),
+        settings=settings,
+        turns=Turns(engine, tenant),
         usage=UsageReader(engine, tenant, shared.adding_up[tenant]),
         artifacts=Artifacts(engine, tenant, shared.files),
-        conversations=Conversations(engine, tenant),
+        sessions=Sessions(engine, tenant),
+        agents=Agents(engine),
         creator=TurnCreator(engine, tenant, new_id, limits, traceparent),
         batches=Batches(engine, tenant),
         batch_creator=BatchCreator(engine, tenant, new_id, limits, traceparent),
@@ -145,10 +148,6 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
         live=shared.live,
         traffic=shared.traffic,
     )
-
-
-def _limits(settings: Settings) -> TenantLimits:
-    return TenantLimits(budget=settings.tenant_budget, queue=settings.tenant_queue)
 
 
 def new_id() -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from api_gateway.rates import rates_in
+from api_gateway.limits.rates import rates_in
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
 from harness_worker.wire import (

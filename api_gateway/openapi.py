@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from api_gateway.batches.answers import BatchResult
 from api_gateway.batches.requests import BatchRequest
-from api_gateway.guard import GUARDED
+from api_gateway.middleware.guard import GUARDED
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
 from api_gateway.requests import ForkRequest, InputRequest, TurnRequest

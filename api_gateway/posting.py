@@ -8,13 +8,13 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.creation import Created
-from api_gateway.forking import Fork
+from api_gateway.answers import Turn
 from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.models import Turn
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
+from api_gateway.turns.creation import Created
+from api_gateway.turns.forking import Fork
 from api_gateway.waiting import Client, wait_for_rest
 
 ACCEPTED: Final = 202
@@ -67,7 +67,7 @@ async def _wake_and_wait(
         if client.wait_s <= 0:
             return turn
         with suppress(SQLAlchemyError):
-            await wait_for_rest(turn.id, client, feed, services.live, services.store)
+            await wait_for_rest(turn.id, client, feed, services.live, services.turns)
     return await turn_now(turn, services)
 
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from api_gateway.answers import Agent, Call, Event, Message, Parent, RequiredAction, Score, Session, Turn, TurnSummary
 from api_gateway.listing import AnyRow
-from api_gateway.models import Agent, Call, Event, Message, Parent, RequiredAction, Score, Session, Turn, TurnSummary
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
 _log = logging.getLogger(__name__)

@@ -12,25 +12,26 @@ from fastapi import Depends, Request
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.answers import Turn
+from api_gateway.agents import Agents
 from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.config import Settings
-from api_gateway.conversations import Conversations
-from api_gateway.creation import TurnCreator
-from api_gateway.figures import FleetFigures
-from api_gateway.inputs import Inputs
+from api_gateway.limits.rates import TurnRates
+from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
-from api_gateway.metering import Traffic
-from api_gateway.models import Turn
+from api_gateway.metrics.figures import FleetFigures
+from api_gateway.middleware.metering import Traffic
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
-from api_gateway.rates import TurnRates
-from api_gateway.spending import Spending
+from api_gateway.sessions import Sessions
 from api_gateway.sse import MayGoOn
-from api_gateway.store import Store
-from api_gateway.usage import UsageReader
+from api_gateway.turns.creation import TurnCreator
+from api_gateway.turns.inputs import Inputs
+from api_gateway.turns.store import Turns
+from api_gateway.usage.reader import UsageReader
 from api_gateway.webhooks.deliverer import Deliverer
 from api_gateway.webhooks.reading import Webhooks
 from harness_worker.wire import TRACEPARENT
@@ -61,10 +62,11 @@ class Services:
     tenant: str
     may_go_on: MayGoOn
     settings: Settings
-    store: Store
+    turns: Turns
     usage: UsageReader
     artifacts: Artifacts
-    conversations: Conversations
+    sessions: Sessions
+    agents: Agents
     creator: TurnCreator
     batches: Batches
     batch_creator: BatchCreator
@@ -113,7 +115,7 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     Raises:
         Problem: 404 ``not_found``.
     """
-    turn = await services.store.turn(turn_id)
+    turn = await services.turns.one(turn_id)
     if turn is None:
         raise no_such_turn(turn_id)
     return turn
@@ -129,7 +131,7 @@ async def turn_now(turn: Turn, services: Services) -> Turn:
 
 async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
     """Ask a turn to stop; the turn as it was then, ``None`` if there is none that goes on."""
-    asked = await services.store.request_cancel(turn_id)
+    asked = await services.turns.request_cancel(turn_id)
     if asked is None:
         return None
     turn, priority = asked

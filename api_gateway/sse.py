@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api_gateway.answers import Event
 from api_gateway.live import LiveEvent, LiveEvents
-from api_gateway.models import Event
 from api_gateway.requests import EventsQuery
-from api_gateway.store import Store
+from api_gateway.turns.store import Turns
 from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
 LOOK_S: Final = 1.0
@@ -72,7 +72,7 @@ class EventStream:
     Args:
         turn_id: Whose events.
         after: The last ``seq`` the client has.
-        store: The past.
+        turns: The past.
         live: The present.
         heartbeat_s: A comment is sent when nothing else was for so long.
         may_go_on: Whether the client may hear more.
@@ -83,7 +83,7 @@ class EventStream:
 
     turn_id: str
     after: int
-    store: Store
+    turns: Turns
     live: LiveEvents
     heartbeat_s: float
     may_go_on: MayGoOn
@@ -137,9 +137,9 @@ class EventStream:
 
     async def _from_store(self) -> AsyncIterator[tuple[Told | None, bool]]:
         try:
-            standing = await self.store.standing(self.turn_id)
+            standing = await self.turns.standing(self.turn_id)
             while True:
-                page = await self.store.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
+                page = await self.turns.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
                 for event in page.data:
                     self.after = event.seq
                     yield event, event.type in TERMINAL_EVENTS

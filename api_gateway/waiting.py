@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
-from api_gateway.store import Standing, Store
+from api_gateway.turns.store import Standing, Turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
@@ -43,7 +43,7 @@ def wait_of(prefer: list[str]) -> float:
     return 0.0
 
 
-async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, store: Store) -> None:
+async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, turns: Turns) -> None:
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
     clock = asyncio.get_running_loop().time
     until = clock() + client.wait_s
@@ -51,7 +51,7 @@ async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEven
         event = await feed.next(min(left, LOOK_S))
         if event is not None and event.type in RESTING_EVENTS:
             return
-        if event is None and _rests(await store.standing(turn_id)):
+        if event is None and _rests(await turns.standing(turn_id)):
             return
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api_gateway.models import Turn
+from api_gateway.answers import Answer, Turn
 
 BatchStatus: TypeAlias = Literal["in_progress", "canceling", "ended"]
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class BatchCounts(_Answer):
+class BatchCounts(Answer):
     """How many turns of a batch are in which status."""
 
     queued: int = 0
@@ -32,7 +28,7 @@ class BatchCounts(_Answer):
         return self.queued + self.running + self.requires_action
 
 
-class Batch(_Answer):
+class Batch(Answer):
     """Turns that were posted together. Times are RFC 3339 UTC."""
 
     id: str
@@ -47,14 +43,14 @@ class Batch(_Answer):
     results_url: str = Field(description="the path of its turns that are over, a JSON object a line")
 
 
-class BatchPage(_Answer):
+class BatchPage(Answer):
     """Batches, newest first; pass ``next`` as ``after``."""
 
     data: list[Batch]
     next: str | None
 
 
-class BatchResult(_Answer):
+class BatchResult(Answer):
     """A line of a batch's results: a turn that is over, and what the client calls it."""
 
     custom_id: str

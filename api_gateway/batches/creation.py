@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.admission import TenantLimits, check_queue
+from api_gateway.answers import Budget
 from api_gateway.batches.answers import Batch
 from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.places import BatchPlace, taken_places
@@ -17,10 +17,10 @@ from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.standing import Standing, batch_of
 from api_gateway.database import WRITES
 from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
-from api_gateway.models import Budget
-from api_gateway.new_turns import Caps, NewTurn, Row, caps_of, clamped
-from api_gateway.places import LOOK_S
+from api_gateway.limits.admission import TenantLimits, check_queue
 from api_gateway.problems import Problem
+from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
+from api_gateway.turns.places import LOOK_S
 from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks
 from harness_worker.wire import TurnStatus
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from api_gateway.answers import Answer
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
 ResponseStatus: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled", "incomplete"]
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ModelCard(_Answer):
+class ModelCard(Answer):
     """An agent as a model; ``created`` is when a worker published it last, in seconds since the epoch."""
 
     id: str
@@ -24,23 +22,23 @@ class ModelCard(_Answer):
     owned_by: str = "agent-harness"
 
 
-class ModelList(_Answer):
+class ModelList(Answer):
     """Every agent, by name."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
 
-class OutputText(_Answer):
+class OutputText(Answer):
     """A text."""
 
     type: Literal["output_text"] = "output_text"
     text: str
-    annotations: list[str] = []
-    logprobs: list[str] = []
+    annotations: list[str] = Field(default=[])
+    logprobs: list[str] = Field(default=[])
 
 
-class OutputMessage(_Answer):
+class OutputMessage(Answer):
     """What the agent says."""
 
     id: str
@@ -50,7 +48,7 @@ class OutputMessage(_Answer):
     content: list[OutputText]
 
 
-class OutputCall(_Answer):
+class OutputCall(Answer):
     """A call of a tool, which the harness runs itself; ``call_id`` is ``"{step}.{position}"``."""
 
     id: str
@@ -61,7 +59,7 @@ class OutputCall(_Answer):
     arguments: str = Field(description="JSON")
 
 
-class OutputCallOutput(_Answer):
+class OutputCallOutput(Answer):
     """What the model read of a call."""
 
     id: str
@@ -74,7 +72,7 @@ class OutputCallOutput(_Answer):
 OutputItem: TypeAlias = OutputCall | OutputCallOutput | OutputMessage
 
 
-class ResponseUsage(_Answer):
+class ResponseUsage(Answer):
     """What all model calls of the turn used."""
 
     input_tokens: int
@@ -84,14 +82,14 @@ class ResponseUsage(_Answer):
     total_tokens: int
 
 
-class ResponseError(_Answer):
+class ResponseError(Answer):
     """Why a turn failed; the message begins with the turn's own code."""
 
     code: Literal["server_error"] = "server_error"
     message: str
 
 
-class AgentResponse(_Answer):
+class AgentResponse(Answer):
     """A turn as a response. Its metadata have ``requires_action`` while it waits for somebody's approval."""
 
     id: str = Field(description="the turn's id")
@@ -111,7 +109,7 @@ class AgentResponse(_Answer):
     parallel_tool_calls: bool = Field(default=True, description="not kept: always true")
 
 
-class CompletionUsage(_Answer):
+class CompletionUsage(Answer):
     """What all model calls of the turn used."""
 
     prompt_tokens: int
@@ -120,7 +118,7 @@ class CompletionUsage(_Answer):
     total_tokens: int
 
 
-class CompletionMessage(_Answer):
+class CompletionMessage(Answer):
     """The answer."""
 
     role: Literal["assistant"] = "assistant"
@@ -128,7 +126,7 @@ class CompletionMessage(_Answer):
     refusal: None = None
 
 
-class Choice(_Answer):
+class Choice(Answer):
     """The one answer there is."""
 
     index: int = 0
@@ -137,7 +135,7 @@ class Choice(_Answer):
     logprobs: None = None
 
 
-class Completion(_Answer):
+class Completion(Answer):
     """A turn that has an answer, as a chat completion."""
 
     id: str = Field(description="the turn's id")

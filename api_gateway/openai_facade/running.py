@@ -10,15 +10,15 @@ from typing import Any, Final, TypeAlias
 from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.creation import Created
+from api_gateway.answers import Event, Turn
 from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.models import Event, Turn
 from api_gateway.openai_facade.speech import Delta, Speech
 from api_gateway.openai_facade.telling import unfinished
 from api_gateway.posting import idempotency_key_of, wake
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.sse import EventStream, Told
+from api_gateway.turns.creation import Created
 from api_gateway.waiting import Client, wait_for_rest
 from harness_worker.wire import TurnStatus
 
@@ -71,7 +71,7 @@ async def awaited(created: Created, request: TurnRequest, http: Request, service
     client = Client(wait_s=_wait_of(http), has_gone=http.is_disconnected)
     with services.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
-        await wait_for_rest(created.turn_id, client, feed, services.live, services.store)
+        await wait_for_rest(created.turn_id, client, feed, services.live, services.turns)
     return await existing_turn(created.turn_id, services)
 
 
@@ -84,7 +84,7 @@ async def followed(
     stream = EventStream(
         turn_id=turn.id,
         after=0,
-        store=services.store,
+        turns=services.turns,
         live=services.live,
         heartbeat_s=heartbeat_s,
         may_go_on=services.may_go_on,

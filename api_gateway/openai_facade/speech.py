@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api_gateway.models import Turn
+from api_gateway.answers import Turn
 from api_gateway.openai_facade.telling import ANSWERED
 
 Data = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from api_gateway.models import Turn
+from api_gateway.answers import Turn
 from api_gateway.openai_facade.answers import OutputItem, OutputText
 from api_gateway.openai_facade.running import Piece
 from api_gateway.openai_facade.speech import Delta

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from api_gateway.models import Call, Turn, Usage
+from api_gateway.answers import Call, Turn, Usage
 from api_gateway.openai_facade.answers import (
     AgentResponse,
     Choice,

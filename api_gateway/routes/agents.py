@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api_gateway.models import AgentList
+from api_gateway.answers import AgentList
 from api_gateway.openapi import problems
 from api_gateway.requests import NoQuery
 from api_gateway.services import ServicesDep
@@ -17,4 +17,4 @@ router = APIRouter(tags=["agents"])
 @router.get("/v1/agents", responses=problems())
 async def list_agents(services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentList:
     """Every agent with its tools and its budget, by name."""
-    return await services.store.agents()
+    return await services.agents.all()

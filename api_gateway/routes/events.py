@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api_gateway.models import EventPage
+from api_gateway.answers import EventPage
 from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
 from api_gateway.requests import MAX_SEQ, EventsQuery
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
 from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
-from api_gateway.store import Standing
+from api_gateway.turns.store import Standing
 
 router = APIRouter(tags=["events"])
 
@@ -37,13 +37,13 @@ async def list_events(
 
     The stream is asked for with ``Accept: text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
     """
-    standing = await services.store.standing(turn_id)
+    standing = await services.turns.standing(turn_id)
     if standing is None:
         raise no_such_turn(turn_id)
     if wants_stream(request.headers.get("accept", "")):
         after = query.after if last_event_id is None else _seq(last_event_id)
         return _stream(turn_id, after, standing, services)
-    return await services.store.events(turn_id, query)
+    return await services.turns.events(turn_id, query)
 
 
 def _stream(turn_id: str, after: int, standing: Standing, services: Services) -> Response:
@@ -52,7 +52,7 @@ def _stream(turn_id: str, after: int, standing: Standing, services: Services) ->
     stream = EventStream(
         turn_id=turn_id,
         after=after,
-        store=services.store,
+        turns=services.turns,
         live=services.live,
         heartbeat_s=services.settings.sse_heartbeat_s,
         may_go_on=services.may_go_on,

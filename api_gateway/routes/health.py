@@ -8,8 +8,8 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from api_gateway.answers import Health
 from api_gateway.database import check_tables
-from api_gateway.models import Health
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
 from api_gateway.services import SharedDep

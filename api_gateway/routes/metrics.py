@@ -6,7 +6,7 @@ from collections import Counter
 
 from fastapi import APIRouter, Request, Response
 
-from api_gateway.exposition import exposed
+from api_gateway.metrics.exposition import exposed
 from api_gateway.services import SharedDep
 
 router = APIRouter(tags=["health"])

@@ -50,7 +50,7 @@ async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuer
 
 
 async def _models(services: Services) -> list[ModelCard]:
-    return [ModelCard(id=name, created=int(at)) for name, at in (await services.store.published()).items()]
+    return [ModelCard(id=name, created=int(at)) for name, at in (await services.agents.published()).items()]
 
 
 @router.post(
@@ -95,7 +95,7 @@ async def cancel_response(
     client = Client(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
     with services.live.watch(turn_id) as feed:
         if await ask_to_stop(turn_id, services) is not None:
-            await wait_for_rest(turn_id, client, feed, services.live, services.store)
+            await wait_for_rest(turn_id, client, feed, services.live, services.turns)
     return response_of(await existing_turn(turn_id, services))
 
 

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from api_gateway.answers import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.body import Body, body_of, digest
-from api_gateway.forking import Fork
 from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.models import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
+from api_gateway.turns.forking import Fork
 from api_gateway.waiting import Client, wait_of
 from api_gateway.webhooks.acceptance import check_webhook
 
@@ -83,7 +83,7 @@ async def _post(
 @router.get("/v1/turns", responses=problems(), openapi_extra={"parameters": [METADATA]})
 async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()]) -> TurnPage:
     """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata."""
-    return await services.store.turns(query)
+    return await services.turns.page(query)
 
 
 @router.get("/v1/turns/{turn_id}", responses=problems(404))
@@ -91,7 +91,7 @@ async def read_turn(
     turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep
 ) -> TurnWithMessagesAndScores | TurnWithMessages | TurnWithScores | Turn:
     """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` what judges say."""
-    turn = await services.store.turn_with(turn_id, query.parts)
+    turn = await services.turns.one_with(turn_id, query.parts)
     if turn is None:
         raise no_such_turn(turn_id)
     return turn
@@ -100,7 +100,7 @@ async def read_turn(
 @router.get("/v1/turns/{turn_id}/scores", responses=problems(404))
 async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> ScoreList:
     """What a turn's judges say, by judge; empty if its agent has none, or as long as it has not ended."""
-    found = await services.store.scores(turn_id)
+    found = await services.turns.scores(turn_id)
     if found is None:
         raise no_such_turn(turn_id)
     return found

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from api_gateway.openapi import METADATA, problems
 from api_gateway.requests import NoQuery
 from api_gateway.services import ServicesDep, TurnId, no_such_turn
-from api_gateway.usage_models import TurnUsage, UsageQuery, UsageReport
+from api_gateway.usage.answers import TurnUsage, UsageReport
+from api_gateway.usage.requests import UsageQuery
 
 router = APIRouter(tags=["usage"])
 

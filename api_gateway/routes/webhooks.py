@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query
 
+from api_gateway.answers import Webhook
 from api_gateway.live import RESTING_EVENTS
-from api_gateway.models import Webhook
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
 from api_gateway.requests import NoQuery

@@ -13,12 +13,12 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from api_gateway.answers import TurnSummary
 from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow
 from api_gateway.live import RESTING_EVENTS
-from api_gateway.models import TurnSummary
 from api_gateway.rows import summary_of
-from api_gateway.store import asked_calls
+from api_gateway.turns.store import asked_calls
 from api_gateway.webhooks.rules import Answer, Full, Lane, Outcome, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339

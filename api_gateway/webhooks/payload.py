@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api_gateway.models import TurnSummary
+from api_gateway.answers import TurnSummary
 
 MOST_CHARS: Final = 10_000
 """Of the turn's input and of its output: a receiver wants to know what to read, not to be sent megabytes."""

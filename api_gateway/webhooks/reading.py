@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.answers import Webhook, WebhookStatus
 from api_gateway.listing import AnyRow
-from api_gateway.models import Webhook, WebhookStatus
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import rfc3339
 

@@ -22,9 +22,9 @@ from sqlalchemy import insert, select, text, update
 from api_gateway import sse
 from api_gateway.config import Settings
 from api_gateway.database import create_engine
-from api_gateway.keys import Keys
+from api_gateway.middleware.keys import Keys
 from api_gateway.requests import EventsQuery
-from api_gateway.store import Store
+from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.entrypoints.client import RequestRefused
@@ -449,7 +449,7 @@ def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs
 
     async def read(tenant: str) -> list[int]:
         engine = create_engine(gateway.settings.database_url)
-        page = await Store(engine, tenant).events(theirs.turn_id, EventsQuery())
+        page = await Turns(engine, tenant).events(theirs.turn_id, EventsQuery())
         await engine.dispose()
         return [event.seq for event in page.data]
 

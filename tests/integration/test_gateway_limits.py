@@ -17,7 +17,7 @@ import redis
 from openai import OpenAI
 from sqlalchemy import select
 
-from api_gateway.rates import LEFT_ALONE_S, PREFIX
+from api_gateway.limits.rates import LEFT_ALONE_S, PREFIX
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.embedded.valkey import server_url
 from harness_worker.schema import idempotency_keys

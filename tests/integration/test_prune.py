@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from api_gateway.admission import TenantLimits
 from api_gateway.app import new_id
-from api_gateway.creation import TurnCreator
 from api_gateway.database import create_engine
-from api_gateway.forking import Fork, origin_of
+from api_gateway.limits.admission import TenantLimits
 from api_gateway.problems import Problem
 from api_gateway.requests import ForkRequest, TurnRequest
+from api_gateway.turns.creation import TurnCreator
+from api_gateway.turns.forking import Fork, origin_of
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pipeline import execute
 from harness_worker.adapters.sql.pruning import BATCH_TURNS, Removed, SqlPruning, removal

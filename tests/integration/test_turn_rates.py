@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from api_gateway.limits.rates import TurnRates
 from api_gateway.problems import Problem
-from api_gateway.rates import TurnRates
 from tests.integration.gateway_kit import own_db
 
 POSTS = 3_000

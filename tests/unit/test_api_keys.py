@@ -12,8 +12,8 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from api_gateway.database import create_engine
-from api_gateway.guard import Guard
-from api_gateway.keys import Keys, key_in, refused_key
+from api_gateway.middleware.guard import Guard
+from api_gateway.middleware.keys import Keys, key_in, refused_key
 from api_gateway.problems import Problem
 from harness_worker.core.api_keys import ApiKey, KeyState, checked_name
 from harness_worker.entrypoints.view.key_table import key_table

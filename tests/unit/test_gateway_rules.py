@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from api_gateway.arguments import argument_problems
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.batches.requests import BatchRequest
 from api_gateway.body import MOST_LISTED, body_read, digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import async_url
-from api_gateway.guard import is_loopback
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
-from api_gateway.new_turns import clamped, unknown_agents
+from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem
 from api_gateway.requests import BudgetRequest, ForkRequest, TurnRequest
 from api_gateway.sse import wants_stream
+from api_gateway.turns.arguments import argument_problems
+from api_gateway.turns.new_turns import clamped, unknown_agents
 from api_gateway.waiting import wait_of
 from harness_worker.core.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from pydantic import ValidationError
 
-from api_gateway.models import Turn
+from api_gateway.answers import Turn
 from api_gateway.openai_facade.asking import TRANSCRIPT, turn_of_chat, turn_of_response
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, wait_of

@@ -10,7 +10,7 @@ from limits.aio.strategies import MovingWindowRateLimiter
 from redis.exceptions import TimeoutError as Silence
 
 from api_gateway.config import load_settings
-from api_gateway.rates import TurnRates, rates_in
+from api_gateway.limits.rates import TurnRates, rates_in
 from harness_worker.errors import ConfigError
 
 URLS = {"database_url": "sqlite:///x", "redis_url": "redis://h"}

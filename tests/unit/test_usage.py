@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from api_gateway.problems import Problem
-from api_gateway.usage_models import UsageQuery
+from api_gateway.usage.requests import UsageQuery
 from harness_worker.entrypoints.cli.usage import moment_of
 from harness_worker.entrypoints.view.usage_table import usage_table
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from api_gateway.models import Budget, TurnSummary, Usage
+from api_gateway.answers import Budget, TurnSummary, Usage
 from api_gateway.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
 from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, told
 from api_gateway.webhooks.rules import (

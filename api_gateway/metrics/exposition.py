@@ -9,9 +9,9 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import choose_encoder
 
-from api_gateway.ended_turns import Key, Totals
-from api_gateway.figures import Figures
-from api_gateway.metering import Traffic
+from api_gateway.metrics.ended_turns import Key, Totals
+from api_gateway.metrics.figures import Figures
+from api_gateway.middleware.metering import Traffic
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS, TRACES_LOST
 
 _PROCESS: Final = ProcessCollector(registry=None)

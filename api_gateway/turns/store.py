@@ -1,4 +1,4 @@
-"""What the gateway reads from SQL, and the two things it may change about a turn that exists."""
+"""What the gateway reads of turns, and the one thing it may change of them: that they are to stop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.database import WRITES
-from api_gateway.listing import newest_first, next_of
-from api_gateway.models import (
-    AgentList,
+from api_gateway.answers import (
     EventPage,
     Message,
     Score,
@@ -24,10 +21,12 @@ from api_gateway.models import (
     TurnWithMessagesAndScores,
     TurnWithScores,
 )
+from api_gateway.database import WRITES
+from api_gateway.listing import newest_first, next_of
 from api_gateway.narrowing import narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
-from api_gateway.rows import agent_of, event_of, message_of, score_of, summary_of, turn_of
-from harness_worker.schema import agents, db_now, messages, scores, tool_calls, turn_events, turns
+from api_gateway.rows import event_of, message_of, score_of, summary_of, turn_of
+from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
@@ -39,8 +38,8 @@ class Standing:
     last_seq: int
 
 
-class Store:
-    """Reads of one tenant's turns. Every method is one transaction; absent things are ``None``."""
+class Turns:
+    """One tenant's turns. Every method is one transaction; absent things are ``None``."""
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
         self._engine = engine
@@ -56,12 +55,12 @@ class Store:
             return None
         return Standing(status=TurnStatus(row.status), last_seq=row.last_seq)
 
-    async def turn(self, turn_id: str) -> Turn | None:
+    async def one(self, turn_id: str) -> Turn | None:
         """The turn with its calls, by step and position."""
         async with self._engine.connect() as connection:
             return await self._turn(connection, turn_id)
 
-    async def turn_with(self, turn_id: str, parts: frozenset[str]) -> Turn | None:
+    async def one_with(self, turn_id: str, parts: frozenset[str]) -> Turn | None:
         """The turn with its calls and with these parts: ``messages``, ``scores``."""
         async with self._engine.connect() as connection:
             turn = await self._turn(connection, turn_id)
@@ -77,7 +76,7 @@ class Store:
             is_there = (await connection.execute(select(turns.c.id).where(self._is(turn_id)))).one_or_none()
             return None if is_there is None else ScoreList(data=await _scores(connection, turn_id))
 
-    async def turns(self, query: TurnsQuery) -> TurnPage:
+    async def page(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first."""
         rows = select(turns).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
         page = newest_first(rows, turns, query.cursor).limit(query.limit + 1)
@@ -100,18 +99,6 @@ class Store:
             rows = (await connection.execute(page)).all()
         shown = [event_of(row) for row in rows[: query.limit]]
         return EventPage(data=shown, next=shown[-1].seq if len(rows) > query.limit else None)
-
-    async def agents(self) -> AgentList:
-        """The catalogue, by name, without what cannot be shown."""
-        async with self._engine.connect() as connection:
-            rows = await connection.execute(select(agents).order_by(agents.c.name))
-            return AgentList(data=[agent for agent in map(agent_of, rows) if agent is not None])
-
-    async def published(self) -> dict[str, float]:
-        """When each agent was published last, by name; seconds since the epoch."""
-        query = select(agents.c.name, agents.c.published_at).order_by(agents.c.name)
-        async with self._engine.connect() as connection:
-            return {row.name: row.published_at for row in await connection.execute(query)}
 
     async def request_cancel(self, turn_id: str) -> tuple[Turn, str] | None:
         """Ask the turn to stop; returns it and its priority, or ``None`` if it does not exist or is finished."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.admission import TenantLimits, check_queue
+from api_gateway.answers import Turn
 from api_gateway.database import WRITES
-from api_gateway.forking import Fork, Origin, origin_of
 from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
-from api_gateway.models import Turn
-from api_gateway.new_turns import NewTurn, caps_of, clamped
-from api_gateway.places import Place, taken_place
+from api_gateway.limits.admission import TenantLimits, check_queue
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import TurnRequest
 from api_gateway.rows import turn_of
+from api_gateway.turns.forking import Fork, Origin, origin_of
+from api_gateway.turns.new_turns import NewTurn, caps_of, clamped
+from api_gateway.turns.places import Place, taken_place
 from harness_worker.schema import messages, turn_events, turns, webhooks
 
 

@@ -11,11 +11,13 @@ from harness_worker.wire import StopReason, Strategy, TurnStatus
 WebhookStatus: TypeAlias = Literal["waiting", "trying", "delivered", "given_up"]
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """Part of an answer."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class Usage(_Answer):
+class Usage(Answer):
     """What a turn and those that it asked for have used so far; cached tokens are not in ``input_tokens``.
 
     Steps and tool calls are its own.
@@ -30,7 +32,7 @@ class Usage(_Answer):
     tool_calls: int = 0
 
 
-class Budget(_Answer):
+class Budget(Answer):
     """What a turn may use; ``null`` is no limit. US dollars, seconds."""
 
     max_steps: int
@@ -41,14 +43,14 @@ class Budget(_Answer):
     timeout_s: float
 
 
-class TurnError(_Answer):
+class TurnError(Answer):
     """Why a turn failed."""
 
     code: str
     message: str
 
 
-class Call(_Answer):
+class Call(Answer):
     """One tool call; ``call_id`` is ``"{step}.{position}"``."""
 
     call_id: str
@@ -71,7 +73,7 @@ class Call(_Answer):
     finished_at: str | None
 
 
-class RequiredAction(_Answer):
+class RequiredAction(Answer):
     """A call that waits for a person."""
 
     call_id: str
@@ -80,7 +82,7 @@ class RequiredAction(_Answer):
     expires_at: str
 
 
-class Citation(_Answer):
+class Citation(Answer):
     """What an answer cites: ``local``, a document by its passage's id; ``web``, a page by its address."""
 
     kind: Literal["local", "web"]
@@ -90,21 +92,21 @@ class Citation(_Answer):
     quote: str | None = None
 
 
-class ForkedFrom(_Answer):
+class ForkedFrom(Answer):
     """What a turn was forked from: it has that turn's steps before ``step``, and its own from there on."""
 
     turn_id: str
     step: int
 
 
-class Parent(_Answer):
+class Parent(Answer):
     """Which call of which turn a turn is."""
 
     turn_id: str
     call_id: str
 
 
-class TurnSummary(_Answer):
+class TurnSummary(Answer):
     """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
 
     id: str
@@ -136,7 +138,7 @@ class Turn(TurnSummary):
     calls: list[Call]
 
 
-class Message(_Answer):
+class Message(Answer):
     """One message of the history, Anthropic-shaped."""
 
     role: str
@@ -150,7 +152,7 @@ class TurnWithMessages(Turn):
     messages: list[Message]
 
 
-class Score(_Answer):
+class Score(Answer):
     """What a judge says of a turn that is over: from 0, worst, to 1, best. Times are RFC 3339 UTC."""
 
     judge: str
@@ -160,7 +162,7 @@ class Score(_Answer):
     at: str | None = Field(description="null until the judge has spoken")
 
 
-class ScoreList(_Answer):
+class ScoreList(Answer):
     """What a turn's judges say, by judge."""
 
     data: list[Score]
@@ -178,7 +180,7 @@ class TurnWithMessagesAndScores(TurnWithMessages):
     scores: list[Score]
 
 
-class Webhook(_Answer):
+class Webhook(Answer):
     """Whom a turn is told to, and what became of it. Times are RFC 3339 UTC."""
 
     url: str
@@ -193,14 +195,14 @@ class Webhook(_Answer):
     next_attempt_at: str | None
 
 
-class TurnPage(_Answer):
+class TurnPage(Answer):
     """Turns, newest first; pass ``next`` as ``after``."""
 
     data: list[TurnSummary]
     next: str | None
 
 
-class Session(_Answer):
+class Session(Answer):
     """A conversation: its turns run one at a time, in order. Times are RFC 3339 UTC."""
 
     id: str
@@ -211,14 +213,14 @@ class Session(_Answer):
     updated_at: str = Field(description="when its last turn was made, started or ended")
 
 
-class SessionPage(_Answer):
+class SessionPage(Answer):
     """Sessions, newest first; pass ``next`` as ``after``."""
 
     data: list[Session]
     next: str | None
 
 
-class Event(_Answer):
+class Event(Answer):
     """A durable event; ``seq`` is 1, 2, 3 … without gaps."""
 
     seq: int
@@ -228,14 +230,14 @@ class Event(_Answer):
     data: dict[str, Any]
 
 
-class EventPage(_Answer):
+class EventPage(Answer):
     """Events in order; pass ``next`` as ``after``."""
 
     data: list[Event]
     next: int | None
 
 
-class AgentTool(_Answer):
+class AgentTool(Answer):
     """A tool an agent may use; ``schema`` is the JSON Schema of its arguments."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -246,7 +248,7 @@ class AgentTool(_Answer):
     arguments_schema: dict[str, Any] = Field(alias="schema")
 
 
-class Agent(_Answer):
+class Agent(Answer):
     """An agent that workers have published; ``budget`` is default and cap."""
 
     name: str
@@ -256,13 +258,13 @@ class Agent(_Answer):
     parallel: bool
 
 
-class AgentList(_Answer):
+class AgentList(Answer):
     """Every agent, by name."""
 
     data: list[Agent]
 
 
-class Health(_Answer):
+class Health(Answer):
     """The process answers."""
 
     status: str = "ok"

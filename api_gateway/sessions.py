@@ -7,8 +7,8 @@ from typing import Final
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.answers import Session, SessionPage
 from api_gateway.listing import AnySelect, newest_first, next_of
-from api_gateway.models import Session, SessionPage
 from api_gateway.requests import SessionsQuery
 from api_gateway.rows import session_of
 from harness_worker.schema import sessions, turns
@@ -30,7 +30,7 @@ _ROWS: Final[AnySelect] = select(
 ).join(turns, _LAST_TURN)
 
 
-class Conversations:
+class Sessions:
     """Reads of one tenant's sessions. Every method is one transaction."""
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.ended_turns import EndedTurns, Totals
+from api_gateway.metrics.ended_turns import EndedTurns, Totals
 from api_gateway.publisher import Publisher
 from harness_worker.schema import db_now, tool_calls, turns
 from harness_worker.wire import (

@@ -1,16 +1,15 @@
-"""What is asked and answered about what turns have used."""
+"""What clients may ask of what turns have used."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from api_gateway.models import Usage
 from api_gateway.problems import invalid_at
-from api_gateway.requests import METADATA_PREFIX, Count, Narrowing, Number
+from api_gateway.requests import METADATA_PREFIX, Narrowing, Number
 
 USUAL_S: Final = 30 * 86_400.0
 LONGEST_S: Final = 366 * 86_400.0
@@ -21,8 +20,6 @@ MOST_GROUPS: Final = 1_000
 
 COLUMNS: Final = ("agent", "day", "model", "session", "status")
 """What turns may be grouped by, besides their metadata."""
-
-ModelCallKind: TypeAlias = Literal["step", "reflection", "compaction"]
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 
@@ -94,62 +91,3 @@ class UsageQuery(Narrowing):
         if end - begin > LONGEST_S:
             raise invalid_at(["query", "from"], "lies more than 366 days before `to`: ask for a part of that time")
         return begin, end
-
-
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ModelCall(_Answer):
-    """One answer of a model; cached tokens are not in ``input_tokens``."""
-
-    step: int
-    kind: ModelCallKind
-    model: str | None = Field(description="null if a version before this one told it")
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    dollars: float = 0.0
-    at: str
-
-
-class ToolUsage(_Answer):
-    """The calls of one tool that have ended."""
-
-    tool: str
-    calls: Count
-    failures: int = Field(description="how many of them were told to the model as errors; denied ones too")
-    elapsed_ms: float = Field(description="how long they ran, together")
-
-
-class TurnUsage(_Answer):
-    """What a turn has used so far: all in all, and by its own calls of models and tools."""
-
-    turn_id: str
-    total: Usage = Field(description="the turn's `usage`: also what the turns that it asked for have used")
-    model_calls: list[ModelCall]
-    tools: list[ToolUsage]
-
-
-class UsageSum(Usage):
-    """What turns have used together; cached tokens are not in ``input_tokens``."""
-
-    turns: int = 0
-
-
-class UsageGroup(UsageSum):
-    """The sum of one group."""
-
-    key: str | None = Field(description="null: of those that have none")
-
-
-class UsageReport(_Answer):
-    """Sums by group, those that cost most first, of days the newest; ``total`` is of all groups, shown or not."""
-
-    begin: str = Field(serialization_alias="from")
-    end: str = Field(serialization_alias="to")
-    by: str
-    data: list[UsageGroup]
-    groups: int = Field(description="how many there are, shown or not")
-    total: UsageSum

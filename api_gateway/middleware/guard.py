@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api_gateway.keys import Keys, key_in
+from api_gateway.middleware.keys import Keys, key_in
 from api_gateway.problems import Problem
 from harness_worker.wire import TENANT
 

@@ -1,0 +1,1 @@
+"""What a tenant may ask for: how often, how much at once, and for how many dollars a day."""

@@ -1,0 +1,1 @@
+"""What every request goes through: who may ask, what is logged and what is counted."""

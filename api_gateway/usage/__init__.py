@@ -1,0 +1,1 @@
+"""What turns have used: asked for, added up and answered."""
