@@ -12,8 +12,8 @@ from fastapi import Depends, Request
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import Turn
 from api_gateway.agents import Agents
+from api_gateway.answers import Turn
 from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
-from api_gateway.batches.requests import BatchesQuery, BatchRequest, ResultsQuery
-from api_gateway.batching import (
-    batch_id_of,
-    cancel_batch,
-    existing_batch,
-    first_results,
-    post_batch,
-    result_lines,
-)
+from api_gateway.batches.requests import BatchesQuery, BatchRequest, ResultsQuery, check_names
+from api_gateway.batches.store import Batches, Stopping
 from api_gateway.body import Body, body_of
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.posting import idempotency_key_of
+from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import NoQuery
-from api_gateway.services import ServicesDep
+from api_gateway.services import Services, ServicesDep
+from api_gateway.sse import unbroken
 from api_gateway.webhooks.acceptance import check_webhook
+
+LONGEST_ID: Final = 64
+
+
+def batch_id_of(batch_id: str) -> str:
+    """A path's batch id; one that no database could hold is not found."""
+    if "\0" in batch_id or len(batch_id) > LONGEST_ID:
+        raise _no_such_batch(batch_id)
+    return batch_id
+
 
 BatchId = Annotated[str, Depends(batch_id_of)]
 
@@ -49,7 +55,7 @@ async def create_batch(
         check_webhook(item.params.webhook, services.settings, ["body", "requests", place, "params", "webhook"])
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest) if key else None
-    batch = await post_batch(body.value, claim, services)
+    batch = await _posted(body.value, claim, services)
     response.headers["Location"] = f"/v1/batches/{batch.id}"
     return batch
 
@@ -63,7 +69,7 @@ async def list_batches(services: ServicesDep, query: Annotated[BatchesQuery, Que
 @router.get("/v1/batches/{batch_id}", responses=problems(404))
 async def read_batch(batch_id: BatchId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> Batch:
     """One batch; its turns are at ``/v1/turns?batch_id=``."""
-    return await existing_batch(batch_id, services)
+    return await _existing(batch_id, services)
 
 
 @router.post(
@@ -75,9 +81,13 @@ async def cancel(
     batch_id: BatchId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Batch:
     """Ask every turn that is not over to stop. What runs ends within a second; what waits never begins."""
-    if await cancel_batch(batch_id, services) is None:
+    await _check_exists(batch_id, services)
+    asked = await services.batches.request_cancel(batch_id)
+    if asked.begun or asked.queued:
+        services.background.start(_stop(asked, services))
+    else:
         response.status_code = 200
-    return await existing_batch(batch_id, services)
+    return await _existing(batch_id, services)
 
 
 @router.get(
@@ -89,5 +99,50 @@ async def read_results(
     batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]
 ) -> StreamingResponse:
     """The turns that are over by now, in the order in which they were posted: a JSON object a line."""
-    first = await first_results(batch_id, query.after, services)
-    return StreamingResponse(result_lines(services.batches, batch_id, first), media_type=JSON_LINES)
+    await _check_exists(batch_id, services)
+    if query.after and not await services.batches.has(batch_id, query.after):
+        raise invalid_at(["query", "after"], "is no turn of this batch; pass the `turn.id` of the last line you read")
+    first = await services.batches.results(batch_id, query.after)
+    return StreamingResponse(_lines(services.batches, batch_id, first), media_type=JSON_LINES)
+
+
+async def _posted(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
+    """The batch, made and woken, or the one an earlier request with the same key made."""
+    check_names(request)
+    await services.rates.admit(services.tenant, len(request.requests))
+    refusal = await services.spending.refusal(services.tenant)
+    created = await services.batch_creator.create(request, claim, refusal)
+    if created.batch is None:
+        return await _existing(created.batch_id, services)
+    services.background.start(services.publisher.advance_all(created.ready, services.tenant))
+    return created.batch
+
+
+async def _stop(asked: Stopping, services: Services) -> None:
+    for each in asked.begun:
+        await services.publisher.interrupt(*each, services.tenant)
+    await services.publisher.advance_all(asked.queued, services.tenant)
+
+
+async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:
+    """The results from this page on, one JSON object a line; each page is read when the one before it is sent."""
+    while page:
+        for result in page:
+            yield f"{unbroken(result.model_dump_json())}\n"
+        page = await batches.results(batch_id, page[-1].turn.id)
+
+
+async def _existing(batch_id: str, services: Services) -> Batch:
+    batch = await services.batches.one(batch_id)
+    if batch is None:
+        raise _no_such_batch(batch_id)
+    return batch
+
+
+async def _check_exists(batch_id: str, services: Services) -> None:
+    if not await services.batches.exists(batch_id):
+        raise _no_such_batch(batch_id)
+
+
+def _no_such_batch(batch_id: str) -> Problem:
+    return Problem(404, "not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")
