@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -50,14 +50,14 @@ OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_
 MOST_PROBLEMS: Final = 20
 """Of one request so many are told: a batch may have thousands."""
 
-UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError)
-"""What SQLAlchemy raises when the database does not answer or is not migrated; the last only sometimes."""
+UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError, InternalError)
+"""What SQLAlchemy raises when the database does not answer or is not migrated; the last two only sometimes."""
 
 AFTER_RUSH_S: Final = 5
 """When a client shall come again whom too many others kept from its turn, seconds."""
 
-UNDEFINED_TABLE: Final = "42P01"
-"""Postgres' SQLSTATE of a database that is not migrated."""
+NO_BUGS: Final = frozenset({"42P01", "25P03"})
+"""Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which this gateway stood still."""
 _log = logging.getLogger(__name__)
 
 
@@ -179,7 +179,7 @@ def _message(error: Mapping[str, Any]) -> str:
 
 def no_database(error: Exception) -> Problem:
     """503 for one of ``UNREACHABLE``, which is logged; raises it if it is a bug."""
-    if isinstance(error, ProgrammingError) and getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
+    if isinstance(error, ProgrammingError | InternalError) and getattr(error.orig, "sqlstate", None) not in NO_BUGS:
         raise error
     if isinstance(error, PoolTimeout):
         _log.warning("too many requests at once wait for a connection to the database")

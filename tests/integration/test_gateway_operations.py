@@ -16,12 +16,14 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
+import psycopg
 import pytest
 from kombu.exceptions import OperationalError
 from sqlalchemy import create_engine, text
 
 from api_gateway import database as gateway_database
 from api_gateway.config import Settings
+from api_gateway.problems import UNREACHABLE, no_database
 from api_gateway.publisher import THREADS, Publisher
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
@@ -154,6 +156,30 @@ def test_gateway_that_stands_still_holds_no_row_for_long(postgres_url: str, give
         return shown
 
     assert asyncio.run(told()) == idle
+
+
+def test_gateway_that_stood_still_says_to_try_again(postgres_url: str) -> None:
+    """Its transaction was ended by Postgres: that is no bug."""
+
+    async def failed() -> None:
+        engine = gateway_database.create_engine(
+            f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D1ms"
+        )
+        try:
+            async with engine.begin() as connection:
+                pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+                wait_until(lambda: not _is_there(postgres_url, pid), "Postgres to end the transaction")
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(UNREACHABLE) as ended:
+        asyncio.run(failed())
+    assert no_database(ended.value).status == 503
+
+
+def _is_there(postgres_url: str, pid: int) -> bool:
+    with psycopg.connect(postgres_url) as connection:
+        return connection.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is not None
 
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/v1/turns/x/events", "/v1", "/v1/nothing"])
