@@ -25,7 +25,7 @@ def check_app(app: str) -> None:
     package = module_name.partition(".")[0]
     _make_importable(str(Path.cwd()))
     if package not in sys.modules and util.find_spec(package) is None:
-        raise ConfigError(f"application {app!r}: {ModuleNotFoundError.__name__}: No module named {package!r}")
+        raise ConfigError(f"application {app!r}: ModuleNotFoundError: No module named {package!r}")
 
 
 def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> Registry:
@@ -39,8 +39,13 @@ def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S)
         ConfigError: There is no such module or registry, or the module raised; the message says which and why.
     """
     module_name, names = _parts(app)
-    module = _imported(f"application {app!r}", module_name, max_tool_timeout_s)
-    return _registry(f"{app}", module, names)
+    label = f"application {app!r}"
+    module = _imported(label, module_name, max_tool_timeout_s)
+    hint = _hint(module)
+    found = _named(label, module, names, f"; {hint}")
+    if not isinstance(found, Registry):
+        raise ConfigError(f"{label} is a {type(found).__name__}, not a Registry; {hint}")
+    return found
 
 
 def load_named(label: str, name: str) -> object:
@@ -54,12 +59,7 @@ def load_named(label: str, name: str) -> object:
         ConfigError: It is malformed, there is no such thing, or the module raised.
     """
     module_name, names = _split(label, name, "module:function")
-    found: object = _imported(label, module_name)
-    for part in names:
-        if not hasattr(found, part):
-            raise ConfigError(f"{label}: {module_name} has no {'.'.join(names)!r}")
-        found = getattr(found, part)
-    return found
+    return _named(label, _imported(label, module_name), names)
 
 
 def _parts(app: str | None) -> tuple[str, list[str]]:
@@ -96,14 +96,12 @@ def _make_importable(directory: str) -> None:
         sys.path.insert(0, directory)
 
 
-def _registry(app: str, module: ModuleType, names: list[str]) -> Registry:
+def _named(label: str, module: ModuleType, names: list[str], hint: str = "") -> object:
     found: object = module
     for name in names:
         if not hasattr(found, name):
-            raise ConfigError(f"application {app!r}: {module.__name__} has no {name!r}; {_hint(module)}")
+            raise ConfigError(f"{label}: {module.__name__} has no {'.'.join(names)!r}{hint}")
         found = getattr(found, name)
-    if not isinstance(found, Registry):
-        raise ConfigError(f"application {app!r} is a {type(found).__name__}, not a Registry; {_hint(module)}")
     return found
 
 

@@ -19,12 +19,13 @@ _UNFINISHED: Final = (
     turns.c.session_id == bindparam("of_session"),
     turns.c.finished_at.is_(None),
 )
-_NEXT: Final = (
+NEXT: Final = (
     select(turns.c.id, turns.c.priority)
     .where(*_UNFINISHED, turns.c.number > bindparam("after_number"))
     .order_by(turns.c.number)
     .limit(literal_column("1"))
 )
+"""The next turn that has not ended, as (id, priority)."""
 
 UNFINISHED: Final = (
     select(turns.c.id, turns.c.priority).where(*_UNFINISHED).order_by(turns.c.number).with_for_update(key_share=True)
@@ -84,12 +85,9 @@ preparation), in order."""
 PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
 """Their messages, as (number, position, role, content), in order."""
 
-NEXT: Final = _NEXT
-"""The next turn that has not ended, as (id, priority)."""
-
 WAKE_NEXT: Final = (
     update(turns)
-    .where(turns.c.id.in_(_NEXT.with_only_columns(turns.c.id).with_for_update(key_share=True)))
+    .where(turns.c.id.in_(NEXT.with_only_columns(turns.c.id).with_for_update(key_share=True)))
     .values(wakes=turns.c.wakes + 1, wake_at=db_now())
 )
 """Have somebody look at it. Its row is locked where it is looked for: one that ends meanwhile is passed over."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
@@ -411,12 +411,4 @@ class ToolMessage:
 
 
 _CALL_ID: Final = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
-
-_FIELDS: Final[Mapping[str, type]] = {
-    "turn_id": str,
-    "call_id": str,
-    "attempt": int,
-    "read": bool,
-    "tenant": str,
-    "v": int,
-}
+_FIELDS: Final[Mapping[str, type]] = get_type_hints(ToolMessage)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-
-from sqlalchemy import Engine
+from tempfile import TemporaryDirectory
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.memory.events import MemoryEvents
@@ -72,18 +69,22 @@ class AgentHarness:
         given = settings or load_settings()
         self._knowledge = make_knowledge(given, registry.agents)
         traces = make_traces(given)
-        home = Path(tempfile.mkdtemp(prefix="harness-"))
-        url = given.database_url or f"sqlite:///{home / 'harness.db'}"
-        alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
-        self._settings = given.model_copy(update=alone)
         self._registry = registry
-        self._models = make_models(self._settings, registry.models)
-        upgrade(url)
-        self._engine = make_engine(url)
-        self._memories = SqlMemories(self._engine)
-        self._locks = MemoryLocks(lease_ttl_s=self._settings.lease_ttl_s)
-        self._tracing = self._begin_tracing(traces)
-        self._closed = weakref.finalize(self, _clean_up, self._engine, home, self._tracing)
+        self._models = make_models(given, registry.models)
+        self._locks = MemoryLocks(lease_ttl_s=NO_LEASE_S)
+        with ExitStack() as ending:
+            home = Path(ending.enter_context(TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)))
+            url = given.database_url or f"sqlite:///{home / 'harness.db'}"
+            alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
+            self._settings = given.model_copy(update=alone)
+            upgrade(url)
+            self._engine = make_engine(url)
+            ending.callback(self._engine.dispose)
+            self._memories = SqlMemories(self._engine)
+            self._tracing = self._begin_tracing(traces)
+            if self._tracing is not None:
+                ending.callback(self._tracing.finish, LAST_TRACES_S)
+            self._closed = weakref.finalize(self, ending.pop_all().close)
 
     def run_turn(  # noqa: PLR0913 - the options of a turn, by name
         self,
@@ -247,10 +248,3 @@ def _unwatched(_visit: Visit) -> Generator[threading.Event]:
 def _unlimited(remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:  # noqa: ARG001 - the port's signature
     """A thread cannot be stopped; what comes late is dropped."""
     yield
-
-
-def _clean_up(engine: Engine, home: Path, tracing: Tracing | None) -> None:
-    if tracing is not None:
-        tracing.finish(LAST_TRACES_S)
-    engine.dispose()
-    shutil.rmtree(home, ignore_errors=True)

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,14 @@ def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
     for use in (lambda: harness.run_turn(None, "hello"), lambda: harness.scores(turn.id)):
         with pytest.raises(ConfigError, match="this AgentHarness was closed; make a new one"):
             use()
+
+
+def test_harness_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory for its journal goes, though the journal is to be elsewhere and cannot."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match="cannot make /dev/null/here"):
+        AgentHarness(Registry(), Settings(database_url="sqlite:////dev/null/here/harness.db"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_child_that_a_tool_forks_ends_with_the_body(tmp_path: Path) -> None:

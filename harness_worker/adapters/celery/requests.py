@@ -65,6 +65,16 @@ class SubmitRequest(Request):
         return super().info(safe=True)
 
 
+def runner_name(hostname: str, pid: int) -> str:
+    """How a pool process is known to the gate, the journal and its parent."""
+    return f"{hostname}/{pid}"
+
+
+def pid_of(run: RunningCall) -> int:
+    """The pool process that runs a call; see :func:`runner_name`."""
+    return int(run.runner.rpartition("/")[2])
+
+
 def running_call(request: Request) -> RunningCall | None:
     """The (call, attempt) a request runs and where; ``None`` if it is no tool's, or not started yet."""
     if not str(request.name).startswith(TOOL_TASK_PREFIX) or request.worker_pid is None:
@@ -73,7 +83,7 @@ def running_call(request: Request) -> RunningCall | None:
         message = ToolMessage.from_kwargs(request.kwargs)
     except WireError:
         return None
-    runner = f"{request.hostname}/{request.worker_pid}"
+    runner = runner_name(str(request.hostname), int(request.worker_pid))
     return RunningCall(turn_id=message.turn_id, call_id=message.call_id, attempt=message.attempt, runner=runner)
 
 

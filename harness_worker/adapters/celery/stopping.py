@@ -1,4 +1,4 @@
-"""The remote-control command that stops what a worker does for a turn."""
+"""The remote-control commands that stop what a worker does for a turn, or the worker itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from celery.worker.control import control_command
 
-from harness_worker.adapters.celery.requests import active_calls
+from harness_worker.adapters.celery.requests import active_calls, pid_of
 from harness_worker.adapters.celery.steps import Drain
 from harness_worker.ports import RunningCall
 from harness_worker.wire import DRAIN_COMMAND, STOP_COMMAND
@@ -64,5 +64,5 @@ def _running(turn_id: str) -> list[RunningCall]:
 
 
 def _signal(run: RunningCall, sig: signal.Signals) -> None:
-    with suppress(ProcessLookupError, ValueError):
-        os.kill(int(run.runner.rpartition("/")[2]), sig)
+    with suppress(ProcessLookupError):
+        os.kill(pid_of(run), sig)

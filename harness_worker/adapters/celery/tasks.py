@@ -12,6 +12,7 @@ from celery import Task
 from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
+from harness_worker.adapters.celery.requests import runner_name
 from harness_worker.errors import ConfigError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
@@ -173,8 +174,3 @@ class ToolTask(Task[..., Any]):
         if self._runner.run(job) is Handed.NOT:
             raise Ignore
         return message.call_id
-
-
-def runner_name(hostname: str, pid: int) -> str:
-    """How a pool process is known to the gate, the journal and its parent."""
-    return f"{hostname}/{pid}"

