@@ -1,4 +1,4 @@
-"""What goes on behind an answer, and nothing rests on: it ends with the process."""
+"""Work that goes on after its request was answered, and that nothing relies on: it ends with the process."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url,
 BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 
 
-def parsed(value: object) -> object:
+def _parsed(value: object) -> object:
     """JSON text as what it says."""
     try:
         return json.loads(value) if isinstance(value, str) else value
@@ -35,13 +35,13 @@ def parsed(value: object) -> object:
         raise ValueError('give a JSON object of limits, such as {"max_dollars": 0.5}') from None
 
 
-def checked_rates(text: str) -> str:
+def _checked_rates(text: str) -> str:
     """A text that tells rates, as it is."""
     rates_in(text)
     return text
 
 
-def usable(secret: SecretStr | None) -> SecretStr | None:
+def _usable(secret: SecretStr | None) -> SecretStr | None:
     """``secret``, if webhooks can be signed with it; raises :class:`ValueError` otherwise."""
     if secret is not None:
         webhook_secrets(secret.get_secret_value())
@@ -69,16 +69,16 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     body_idle_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     publish_timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
-    tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(parsed)] = Field(
+    tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(_parsed)] = Field(
         default=None, description="the most a turn of a tenant may have, whatever its agent's budget, as JSON"
     )
     tenant_queue: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="with so many turns of one tenant queued or running, no other is taken"
     )
-    tenant_rate: Annotated[str, AfterValidator(checked_rates)] | None = Field(
+    tenant_rate: Annotated[str, AfterValidator(_checked_rates)] | None = Field(
         default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
     )
-    webhook_secret: Annotated[SecretStr | None, AfterValidator(usable)] = Field(
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(_usable)] = Field(
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     webhook_private: bool = Field(default=False, description="let webhooks call addresses that are not public")

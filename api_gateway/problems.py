@@ -16,6 +16,8 @@ from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, Prog
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from api_gateway.logs import in_a_line
+
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {
     "unauthorized": 401,
@@ -185,7 +187,7 @@ def no_database(error: Exception) -> Problem:
         _log.warning("too many requests at once wait for a connection to the database")
         detail = "more requests at once than this gateway can work on: try again in some seconds"
         return Problem(503, "not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
-    _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
+    _log.warning("the database does not answer: %s", in_a_line(error))
     detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
     return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
 

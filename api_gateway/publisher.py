@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
 
+from api_gateway.logs import in_a_line
 from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, message_priority, turn_queue
 
 THREADS: Final = 4
@@ -45,7 +46,7 @@ class Publisher:
         try:
             await self._in_thread(lambda: self._send(turn_id, priority, tenant, begins=begins))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
-            _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, _said(error))
+            _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, in_a_line(error))
 
     async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
         """Ask for a look at each of a tenant's queued turns, as (id, priority): a few at a time, others' between them.
@@ -56,7 +57,8 @@ class Publisher:
             try:
                 await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant))
             except Exception as error:  # noqa: BLE001 - never raises: the turns are stored
-                _log.warning("%d turns are stored, their wake-ups are not sent: %s", len(turns) - first, _said(error))
+                left = len(turns) - first
+                _log.warning("%d turns are stored, their wake-ups are not sent: %s", left, in_a_line(error))
                 return
 
     async def stop(self, turn_id: str) -> None:
@@ -64,7 +66,7 @@ class Publisher:
         try:
             await self._in_thread(lambda: self._broadcast(turn_id))
         except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
-            _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, _said(error))
+            _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, in_a_line(error))
 
     async def interrupt(self, turn_id: str, priority: str, tenant: str) -> None:
         """What follows a cancel that is stored: somebody looks at the turn, and its workers stop."""
@@ -168,7 +170,3 @@ def _depth(connection: Any, queue: str) -> int:  # noqa: ANN401 - kombu has no t
 
 def _is_redis(connection: Any) -> bool:  # noqa: ANN401 - kombu has no types
     return connection.transport.driver_type == "redis"
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -41,13 +41,15 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _digits(text: object) -> object:
-    """Only ASCII digits are a number in a query; one too long for any row is as good as the largest."""
-    if not isinstance(text, str):
-        return text
+def number_in(text: str) -> int:
+    """The number in a query or a header, of ASCII digits alone; one too long for any row is as good as the largest.
+
+    Raises:
+        ValueError: It is none.
+    """
     if not (text.isascii() and text.isdigit()):
         raise ValueError("must be a non-negative integer")
-    return min(int(text[:20]), MAX_SEQ) if len(text) <= 20 else MAX_SEQ
+    return min(int(text), MAX_SEQ) if len(text) <= 20 else MAX_SEQ
 
 
 def _cursor(text: str) -> str:
@@ -61,7 +63,7 @@ ShortText = Annotated[Text, Field(min_length=1, max_length=MAX_SESSION_ID_CHARS)
 MetadataText = Annotated[Text, Field(max_length=MAX_METADATA_CHARS)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Number = BeforeValidator(_digits)
+Number = BeforeValidator(lambda given: number_in(given) if isinstance(given, str) else given)
 Metadata = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS), FEW_PAIRS]
 
 

@@ -16,7 +16,8 @@ from api_gateway.batches.standing import Standing, batch_of, standing_of
 from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow, newest_first, next_of
 from api_gateway.rows import turn_of
-from harness_worker.schema import batches, db_now, tool_calls, turns
+from api_gateway.turns.store import calls_by_turn
+from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 RESULTS_PAGE: Final = 50
@@ -74,7 +75,7 @@ class Batches:
         page = select(turns).where(*self._of(batch_id), ~_OPEN, turns.c.id > after).order_by(turns.c.id)
         async with self._engine.connect() as connection:
             found = (await connection.execute(page.limit(RESULTS_PAGE))).all()
-            calls = await _calls(connection, [row.id for row in found])
+            calls = await calls_by_turn(connection, [row.id for row in found])
         return [BatchResult(custom_id=row.custom_id, turn=turn_of(row, calls[row.id])) for row in found]
 
     async def request_cancel(self, batch_id: str) -> Stopping:
@@ -120,12 +121,3 @@ class Batches:
 
     def _of(self, batch_id: str) -> tuple[Any, ...]:
         return (turns.c.batch_id == batch_id, turns.c.tenant == self._tenant)
-
-
-async def _calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, list[AnyRow]]:
-    """The calls of these turns, by turn, in their order."""
-    found: defaultdict[str, list[AnyRow]] = defaultdict(list)
-    ordered = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids))
-    for row in await connection.execute(ordered.order_by(tool_calls.c.step, tool_calls.c.position)):
-        found[row.turn_id].append(row)
-    return found

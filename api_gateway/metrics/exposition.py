@@ -10,17 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from api_gateway.metrics.ended_turns import Key, Totals
-from api_gateway.metrics.figures import Figures
+from api_gateway.metrics.figures import COUNTED, Figures
 from api_gateway.middleware.metering import Traffic
-from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS, TRACES_LOST
 
 _PROCESS: Final = ProcessCollector(registry=None)
-_COUNTED: Final[Mapping[str, str]] = {
-    LATE_RESULTS: "Results of tools that came too late and were dropped.",
-    HOOK_FAILURES: "Calls of hooks that failed and were ignored.",
-    FINALIZER_FAILURES: "Steps of turns' ends that failed and were left out.",
-    TRACES_LOST: "Turns whose traces were lost.",
-}
 
 
 class _Families:
@@ -53,7 +46,7 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
     yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)
     for name, number in (figures.counters or {}).items():
-        yield _counter(f"harness_{name}", _COUNTED[name], (), {(): float(number)})
+        yield _counter(f"harness_{name}", COUNTED[name], (), {(): float(number)})
 
 
 def _ended(totals: Totals) -> Iterator[Metric]:
@@ -80,14 +73,14 @@ def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
 
 
 def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
-    family = CounterMetricFamily(name, words, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
+    return _filled(CounterMetricFamily(name, words, labels=labels), values)
 
 
 def _gauge(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
-    family = GaugeMetricFamily(name, words, labels=labels)
+    return _filled(GaugeMetricFamily(name, words, labels=labels), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[Key, float]) -> Metric:
     for key, value in values.items():
         family.add_metric(key, value)
     return family

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
 from api_gateway.publisher import Publisher
 from harness_worker.schema import db_now, tool_calls, turns
@@ -32,7 +33,13 @@ OVERDUE_S: Final = 10.0
 
 TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
 
-COUNTED: Final = (LATE_RESULTS, HOOK_FAILURES, FINALIZER_FAILURES, TRACES_LOST)
+COUNTED: Final[Mapping[str, str]] = {
+    LATE_RESULTS: "Results of tools that came too late and were dropped.",
+    HOOK_FAILURES: "Calls of hooks that failed and were ignored.",
+    FINALIZER_FAILURES: "Steps of turns' ends that failed and were left out.",
+    TRACES_LOST: "Turns whose traces were lost.",
+}
+"""What workers count in Redis, in words."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -103,7 +110,7 @@ class FleetFigures:
             return dict.fromkeys(COUNTED, 0)
         client: Any = cast("Any", Redis).from_url(self._redis_url, socket_timeout=TIMEOUT_S, decode_responses=True)
         try:
-            told: list[str | None] = await client.hmget(COUNTERS, COUNTED)
+            told: list[str | None] = await client.hmget(COUNTERS, list(COUNTED))
             return {name: int(number or 0) for name, number in zip(COUNTED, told, strict=True)}
         finally:
             await client.aclose()
@@ -113,7 +120,7 @@ async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
     try:
         return await asyncio.wait_for(asked, TIMEOUT_S)
     except Exception as error:  # noqa: BLE001 - never raises: figures that are missing say so, the others are told
-        _log.warning("metrics without %s: %s", whom, str(error).partition("\n")[0] or type(error).__name__)
+        _log.warning("metrics without %s: %s", whom, in_a_line(error))
         return None
 
 

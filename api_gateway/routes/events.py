@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from api_gateway.answers import EventPage
 from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
-from api_gateway.requests import MAX_SEQ, EventsQuery
+from api_gateway.requests import EventsQuery, number_in
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
 from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
 from api_gateway.turns.store import Standing
@@ -68,6 +68,7 @@ async def _counted(stream: EventStream, services: Services) -> AsyncGenerator[st
 
 
 def _seq(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise invalid_at(["header", "Last-Event-ID"], "must be a non-negative integer")
-    return min(int(text[:20]), MAX_SEQ) if len(text) <= 20 else MAX_SEQ
+    try:
+        return number_in(text)
+    except ValueError as error:
+        raise invalid_at(["header", "Last-Event-ID"], str(error)) from None

@@ -84,7 +84,7 @@ class Turns:
             found = (await connection.execute(page)).all()
             shown = found[: query.limit]
             asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
-        data = [summary_of(row, asked.get(row.id, ())) for row in shown]
+        data = [summary_of(row, asked[row.id]) for row in shown]
         return TurnPage(data=data, next=next_of(found, query.limit))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
@@ -160,10 +160,17 @@ _WITH: Final[Mapping[frozenset[str], type[Turn]]] = {
 
 
 async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
-    """The calls of these turns that may wait for a person, by turn; no query for no turns."""
+    """The calls of these turns that may wait for a person, by turn."""
+    return await calls_by_turn(connection, turn_ids, tool_calls.c.approval.is_not(None))
+
+
+async def calls_by_turn(
+    connection: AsyncConnection, turn_ids: Sequence[str], *which: ColumnElement[bool]
+) -> Mapping[str, Sequence[Row[Any]]]:
+    """The calls of these turns, in their order, empty for a turn without; no query for no turns."""
     found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     if turn_ids:
-        asked = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), tool_calls.c.approval.is_not(None))
-        for row in await connection.execute(asked.order_by(tool_calls.c.step, tool_calls.c.position)):
+        calls = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), *which)
+        for row in await connection.execute(calls.order_by(tool_calls.c.step, tool_calls.c.position)):
             found[row.turn_id].append(row)
     return found

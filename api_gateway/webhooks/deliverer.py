@@ -16,6 +16,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.config import Settings
+from api_gateway.logs import in_a_line
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.payload import told
 from api_gateway.webhooks.rules import IN_FLIGHT, Answer, Lane, Outcome, Verdict, admitted, full_of, verdict_of
@@ -106,7 +107,7 @@ class Deliverer:
             await work()
         except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next look finds them
             log = _log.debug if self._is_cut_off else _log.warning
-            log("webhooks wait: %s", str(error).partition("\n")[0] or type(error).__name__)
+            log("webhooks wait: %s", in_a_line(error))
             self._is_cut_off = True
 
     async def _look(self) -> None:
@@ -152,8 +153,7 @@ class Deliverer:
             if telling is not None:
                 await self._attempt(claim, telling)
         except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is told again
-            said = str(error).partition("\n")[0] or type(error).__name__
-            _log.warning("the webhook of turn %s is told again later: %s", claim.turn_id, said)
+            _log.warning("the webhook of turn %s is told again later: %s", claim.turn_id, in_a_line(error))
 
     async def _attempt(self, claim: Claim, telling: Telling) -> None:
         body = told(telling.kind, telling.at, telling.turn)

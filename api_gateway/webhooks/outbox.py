@@ -199,7 +199,7 @@ def _taken(claim: Claim) -> dict[str, Any]:
 
 async def _telling(connection: AsyncConnection, row: AnyRow) -> Telling:
     asked = await asked_calls(connection, [row.id])
-    turn = summary_of(row, asked.get(row.id, ()))
+    turn = summary_of(row, asked[row.id])
     return Telling(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
 
 

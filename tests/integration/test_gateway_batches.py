@@ -385,7 +385,8 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
 @pytest.mark.one_database("sqlite")
 def test_results_that_cannot_be_read_are_a_problem_not_an_empty_file(gateway: Gateway) -> None:
     """Nobody takes a database that is away for a batch without results."""
-    batch, _ = gateway.posted_batch({})
+    batch, (turn_id,) = gateway.posted_batch({})
+    gateway.worker.finish(turn_id)
     with gateway.worker.engine.begin() as connection:
         connection.execute(text("DROP TABLE tool_calls"))
     problem_of(gateway.http.get(batch["results_url"]), 503, "not_ready")

@@ -85,12 +85,14 @@ def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite:////nowhere/harness.db", "postgresql://u:secret@127.0.0.1:1/x"])
-def test_gateway_without_anything_is_alive_but_not_ready(database: str) -> None:
-    """It starts without database and broker, names both, and gives no secret away."""
+def test_gateway_without_anything_is_alive_but_not_ready(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It starts without database and broker, names both, logs why, and gives no secret away."""
     with serving(Settings(database_url=database, redis_url=NOWHERE, dev_keyless=True)) as url:
         assert httpx.get(f"{url}/healthz").status_code == 200
         problem = problem_of(httpx.get(f"{url}/readyz"), 503, "not_ready")
         assert problem["missing"] == ["database", "broker"]
+        assert ("not ready: the database: " in caplog.text, "not ready: the broker: " in caplog.text) == (True, True)
+        assert "secret" not in caplog.text
         refused = httpx.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
         assert "secret" not in problem_of(refused, 503, "not_ready")["detail"]
 
