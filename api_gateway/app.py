@@ -27,10 +27,12 @@ from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
 from api_gateway.metrics.figures import FleetFigures
-from api_gateway.middleware.access_log import AccessLog, HeadAsGet
+from api_gateway.metrics.traffic import Traffic
+from api_gateway.middleware.access_log import log_access
+from api_gateway.middleware.answered import Answered
 from api_gateway.middleware.guard import Guard
+from api_gateway.middleware.head import HeadAsGet
 from api_gateway.middleware.keys import Keys
-from api_gateway.middleware.metering import Meter, Traffic
 from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
@@ -98,9 +100,9 @@ def create_app(settings: Settings) -> FastAPI:
     webhooks.describe_webhooks(app)
     install_openapi(app)
     app.add_middleware(Guard, keys=Keys(shared.engine), keyless=settings.dev_keyless)
-    app.add_middleware(Meter, traffic=shared.traffic)
+    app.add_middleware(Answered, tell=lambda scope, status, _: shared.traffic.count(scope, status))
     app.add_middleware(HeadAsGet)
-    app.add_middleware(AccessLog)
+    app.add_middleware(Answered, tell=log_access)
     return app
 
 

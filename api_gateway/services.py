@@ -23,7 +23,7 @@ from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
 from api_gateway.metrics.figures import FleetFigures
-from api_gateway.middleware.metering import Traffic
+from api_gateway.metrics.traffic import Traffic
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.sessions import Sessions

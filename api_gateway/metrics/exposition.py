@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 
 from api_gateway.metrics.ended_turns import Key, Totals
 from api_gateway.metrics.figures import COUNTED, Figures
-from api_gateway.middleware.metering import Traffic
+from api_gateway.metrics.traffic import Traffic
 
 _PROCESS: Final = ProcessCollector(registry=None)
 

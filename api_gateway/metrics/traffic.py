@@ -1,0 +1,46 @@
+"""What this process is asked: requests and open streams, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from starlette.types import Scope
+
+METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER: Final = "other"
+"""Stands for methods and paths that only the client knows: there may be any number of them."""
+
+
+class Traffic:
+    """What has been asked of this process.
+
+    Attributes:
+        answered: Requests by method, route (with its placeholders) and status.
+        readers: Streams of events that are open.
+    """
+
+    def __init__(self) -> None:
+        self.answered: Counter[tuple[str, ...]] = Counter()
+        self.readers = 0
+
+    def count(self, scope: Scope, status: int) -> None:
+        """Count a request that was answered."""
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self.answered[method, _route(scope), str(status)] += 1
+
+    @contextmanager
+    def reading(self) -> Generator[None]:
+        """Within the context, one more stream is open."""
+        self.readers += 1
+        try:
+            yield
+        finally:
+            self.readers -= 1
+
+
+def _route(scope: Scope) -> str:
+    """The route's path as it is written in the code; the router leaves the route in the scope."""
+    return getattr(scope.get("route"), "path", OTHER)

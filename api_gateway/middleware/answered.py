@@ -1,0 +1,40 @@
+"""What became of each request, for whoever counts or logs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Answered:
+    """Middleware: tells how each request was answered, once it is over.
+
+    Args:
+        app: What answers.
+        tell: Is given the request's scope, the status, and how long that took, in seconds.
+    """
+
+    def __init__(self, app: ASGIApp, *, tell: Callable[[Scope, int, float], None]) -> None:
+        self._app = app
+        self._tell = tell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, then tell."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500  # which the server answers if nobody else does
+        started = perf_counter()
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._tell(scope, status, perf_counter() - started)

@@ -1,0 +1,32 @@
+"""HEAD for every endpoint that has GET."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class HeadAsGet:
+    """Serves HEAD as GET and drops the body (RFC 9110, section 9.3.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def bodiless(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        # An Accept of event-stream would keep the answer open for ever with nothing to say.
+        as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": _without_accept(scope["headers"])}
+        await self._app(as_get, receive, bodiless)
+
+
+def _without_accept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name.lower() != b"accept"]
