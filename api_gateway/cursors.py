@@ -1,4 +1,4 @@
-"""Opaque cursors of the lists of turns and sessions, newest first."""
+"""Opaque cursors of lists, newest first."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from harness_worker.wire import (
 
 METADATA_PREFIX: Final = "metadata."
 MAX_SEQ: Final = 2**31 - 1
+LONGEST_ID: Final = 64
 
 
 def _storable(value: dict[str, Any]) -> dict[str, Any]:
@@ -39,6 +40,11 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
             yield from _texts(item)
+
+
+def is_id(text: str, longest: int = LONGEST_ID) -> bool:
+    """Whether a database could hold the text of a path as an id; there is nothing under one that none could hold."""
+    return "\0" not in text and len(text) <= longest
 
 
 def number_in(text: str) -> int:

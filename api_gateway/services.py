@@ -26,6 +26,7 @@ from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
+from api_gateway.requests import LONGEST_ID, is_id
 from api_gateway.sessions import Sessions
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
@@ -99,14 +100,14 @@ def traceparent_of(request: Request) -> str | None:
 
 def turn_id_of(turn_id: str) -> str:
     """A path's turn id; one that no database could hold is not found."""
-    if "\0" in turn_id or len(turn_id) > 64:
+    if not is_id(turn_id):
         raise no_such_turn(turn_id)
     return turn_id
 
 
 def no_such_turn(turn_id: str) -> Problem:
     """404 for a turn."""
-    return Problem(404, "not_found", f"there is no turn {turn_id[:64]!r}")
+    return Problem(404, "not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
 
 
 async def existing_turn(turn_id: str, services: Services) -> Turn:

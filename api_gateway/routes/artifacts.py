@@ -12,11 +12,10 @@ from api_gateway.artifacts import StoredArtifact
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
 from api_gateway.ranges import Span, Unsatisfiable, span_of
-from api_gateway.requests import NoQuery
+from api_gateway.requests import LONGEST_ID, NoQuery, is_id
 from api_gateway.services import Services, ServicesDep
 
 MEDIA_TYPE: Final = "text/plain; charset=utf-8"
-LONGEST_ID: Final = 64
 _CONTENT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "all of it", **_CONTENT},
@@ -55,8 +54,7 @@ def _span(header: str | None, size: int) -> Span | None:
 
 
 async def _existing(artifact_id: str, services: Services) -> StoredArtifact:
-    is_storable = "\0" not in artifact_id and len(artifact_id) <= LONGEST_ID
-    artifact = await services.artifacts.one(artifact_id) if is_storable else None
+    artifact = await services.artifacts.one(artifact_id) if is_id(artifact_id) else None
     if artifact is None:
         raise _gone(artifact_id)
     if not services.artifacts.is_readable:

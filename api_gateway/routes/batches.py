@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -16,17 +16,15 @@ from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.posting import idempotency_key_of
 from api_gateway.problems import Problem, invalid_at
-from api_gateway.requests import NoQuery
+from api_gateway.requests import LONGEST_ID, NoQuery, is_id
 from api_gateway.services import Services, ServicesDep
 from api_gateway.sse import unbroken
 from api_gateway.webhooks.acceptance import check_webhook
 
-LONGEST_ID: Final = 64
-
 
 def batch_id_of(batch_id: str) -> str:
     """A path's batch id; one that no database could hold is not found."""
-    if "\0" in batch_id or len(batch_id) > LONGEST_ID:
+    if not is_id(batch_id):
         raise _no_such_batch(batch_id)
     return batch_id
 
