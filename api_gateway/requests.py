@@ -226,7 +226,10 @@ class Narrowing(BaseModel):
 
     @model_validator(mode="after")
     def _only_metadata(self) -> Self:
-        for name, value in (self.__pydantic_extra__ or {}).items():
+        given = self.__pydantic_extra__ or {}
+        if len(given) > MAX_METADATA_PAIRS:  # of which a database would have to look for each
+            raise ValueError(f"at most {MAX_METADATA_PAIRS} of metadata.KEY: no turn has more")
+        for name, value in given.items():
             if not name.startswith(METADATA_PREFIX):
                 raise ValueError(f"unknown query parameter {name[:200]!r}")
             if not isinstance(value, str) or "\0" in name + value:

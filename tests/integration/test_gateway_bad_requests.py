@@ -201,6 +201,7 @@ def test_idempotency_key_of_a_wrong_length_is_422(gateway: Gateway, key: str) ->
             "metadata=1",
             "metadata.a=%00",
             "metadata.a=1&metadata.a=2",
+            "&".join(f"metadata.{number}=x" for number in range(1_100)),
             "limit=1&limit=2",
             "agent=a&agent=a",
         ),
