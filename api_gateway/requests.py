@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -24,22 +23,18 @@ MAX_SEQ: Final = 2**31 - 1
 LONGEST_ID: Final = 64
 
 
-def _storable(value: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object whose every text any database can hold."""
-    for text in _texts(value):
-        storable(text)
-    return value
-
-
-def _texts(value: object) -> Iterator[str]:
+def _storable(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """JSON whose every text any database can hold."""
     if isinstance(value, str):
-        yield value
+        storable(value)
     elif isinstance(value, dict):
-        for pair in cast("dict[str, Any]", value).items():
-            yield from _texts(list(pair))
+        for name, member in cast("dict[str, Any]", value).items():
+            storable(name)
+            _storable(member)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            yield from _texts(item)
+            _storable(item)
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def is_id(text: str, longest: int = LONGEST_ID) -> bool:

@@ -8,6 +8,7 @@ import json
 import re
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
+from time import process_time
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
 from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem
-from api_gateway.requests import BudgetRequest, ForkRequest, TurnRequest
+from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.new_turns import clamped, unknown_agents
@@ -340,6 +341,21 @@ def test_arguments_with_many_things_wrong_tell_the_first_of_them() -> None:
     assert [each.loc for each in some] == [["body", "arguments", "ids", place] for place in range(MOST_PROBLEMS)]
     (one,) = argument_problems(schema, {"ids": [1] * 500_000})
     assert one == some[0]
+
+
+def test_arguments_are_read_once_however_deep_they_are() -> None:
+    """What a body costs is bounded by its length: a deep one held the process for minutes."""
+
+    def cost_s(ids: object) -> float:
+        began = process_time()
+        InputRequest(call_id="0.0", decision="approve", arguments={"ids": ids})
+        return process_time() - began
+
+    flat: object = ["x"] * 100_000
+    deep = flat
+    for _ in range(190):
+        deep = [deep]
+    assert cost_s(deep) < 20 * cost_s(flat)
 
 
 def book(  # noqa: PLR0913 - one of each kind
