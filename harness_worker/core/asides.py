@@ -44,7 +44,7 @@ class Aside:
     """What an aside came to, ready to be committed.
 
     Args:
-        preparation: With what the turn is sent from now on.
+        preparation: What the turn is sent with from now on.
         used: What it cost, the reflection included.
         event: Tells of it.
     """

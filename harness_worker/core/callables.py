@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast, get_type_hints
 
@@ -124,11 +125,8 @@ def _resolved(annotation: object, module: dict[str, Any], scope: Mapping[str, An
 def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
     names = getattr(getattr(fn, "__code__", None), "co_freevars", ())
     cells = getattr(fn, "__closure__", None) or ()
-    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=False) if _is_filled(cell)}
-
-
-def _is_filled(cell: Any) -> bool:  # noqa: ANN401 - a closure's cell
-    try:
-        return cell.cell_contents is not NO_DEFAULT
-    except ValueError:
-        return False
+    found: dict[str, Any] = {}
+    for name, cell in zip(names, cells, strict=False):
+        with suppress(ValueError):  # nothing is bound to the name yet
+            found[name] = cell.cell_contents
+    return found

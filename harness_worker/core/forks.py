@@ -41,7 +41,7 @@ def _recall_of(calls: list[Call]) -> Recall:
 
 
 def _as_of(last: TurnPreparation, step: int) -> TurnPreparation:
-    """With what a step was sent, of what its turn was sent with last.
+    """What a step was sent with, as far as what its turn was sent with last still tells.
 
     A summary that was made later is not of that step, and how long its prompt was is not known.
     """

@@ -71,7 +71,7 @@ class StreamChunk(HookEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport(HookEvent):
-    """What the whole turn used, and what it might have used."""
+    """What the turn itself used, without the turns that it asked for, and what it might have used."""
 
     used: Usage
     budget: BudgetLimits

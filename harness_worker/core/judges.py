@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from harness_worker.core.callables import signature_of
-from harness_worker.core.tool_options import TOOL_NAME
+from harness_worker.core.tool_options import TOOL_NAME, is_number
 from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
 
@@ -70,7 +70,7 @@ def judge_spec(
         raise ConfigError(f"{label}: a name is 1 to 64 of A-Z a-z 0-9 _ -")
     if (fn is None) == (model is None):
         raise ConfigError(f"{label}: give it either a function of the turn or a model='…'")
-    if not _is_seconds(timeout_s):
+    if not (is_number(timeout_s) and 0 < timeout_s <= LONGEST_S):
         raise ConfigError(f"{label}: timeout_s must be seconds above 0 and at most {LONGEST_S:g}, not {timeout_s!r}")
     if fn is not None:
         _check_function(fn, criterion, label)
@@ -87,7 +87,7 @@ def score_of(said: object) -> Score:
     """
     score = said if isinstance(said, Score) else Score(cast("float", said))
     value = cast("object", score.value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+    if not (is_number(value) and 0 <= value <= 1):
         raise ValueError(f"a score is a number from 0 to 1, or a Score of it, not {said!r:.200}")
     return Score(float(value), str(score.reason))
 
@@ -105,7 +105,3 @@ def _criterion(name: str, model: str | None, criterion: str | None, label: str) 
         built_in = ", ".join(CRITERIA)
         raise ConfigError(f"{label}: say what the model shall judge by with criterion='…'; built in are {built_in}")
     return found
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S

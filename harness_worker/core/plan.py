@@ -109,7 +109,7 @@ def _spoken(turn: Turn, said: Said) -> Turn:
 
 
 def _prepared(turn: Turn, said: Said) -> TurnPreparation | None:
-    """With what the turn was sent; how long the prompt was only if that is asked for."""
+    """What the turn was sent with; how long the prompt was is kept only for an agent that compacts."""
     if said.prompt is None:
         return turn.preparation
     preparation = said.prompt.preparation

@@ -30,7 +30,7 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPreparation:
-    """With what a turn is sent to its model: its texts are made once and replayed verbatim.
+    """What a turn's model calls are sent with besides its history: made once, and sent again verbatim.
 
     Args:
         context: Texts that stand before the user's words, in order.

@@ -129,5 +129,10 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a finite number, and not a truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number that a float can hold, and not a truth value."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

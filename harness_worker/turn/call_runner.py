@@ -263,9 +263,9 @@ class CallRunner:
         return lambda: not self._gate_lets(run)
 
     def _tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
-        """Call the post hooks: only now, for a late outcome is nobody's business."""
+        """Call the post hooks: only now, for a late outcome is nobody's business; nor is a call that never ran."""
         agent = self.agents.get(ticket.agent)
-        if agent is not None and agent.hooks:
+        if agent is not None and agent.hooks and not isinstance(outcome, ToolDenied):
             tell_used(self.hooks, agent.hooks, ticket, outcome, attempt=attempt)
 
     def _was_stopped(self, asked: float) -> bool:

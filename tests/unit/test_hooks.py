@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -218,6 +218,20 @@ def test_late_outcome_is_not_told_to_hooks(tool: str) -> None:
 
     engine.bodies[tool] = ends_meanwhile
     engine.run()
+    assert "PostToolUse 0.0" not in recorder.seen
+
+
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_call_that_never_ran_is_not_told_to_hooks(tool: str) -> None:
+    """A learner or an audit must not take it for one that did: the worker that was sent it does not serve its tool."""
+    recorder = Recorder()
+    engine = Engine(recorder)
+    engine.dispatched(tool)
+    engine.runner = replace(engine.runner, tools={})
+    engine.run()
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.contents[0].startswith("denied: validation: ")
     assert "PostToolUse 0.0" not in recorder.seen
 
 

@@ -105,6 +105,7 @@ def test_hints_may_mean_classes_local_to_the_caller(registry: Registry) -> None:
         ({"timeout_s": 0}, "timeout_s must be seconds above 0 and at most 45, not 0"),
         ({"timeout_s": 45.1}, "timeout_s"),
         ({"timeout_s": float("nan")}, "timeout_s"),
+        ({"timeout_s": 10**400}, "timeout_s"),
         ({"timeout_s": "5"}, "timeout_s"),
         ({"timeout_s": True}, "timeout_s"),
         ({"effect": "WRITE"}, "effect must be None or one of Effect.READ_ONLY"),
@@ -148,7 +149,9 @@ def test_timeout_ceiling_can_be_raised_where_no_worker_loads_the_registry() -> N
         registered(Registry(), timeout_s=80)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), True, "90", None])
+@pytest.mark.parametrize(
+    "seconds", [0, -1, float("inf"), float("nan"), pytest.param(10**400, id="huge"), True, "90", None]
+)
 def test_timeout_ceiling_that_is_no_number_of_seconds_is_refused(seconds: Any) -> None:  # noqa: ANN401 - whatever is given
     """Before a tool is held to it."""
     with pytest.raises(ConfigError, match=r"^max_tool_timeout_s must be seconds above 0, not "):
