@@ -13,7 +13,7 @@ from harness_worker.entrypoints.patience import PatientGateway, has_ended
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
-from harness_worker.turn.crew import Watcher, work_through
+from harness_worker.threads.crew import Watcher, work_through
 from harness_worker.wire import TurnStatus
 
 NOT_TAKEN: Final = frozenset({413, 422})

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from harness_worker.core.visits import Visit
 from harness_worker.errors import HarnessError
 from harness_worker.ports import TurnStore
-from harness_worker.turn.rounds import Rounds
+from harness_worker.threads.rounds import Rounds
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from harness_worker.core.text import text_of
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
+from harness_worker.threads.waiting import within
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
-from harness_worker.turn.waiting import within
 from harness_worker.wire import MEMORY
 
 log = logging.getLogger(__name__)

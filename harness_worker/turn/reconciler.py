@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from harness_worker.errors import HarnessError
 from harness_worker.ports import Dispatcher, TurnStore
-from harness_worker.turn.rounds import Rounds
+from harness_worker.threads.rounds import Rounds
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from harness_worker.errors import ConfigError
-from harness_worker.turn.crew import Watcher, work_through
+from harness_worker.threads.crew import Watcher, work_through
 from harness_worker.workloads.base import Half, Outcome, Workload, WorkloadTask
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
 

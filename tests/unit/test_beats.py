@@ -13,9 +13,9 @@ import pytest
 
 from harness_worker.errors import TransientError
 from harness_worker.testing.waiting import wait_until
+from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.reconciler import Reconciler
-from harness_worker.turn.rounds import Rounds
 from tests.unit.builders import NOW, TIMING, a_held_turn, a_turn, a_visit
 from tests.unit.engine_kit import Interrupted, Sent, raising
 from tests.unit.memory_store import MemoryTurnStore
@@ -183,7 +183,7 @@ def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None
     def unable(_: logging.LogRecord) -> bool:
         raise short.pop()
 
-    logger = logging.getLogger("harness_worker.turn.rounds")
+    logger = logging.getLogger("harness_worker.threads.rounds")
     logger.addFilter(unable)
     rounds = Counted("counted", SOON_S)
     rounds.start()

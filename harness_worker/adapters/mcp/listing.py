@@ -17,7 +17,7 @@ from harness_worker.adapters.mcp.places import Mode, Place
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
-from harness_worker.turn.waiting import within
+from harness_worker.threads.waiting import within
 
 _CLOSING_S: Final = 10.0
 """How long a server may take to end, in seconds; the SDK kills it before."""

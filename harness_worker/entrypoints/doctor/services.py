@@ -11,7 +11,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import TransientError
-from harness_worker.turn.waiting import within
+from harness_worker.threads.waiting import within
 from harness_worker.wire import masked
 
 TIMEOUT_S: Final = 3

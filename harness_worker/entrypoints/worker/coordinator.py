@@ -18,11 +18,11 @@ from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.core.registry import Registry
 from harness_worker.errors import HarnessError
 from harness_worker.testing.faults import Faults, faulty_models
+from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
-from harness_worker.turn.rounds import Rounds
 from harness_worker.turn.submitting import Submitting
 from harness_worker.turn.tracing import Tracing, untold
 
