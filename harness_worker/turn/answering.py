@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from harness_worker.core.approvals import Answer, answer, waiting
+from harness_worker.core.content import to_json
 from harness_worker.core.records import Call
 from harness_worker.ports import TurnStore
 from harness_worker.turn.results import RequiredAction, required_action
@@ -38,11 +39,11 @@ def answer_all(store: TurnStore, turn_id: str, approve: Approver) -> bool:
 def _said(approve: Approver, call: Call) -> Answer:
     try:
         verdict = approve(required_action(call))
+        if isinstance(verdict, Mapping):
+            return Answer(decision="approve", arguments=cast("dict[str, Any]", to_json(dict(verdict))))
     except Exception as error:  # noqa: BLE001 - never raises: the function is the caller's, and the turn must go on
         log.warning("approve failed, call %s of %s is denied: %r", call.call_id, call.tool, error)
         verdict = f"approving failed: {type(error).__name__}"
-    if isinstance(verdict, Mapping):
-        return Answer(decision="approve", arguments=dict(verdict))
     if isinstance(verdict, str):
         return Answer(decision="deny", reason=verdict)
     return Answer(decision="approve" if verdict is True else "deny")

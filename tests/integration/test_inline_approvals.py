@@ -62,6 +62,10 @@ def _reason(action: RequiredAction) -> str:
     return f"not {action['tool']} {action['call_id']}"
 
 
+def _no_json(action: RequiredAction) -> dict[str, Any]:
+    return {**action["arguments"], "cents": object()}
+
+
 def _broken(_action: RequiredAction) -> bool:
     raise ValueError("no idea")
 
@@ -73,6 +77,7 @@ def _broken(_action: RequiredAction) -> bool:
         (_seven, ["a: 7", "b: 7"]),
         (_reason, ["denied: approval: not refund 0.0", "denied: approval: not refund 0.1"]),
         (_broken, ["denied: approval: approving failed: ValueError"] * 2),
+        (_no_json, ["denied: approval: approving failed: UnserialisableResult"] * 2),
         (nobody, ["denied: approval: nobody is there to approve"] * 2),
     ],
 )
