@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from celery import Celery
 from sqlalchemy import Engine
@@ -70,8 +72,13 @@ class Fleet:
         self.redis.disconnect()
 
 
-def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
+def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, str] = MappingProxyType({})) -> Fleet:
     """Everything of a worker process that speaks to the outside; connects to nothing yet.
+
+    Args:
+        settings: Where everything is.
+        pool_size: Connections to the database that it may have.
+        queues: The queue of each tool by name, see ``CeleryDispatcher``.
 
     Raises:
         ConfigError: A URL is missing or not allowed.
@@ -100,5 +107,5 @@ def make_fleet(settings: Settings, *, pool_size: int = 10) -> Fleet:
         scores=SqlScores(engine),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
         locks=RedisLocks(redis, lease_ttl_s=settings.lease_ttl_s),
-        dispatcher=CeleryDispatcher(app, timing=timing_of(settings)),
+        dispatcher=CeleryDispatcher(app, timing=timing_of(settings), queues=queues),
     )

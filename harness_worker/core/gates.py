@@ -14,6 +14,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of, key_for
+from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import READ_ARTIFACT
 
 TOOL_FLOOR_S = 5.0
@@ -37,7 +38,7 @@ class Gates:
         remaining_s: What is left of the turn's time.
         floor_s: What must be left for a tool to be started.
         is_spent: Whether its tokens or dollars are used up, so that no agent may be asked.
-        tools: The names of the agent's tools; ``None`` if they are not known here.
+        tools: The agent's tools; ``None`` if they are not known here.
     """
 
     recall: Recall
@@ -46,10 +47,10 @@ class Gates:
     remaining_s: float
     floor_s: float
     is_spent: bool = False
-    tools: Sequence[str] | None = None
+    tools: Sequence[ToolSpec] | None = None
 
     @classmethod
-    def of(cls, turn: Turn, calls: Sequence[Call], *, now: float, tools: Sequence[str] | None = None) -> Gates:
+    def of(cls, turn: Turn, calls: Sequence[Call], *, now: float, tools: Sequence[ToolSpec] | None = None) -> Gates:
         """The gates of a turn, whose open step has these calls."""
         return cls(
             recall=after_calls(turn.recall, (call for call in calls if not call.collected)),
@@ -71,9 +72,7 @@ class Gates:
             return _denied(call, DenialReason.BLOCKED, said)
         if call.outcome is not None:
             return call.outcome
-        if self._is_gone(call):
-            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, self.tools or ()))
-        return self._without_room(call)
+        return self._outdated(call) or self._without_room(call)
 
     def passed(self, call: Call) -> Gates:
         """The gates for what comes after ``call``, which is dispatched."""
@@ -83,9 +82,16 @@ class Gates:
         """The idempotency key to run the call with."""
         return key_for(self.recall, call)
 
-    def _is_gone(self, call: Call) -> bool:
-        """Whether its tool was deployed away since it was planned; the reader of artifacts never is."""
-        return self.tools is not None and call.tool not in (*self.tools, READ_ARTIFACT)
+    def _outdated(self, call: Call) -> ToolDenied | None:
+        """Its tool was deployed away since it was planned, or is of another kind now; the reader of artifacts never is."""
+        if self.tools is None or call.tool == READ_ARTIFACT:
+            return None
+        spec = next((tool for tool in self.tools if tool.name == call.tool), None)
+        if spec is None:
+            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, [tool.name for tool in self.tools]))
+        if (spec.is_read, spec.delegation is None) != (call.is_read, call.delegation is None):
+            return _denied(call, DenialReason.VALIDATION, f"{call.tool} was deployed as another kind of tool meanwhile")
+        return None
 
     def _without_room(self, call: Call) -> ToolDenied | None:
         if self.calls_left <= 0:

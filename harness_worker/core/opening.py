@@ -11,6 +11,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.parking import rest
 from harness_worker.core.progress import AskModel, Dispatch, Next, exhausted
 from harness_worker.core.timing import Timing
+from harness_worker.core.tools import ToolSpec
 from harness_worker.core.visits import Held, Visit, claim
 from harness_worker.core.warnings import with_warnings
 
@@ -33,7 +34,7 @@ def open_visit(
     *,
     owner: str,
     timing: Timing,
-    tools_of: Callable[[str], Sequence[str] | None] = lambda _: None,
+    tools_of: Callable[[str], Sequence[ToolSpec] | None] = lambda _: None,
 ) -> Decision[Opened | Held | None]:
     """Claim the turn; collect in the same commit what SQL alone decides.
 
@@ -47,7 +48,7 @@ def open_visit(
         snapshot: The turn and its calls, under the lock.
         owner: A name that no other visit has.
         timing: The protocol's times.
-        tools_of: The names of an agent's tools; ``None`` if it is not served here.
+        tools_of: An agent's tools; ``None`` if it is not served here.
     """
     resting = rest(snapshot)
     if resting is not None:

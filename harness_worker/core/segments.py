@@ -13,6 +13,7 @@ from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.replay import repeats
+from harness_worker.core.tools import ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ def next_segment(
     *,
     now: float,
     apart: AbstractSet[str] = frozenset(),
-    tools: Sequence[str] | None = None,
+    tools: Sequence[ToolSpec] | None = None,
 ) -> Segment:
     """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
 
@@ -49,7 +50,7 @@ def next_segment(
         calls: Its calls.
         now: Seconds since the epoch.
         apart: The ids of reads that may not run beside those before them in their wave; they begin its next part.
-        tools: The names of the agent's tools; ``None`` if they are not known here.
+        tools: The agent's tools; ``None`` if they are not known here.
     """
     gates = Gates.of(turn, calls, now=now, tools=tools)
     held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}

@@ -11,6 +11,7 @@ from harness_worker.core.children import all_parked, allowed_until, open_delegat
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
+from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import TurnStatus
 
 VISIT_SLACK_S = 10.0
@@ -51,7 +52,7 @@ class Visit:
         now: The database's clock when claimed.
         timing: The protocol's times.
         apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
-        tools: The names of its agent's tools; ``None`` if its worker does not serve the agent.
+        tools: Its agent's tools; ``None`` if its worker does not serve the agent.
     """
 
     turn: Turn
@@ -62,7 +63,7 @@ class Visit:
     now: float
     timing: Timing
     apart: AbstractSet[str] = frozenset()
-    tools: Sequence[str] | None = None
+    tools: Sequence[ToolSpec] | None = None
 
     @property
     def stop(self) -> StopCause | None:

@@ -108,7 +108,7 @@ class CallRunner:
     # --- reads: the gate is the arbiter
 
     def _read(self, job: Job) -> Handed:
-        spec = self.tools.get(job.tool)
+        spec = self._spec_of(job)
         cap_ms = int(spec.timeout_s * 1_000) if spec is not None else 1_000
         asked = self.clock.monotonic()
         admitted = self.gate.admit(job.turn_id, job.call_id, job.attempt, cap_ms, job.runner)
@@ -161,7 +161,7 @@ class CallRunner:
 
     def _write(self, job: Job) -> Handed:
         asked = self.clock.monotonic()
-        spec = self.tools.get(job.tool)
+        spec = self._spec_of(job)
         waits = spec is not None and spec.lock is not None
         started = self.store.transact(
             job.turn_id, partial(start_write, **_run_of(job), timing=self.timing, waits=waits)
@@ -219,6 +219,11 @@ class CallRunner:
         return Handed.ON if go is Go.PASS else Handed.NOT
 
     # --- shared
+
+    def _spec_of(self, job: Job) -> ToolSpec | None:
+        """Its tool; none if another version made a write of a read, or the reverse, for they are run in other ways."""
+        spec = self.tools.get(job.tool)
+        return spec if spec is not None and spec.is_read == job.is_read else None
 
     def _say_started(self, job: Job) -> None:
         """Before the last look at the clock: a Redis that hangs here must not let a body begin too late."""

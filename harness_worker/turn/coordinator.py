@@ -27,7 +27,7 @@ from harness_worker.core.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tool_selection import callable_tools
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.visits import Held, StopCause, Visit, fenced, release
 from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
@@ -203,10 +203,10 @@ class Coordinator:
         agent = self.agents.get(visit.turn.agent)
         return replace(visit, apart=reads_apart(calls, None if agent is None else self.model_step.whole(agent)))
 
-    def _tools_of(self, name: str) -> tuple[str, ...] | None:
-        """The names of the agent's tools; ``None`` if it is not served here."""
+    def _tools_of(self, name: str) -> tuple[ToolSpec, ...] | None:
+        """The agent's tools; ``None`` if it is not served here."""
         agent = self.agents.get(name)
-        return None if agent is None else agent.tool_names
+        return None if agent is None else agent.tools
 
     def _not_served(self, visit: Visit) -> None:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)

@@ -42,6 +42,18 @@ def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:
         assert [client["sub"] for client in seen.client_list() if client["sub"] != "0"] == []
 
 
+def test_call_goes_to_the_queue_that_its_tool_has_now(redis_url: str) -> None:
+    """Turns that wait for people live through deployments; nobody may take the queue of their plan any more."""
+    settings = load_settings()
+    app = make_app(settings, redis_url=redis_url)
+    dispatcher = CeleryDispatcher(app, timing=timing_of(settings), queues={"moved": "new"})
+    dispatcher.chain(a_turn(), [a_call(0, tool="moved", queue="old")])
+    dispatcher.chain(a_turn(), [a_call(0, tool="gone", queue="old")])
+    with Redis.from_url(redis_url) as redis:  # pyright: ignore[reportUnknownMemberType] - its **kwargs are untyped
+        seen: Any = redis
+        assert (seen.llen("new"), seen.llen("old")) == (1, 1)
+
+
 def test_chord_that_redis_cannot_join_is_left_to_the_reconciler_at_once(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

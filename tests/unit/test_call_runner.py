@@ -252,7 +252,9 @@ def deploy_anew(engine: Engine, tool: str, *, raw: bool = False) -> None:
         registry.add_tool(given, name=tool, schema=schema, description="Raw.")
     else:
         registry.tool(name=tool)(counted)
-    engine.runner = replace(engine.runner, tools={**engine.runner.tools, **registry.tools})
+    tools = engine.runner.tools
+    anew = replace(registry.tools[tool], effect=tools[tool].effect)
+    engine.runner = replace(engine.runner, tools={**tools, tool: anew})
 
 
 def counted(count: int) -> int:
@@ -373,6 +375,20 @@ def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
     engine.dispatched(tool)
     engine.runner = replace(engine.runner, tools={})
     assert engine.run() is Handed.ON
+    engine.says(answers("ok"))
+    engine.advance()
+    assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"
+
+
+@pytest.mark.parametrize(("tool", "now"), [("look", Effect.LOCAL_WRITE), ("write", Effect.READ_ONLY)])
+def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) -> None:
+    """Sent as a read by a coordinator of another version, a write would be run again whenever its result is lost."""
+    engine = Engine()
+    engine.dispatched(tool)
+    tools = engine.runner.tools
+    engine.runner = replace(engine.runner, tools={**tools, tool: replace(tools[tool], effect=now)})
+    assert engine.run() is Handed.ON
+    assert engine.ran == []
     engine.says(answers("ok"))
     engine.advance()
     assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"

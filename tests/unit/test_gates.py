@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.delegation import Delegation
+from harness_worker.core.effects import Effect
 from harness_worker.core.gates import Gates
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.registry import Registry
 from harness_worker.core.replay import fingerprint
+from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import READ_ARTIFACT
-from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, ended
+from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, a_write, ended
 
 DONE = Recall(done={fingerprint("tool0", {}): "0.0"})
 BLOCKED = Recall(blocked={"tool0": "0.1"})
 INVALID = ToolDenied(call_id="1.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="n: missing")
 CALL = a_call(0, step=1, idempotent=True)
+TO_KID = Delegation(agent="kid", budget=BudgetLimits())
 
 
 def refused(turn: Turn, call: Call = CALL, *, now: float = NOW) -> str | None:
     """What the model reads of the refusal."""
     refusal = Gates.of(turn, (), now=now).refusal(call)
     return None if refusal is None else content_of(refusal)
+
+
+def nothing(arguments: Mapping[str, object]) -> None:
+    """A tool's function."""
+
+
+def a_tool(name: str, **changes: Any) -> ToolSpec:  # noqa: ANN401 - any field's value
+    """A read that does nothing."""
+    registry = Registry()
+    registry.add_tool(nothing, name=name, schema={"type": "object"}, description="Raw.")
+    return replace(registry.tools[name], **{"effect": Effect.READ_ONLY, **changes})
 
 
 def a_turn(*, recall: Recall = Recall(), tool_calls: int = 0, timeout_s: float = 60.0) -> Turn:  # noqa: B008 - frozen
@@ -61,11 +79,36 @@ def test_first_gate_that_refuses_gives_the_reason() -> None:
 
 def test_tool_deployed_away_is_told_with_those_there_are() -> None:
     """The harness's own reader of artifacts is never away, nor told of where it was not offered."""
-    gates = Gates.of(a_turn(), (), now=NOW, tools=["look", "write"])
+    gates = Gates.of(a_turn(), (), now=NOW, tools=[a_tool("look"), a_tool("write", effect=Effect.LOCAL_WRITE)])
     refusal = gates.refusal(CALL)
     assert refusal is not None
     assert content_of(refusal) == "denied: validation: unknown tool tool0; available: look, write"
     assert gates.refusal(replace(CALL, tool=READ_ARTIFACT)) is None
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "runs"),
+    [
+        (a_call(0), {}, True),
+        (a_call(0), {"queue": "other", "retry_safe": False, "timeout_s": 1.0}, True),
+        (a_call(0), {"effect": Effect.LOCAL_WRITE}, False),
+        (a_call(0), {"effect": None}, False),
+        (a_call(0), {"delegation": TO_KID}, False),
+        (a_write(0), {"effect": Effect.NETWORK}, True),
+        (a_write(0), {"effect": None}, True),
+        (a_write(0), {}, False),
+        (a_write(0, delegation=TO_KID), {"effect": None}, False),
+        (a_write(0, delegation=TO_KID), {"effect": None, "delegation": TO_KID}, True),
+    ],
+)
+def test_call_runs_only_as_the_kind_of_tool_that_it_was_planned_as(
+    planned: Call, now: Mapping[str, Any], runs: bool
+) -> None:
+    """A read is run again without a doubt, a write is not, and a call of an agent is a turn."""
+    refusal = Gates.of(a_turn(), (), now=NOW, tools=[a_tool("tool0", **now)]).refusal(planned)
+    assert runs is (refusal is None)
+    said = None if refusal is None else content_of(refusal)
+    assert runs or said == "denied: validation: tool0 was deployed as another kind of tool meanwhile"
 
 
 @pytest.mark.parametrize(

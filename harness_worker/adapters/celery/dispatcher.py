@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from celery import Celery, chain, chord
@@ -33,11 +34,13 @@ class CeleryDispatcher:
     Args:
         app: The application to send with.
         timing: The protocol's times, for the hard limit.
+        queues: Where calls of a tool go now, by its name; one of an unknown tool goes where it was planned to go.
     """
 
-    def __init__(self, app: Celery, *, timing: Timing) -> None:
+    def __init__(self, app: Celery, *, timing: Timing, queues: Mapping[str, str] = MappingProxyType({})) -> None:
         self._app = app
         self._timing = timing
+        self._queues = queues
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:
         """See ``ports.Dispatcher.advance``."""
@@ -111,7 +114,7 @@ class CeleryDispatcher:
             tool_task(call.tool),
             kwargs=message.to_kwargs(),
             immutable=True,
-            queue=call.queue,
+            queue=self._queues.get(call.tool, call.queue),
             soft_time_limit=call.timeout_s + self._timing.hard_s / 2,
             time_limit=call.timeout_s + self._timing.hard_s,
             argsrepr="()",

@@ -60,7 +60,8 @@ def run_worker(
         HarnessError: The database does not answer, or a setting is wrong.
     """
     knowledge = make_knowledge(settings, registry.agents)
-    fleet = make_fleet(settings, pool_size=concurrency + 2)
+    queues_of = {tool.name: tool.queue for tool in registry.tools.values()}
+    fleet = make_fleet(settings, pool_size=concurrency + 2, queues=queues_of)
     fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
     faults = Faults(settings.faults) if settings.faults is not None else None
     if faults is not None:
