@@ -57,6 +57,10 @@ class Inputs:
                 return None
             if turn.status in FINAL_STATUSES:
                 raise Problem(409, "turn_finished", f"turn {turn_id} is {turn.status}; post a new turn instead")
+            if turn.cancel_requested:
+                raise Problem(
+                    409, "stale_input", f"turn {turn_id} is being cancelled; nothing that waits in it will run"
+                )
             open_ones = await _open_questions(connection, turn_id)
             answers = _answers(turn_id, said, open_ones)
             if said.arguments is not None:
@@ -64,9 +68,9 @@ class Inputs:
             row = await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
             return await with_calls(connection, row), row.priority
 
-    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of two columns, or None
+    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of three columns, or None
         """The turn, locked like every transaction on it locks it: the turn first, then its calls."""
-        found = select(turns.c.status, turns.c.agent)
+        found = select(turns.c.status, turns.c.agent, turns.c.cancel_requested)
         found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)
         return (await connection.execute(found)).one_or_none()
 

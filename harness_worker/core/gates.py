@@ -83,7 +83,7 @@ class Gates:
         return key_for(self.recall, call)
 
     def _outdated(self, call: Call) -> ToolDenied | None:
-        """Its tool was deployed away since it was planned, or is of another kind now; the reader of artifacts never is."""
+        """Its tool was deployed away since it was planned, or is of another kind now; the artifact reader never is."""
         if self.tools is None or call.tool == READ_ARTIFACT:
             return None
         spec = next((tool for tool in self.tools if tool.name == call.tool), None)

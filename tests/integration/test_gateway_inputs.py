@@ -142,6 +142,15 @@ def test_input_nobody_waits_for_is_stale(gateway: Gateway, columns: dict[str, An
     assert len(gateway.worker.wake_ups(turn_id)) == 1
 
 
+def test_answer_to_a_turn_that_is_being_cancelled_is_stale(gateway: Gateway) -> None:
+    """Nobody is told that an approval counted which nothing will come of."""
+    turn_id = parked(gateway, ASKED)
+    assert gateway.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
+    for decision in ("approve", "deny"):
+        assert "being cancelled" in problem_of(say(gateway, turn_id, decision=decision), 409, "stale_input")["detail"]
+    assert approval_of(gateway, turn_id) == ASKED
+
+
 def test_unknown_call_of_a_parked_turn_is_stale(gateway: Gateway) -> None:
     """The detail names the calls that do wait."""
     turn_id = parked(gateway, ASKED)

@@ -136,17 +136,19 @@ def test_batch_goes_with_the_last_of_its_turns(world: World) -> None:
         assert set(connection.execute(select(batches.c.id)).scalars()) == {"left", "young"}
 
 
-def test_session_of_a_child_goes_once_its_parents_turn_is_old(world: World) -> None:
-    """The parent may still wait for it, or be looked at; the rest of its parent's session is another matter."""
+def test_sessions_of_children_go_once_what_asked_for_them_is_old(world: World) -> None:
+    """At each level above: it may still wait, or be looked at; the rest of its session is another matter."""
     parent = world.queued(session_id="talk")
     child = over(world, "asked", parent_id=parent, parent_call_id="0.0")
+    grandchild = over(world, "asked below", parent_id=child, parent_call_id="0.0")
     assert pruned(world) == Removed()
     end(world, parent, days=29)
     assert pruned(world) == Removed()
     end(world, parent, days=31)
     world.queued(session_id="talk")
-    assert pruned(world) == Removed(sessions=1, turns=1)
+    assert pruned(world) == Removed(sessions=2, turns=2)
     assert world.store.load(child) is None
+    assert world.store.load(grandchild) is None
     assert session_ids(world) == {"talk"}
 
 

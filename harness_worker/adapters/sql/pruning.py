@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Engine, bindparam, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    FromClause,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
@@ -31,12 +44,19 @@ _THESE: Final = tuple_(*_KEY).in_(bindparam("keys", expanding=True))
 _OF_THESE: Final = tuple_(turns.c.tenant, turns.c.session_id).in_(bindparam("keys", expanding=True))
 _THEIR_OWN: Final = tuple_(memories.c.tenant, memories.c.scope).in_(bindparam("scopes", expanding=True))
 _OF_SESSION: Final = (turns.c.tenant == sessions.c.tenant, turns.c.session_id == sessions.c.id)
+
+
+def _late(them: FromClause, *also: ColumnElement[bool]) -> ColumnElement[bool]:
+    return or_(them.c.finished_at.is_(None), them.c.finished_at >= bindparam("before"), *also)
+
+
 _PARENTS: Final = turns.alias("parents")
-_HAS_LATE_PARENT: Final = exists().where(
-    _PARENTS.c.id == turns.c.parent_id,
-    or_(_PARENTS.c.finished_at.is_(None), _PARENTS.c.finished_at >= bindparam("before")),
-)
-_IS_LATE: Final = or_(turns.c.finished_at.is_(None), turns.c.finished_at >= bindparam("before"), _HAS_LATE_PARENT)
+_ROOTS: Final = turns.alias("roots")
+_HAS_LATE_ROOT: Final = exists().where(_ROOTS.c.id == _PARENTS.c.parent_id, _late(_ROOTS))
+_HAS_LATE_PARENT: Final = exists().where(_PARENTS.c.id == turns.c.parent_id, _late(_PARENTS, _HAS_LATE_ROOT))
+_IS_LATE: Final = _late(turns, _HAS_LATE_PARENT)
+"""A turn stays as long as what asked for it, over all the levels that there are (``delegation.MOST_LEVELS``)."""
+
 _IS_OVER: Final = ~exists().where(*_OF_SESSION, _IS_LATE)
 
 _PAGE: Final = (
