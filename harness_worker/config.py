@@ -26,7 +26,7 @@ PREFIX = "HARNESS_"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
-TraceUrl = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
+HttpUrl = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
 BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 
 
@@ -84,13 +84,13 @@ class Settings(BaseSettings):
     anthropic_api_key: Annotated[SecretStr | None, AfterValidator(lambda key: key or None)] = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY", description="the key for agents whose model is Claude"
     )
-    anthropic_base_url: Annotated[str, Field(pattern="^https?://")] | None = Field(
+    anthropic_base_url: HttpUrl | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", description="where the Messages API is, if elsewhere"
     )
-    otlp_endpoint: TraceUrl | None = Field(
+    otlp_endpoint: HttpUrl | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="where traces go: <this>/v1/traces"
     )
-    otlp_traces_endpoint: TraceUrl | None = Field(
+    otlp_traces_endpoint: HttpUrl | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", description="where traces go, as it is"
     )
     otel_disabled: bool = Field(

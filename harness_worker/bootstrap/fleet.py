@@ -35,9 +35,9 @@ class Fleet:
         engine: The database.
         beat_engine: The database for heartbeats, with short timeouts.
         redis: The Redis of gate and events.
+        events: Carries events and hints to those who watch.
         store: The journal.
         scores: What judges say.
-        events: Carries events and hints to those who watch.
         gate: The arbiter of reads.
         locks: What one call at a time may hold.
         dispatcher: Sends work.

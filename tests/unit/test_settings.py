@@ -26,6 +26,15 @@ def test_what_no_worker_can_reach_is_refused(url: str) -> None:
         load_settings(redis_url=url)
 
 
+@pytest.mark.parametrize("url", ["ftp://h", "h:8000", "http://h:port"])
+@pytest.mark.parametrize("name", ["ANTHROPIC_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, and not when the first turn is driven or told."""
+    monkeypatch.setenv(name, url)
+    with pytest.raises(ConfigError, match=rf"^{name}='{url}': value error, give a URL of http://, https://"):
+        load_settings()
+
+
 @pytest.mark.parametrize("path", ["abc", "-1", "1/2", "0x1", "\u0661"])
 def test_database_of_redis_that_is_no_number_is_refused(path: str) -> None:
     """Of the broker too: one client would raise at it, and another take the first database."""
