@@ -37,7 +37,7 @@ def async_url(database_url: str) -> URL:
     """
     try:
         url = make_url(database_url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter of a port
         raise ConfigError("HARNESS_DATABASE_URL is not a URL: give sqlite:///FILE or postgresql://…") from None
     if "@" in (url.host or ""):  # the host would be told, and is a part of the password
         raise ConfigError("HARNESS_DATABASE_URL has two @: write that of its password as %40")

@@ -152,7 +152,9 @@ def test_upgrade_of_a_url_whose_password_has_an_at_says_how_to_write_it():
     assert "s3cret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["mysql://u:s3cret@h/d", "nonsense", "sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize(
+    "url", ["mysql://u:s3cret@h/d", "nonsense", "postgresql://u:s3cret@h:port/d", "sqlite://", "sqlite:///:memory:"]
+)
 def test_upgrade_of_another_kind_of_database_is_a_config_error(url: str):
     """The message names the variable and what is allowed, and no password."""
     with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*sqlite:///FILE or postgresql://") as raised:

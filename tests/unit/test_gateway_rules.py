@@ -226,7 +226,7 @@ def test_async_url_whose_password_has_an_at_says_how_to_write_it() -> None:
     assert "s3cret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", ""])
+@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", "postgresql://u@h:port/d", ""])
 def test_async_url_of_another_database_is_refused(url: str) -> None:
     """The message names the variable."""
     with pytest.raises(ConfigError, match="HARNESS_DATABASE_URL"):

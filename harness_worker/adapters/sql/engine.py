@@ -74,7 +74,7 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter of a port
         raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
     if "@" in (parsed.host or ""):  # the host would be told, and is a part of the password
         raise ConfigError("HARNESS_DATABASE_URL has two @; write that of its password as %40")
