@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     )
     max_tool_timeout_s: Seconds = 45.0
     visibility_timeout_s: Seconds = 120.0
+    max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"

@@ -41,8 +41,8 @@ GET_CONTEXT_PACK: Final = "get_context_pack"
 OWN_TOOLS: Final = frozenset({READ_ARTIFACT, GET_CONTEXT_PACK})
 """The harness's own tools, which agents are offered though no catalogue lists them."""
 
-TURN_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""What a turn's id consists of, if somebody else than the harness chose it."""
+TURN_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.-]{1,64}")
+"""What a turn's id consists of, if somebody else than the harness chose it: a path has a use of its own for dots."""
 
 TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 """How a caller names its span to whom it calls: trace, span, flags (W3C Trace Context)."""

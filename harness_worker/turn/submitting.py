@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from harness_worker.core.api_keys import checked_name
-from harness_worker.core.asking import Asked, queued_turn
+from harness_worker.core.asking import INPUT, Asked, queued_turn
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
 from harness_worker.errors import ConfigError
@@ -26,10 +26,12 @@ class Submitting:
     Args:
         store: The journal.
         dispatcher: Has them looked at.
+        longest_bytes: How long what a turn is asked with may be, as UTF-8.
     """
 
     store: TurnStore
     dispatcher: Dispatcher
+    longest_bytes: int
 
     def submit(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> None:
         """Store the turn and have somebody look at it. Submitted again, it is the same turn.
@@ -44,13 +46,15 @@ class Submitting:
             TransientError: The journal did not answer; the turn may have been stored.
         """
         turn = self._turn(turn_id, asked, priority)
+        self._check_length(turn)
         self.store.insert_turn(turn)
         self._check_same(turn)
         self.dispatcher.advance(turn_id, priority, begins=True)
 
     def _turn(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> Turn:
         if not TURN_ID.fullmatch(turn_id):
-            raise ConfigError(f"the task's id becomes the turn's: 64 of A-Z a-z 0-9 _ . - at most, not {turn_id!r:.80}")
+            which = "64 of A-Z a-z 0-9 _ . - at most, and not dots alone"
+            raise ConfigError(f"the task's id becomes the turn's: {which}, not {turn_id!r:.80}")
         unknown = sorted(set(asked) - set(NAMES))
         if unknown:
             raise ConfigError(f"there is no {', '.join(unknown)[:200]}: give {', '.join(NAMES)}, by name")
@@ -64,6 +68,15 @@ class Submitting:
         if caps is None:
             raise ConfigError(f"there is no agent {agent!r}: no worker has published it")
         return caps
+
+    def _check_length(self, turn: Turn) -> None:
+        texts = (turn.input, turn.system_prompt_override, turn.skill_context)
+        size_bytes = sum(len((text or "").encode()) for text in texts)
+        if size_bytes > self.longest_bytes:
+            raise ConfigError(
+                f"{INPUT}, system_prompt_override and skill_context have {size_bytes} bytes together, more than "
+                f"HARNESS_MAX_BODY_BYTES={self.longest_bytes}"
+            )
 
     def _check_same(self, turn: Turn) -> None:
         stored = self.store.load(turn.id)

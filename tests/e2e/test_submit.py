@@ -85,6 +85,18 @@ def test_submitted_turns_of_a_session_run_in_order(outsider: Outsider, producer:
     assert [turn["id"] for turn in reversed(listed(outsider, session))] == ids
 
 
+def log_of(outsider: Outsider) -> str:
+    """What the processes of the stack have logged."""
+    return (outsider.stack.home / "logs" / "up.log").read_text()
+
+
+def stands(producer: Celery, task_id: str) -> tuple[str, object]:
+    """What the backend holds of a task: its state and its result."""
+    backend: Any = producer.backend
+    kept = backend.get_task_meta(task_id, cache=False)
+    return kept["status"], kept["result"]
+
+
 REFUSED: list[tuple[Json, str]] = [
     ({}, "agent must be a string"),
     ({"agent": "nobody", "input": "go"}, "there is no agent 'nobody'"),
@@ -128,6 +140,43 @@ def test_ids_and_arguments_that_cannot_be_are_refused(outsider: Outsider, produc
             sent.get(timeout=REPLY_S)
 
 
+def test_id_is_one_jobs_for_good(outsider: Outsider, producer: Celery) -> None:
+    """A refusal is no job: who mends it has turn and result. Of two jobs with one id the first has them."""
+    asked = {"agent": "worker", "input": "go", "metadata": {"script": add_script(outsider.directory, STEPS)}}
+    name = f"job-{uuid.uuid4().hex}"
+    refused = submit(producer, {**asked, "agent": "nobody"}, task_id=name)
+    with pytest.raises(Exception, match="there is no agent 'nobody'"):
+        refused.get(timeout=REPLY_S)
+    submit(producer, asked, task_id=name)
+    wait_until(lambda: stands(producer, name) == ("SUCCESS", name), "the turn to be stored", REPLY_S)
+    submit(producer, {**asked, "input": "another job", "tenant": "acme"}, task_id=name)
+    wait_until(lambda: f"{name} is the id of another turn already" in log_of(outsider), "a word in the log", REPLY_S)
+    assert stands(producer, name) == ("SUCCESS", name), "what the first one's producer may still read"
+    assert outsider.end(name)["input"] == "go"
+
+
+def test_message_needs_no_more_than_its_protocol_wants(outsider: Outsider) -> None:
+    """A producer that is no Celery leaves out what may be left out, such as time limits."""
+    script, name = add_script(outsider.directory, STEPS), f"job-{uuid.uuid4().hex}"
+    asked = {"agent": "worker", "input": "go", "metadata": {"script": script}}
+    with Connection(outsider.broker_url) as broker, broker.Producer() as sender:
+        said: Any = [[], asked, {}]
+        headers = {"task": "turn.submit", "id": name}
+        sender.publish(said, routing_key="turns.interactive", serializer="json", headers=headers)
+    _wait_until_stored(outsider, name)
+    assert outsider.end(name)["status"] == "completed"
+
+
+def test_message_of_the_old_protocol_is_refused_with_what_to_mend(outsider: Outsider, producer: Celery) -> None:
+    """Its headers tell nothing of it."""
+    producer.conf.task_protocol = 1
+    sent = submit(producer, {"agent": "worker", "input": "go"})
+    wait_until(
+        lambda: "a producer of Celery's must have task_protocol=2" in log_of(outsider), "a word in the log", REPLY_S
+    )
+    assert outsider.http.get(f"/v1/turns/{sent.id}").status_code == 404
+
+
 def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> None:
     """Flower shows a submitted turn by its id, whatever the producer's message tells of its arguments."""
     secret = uuid.uuid4().hex
@@ -169,14 +218,18 @@ def test_producer_that_sends_again_loses_none_when_a_coordinator_is_killed(tmp_p
 
 
 def _send_until_stored(outsider: Outsider, producer: Celery, asked: Json, turn_id: str) -> None:
+    for _ in range(3):
+        with suppress(TimeoutError):
+            _wait_until_stored(outsider, turn_id)
+            return
+        submit(producer, asked, task_id=turn_id)
+    _wait_until_stored(outsider, turn_id)
+
+
+def _wait_until_stored(outsider: Outsider, turn_id: str) -> None:
     def is_stored() -> bool:
         return outsider.http.get(f"/v1/turns/{turn_id}").status_code == 200
 
-    for _ in range(3):
-        with suppress(TimeoutError):
-            wait_until(is_stored, f"{turn_id} to be stored", PATIENCE_S)
-            return
-        submit(producer, asked, task_id=turn_id)
     wait_until(is_stored, f"{turn_id} to be stored", PATIENCE_S)
 
 
@@ -193,6 +246,6 @@ def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsid
             said: Any = [[], asked, {}]
             sender.publish(said, routing_key="turns.interactive", serializer="json", headers=headers)
     assert outsider.run([call("look", n=n) for n in range(8)], "done")["output_text"] == "done"
-    log = (outsider.stack.home / "logs" / "up.log").read_text()
+    log = log_of(outsider)
     assert "withheld: it may tell what somebody said" in log
     assert secret not in log

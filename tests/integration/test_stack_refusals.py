@@ -24,7 +24,7 @@ from tests.stacks import APP, run_harness
         (["--app", APP], {"HARNESS_BROKER_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "mend HARNESS_BROKER_URL"),
         (["--app", APP], {"HARNESS_DATABASE_URL": "postgresql://me:hidden@127.0.0.1:1/x"}, 3, "me:***@127.0.0.1"),
         (["--app", APP], {"HARNESS_GRACE_S": "soon"}, 2, "HARNESS_GRACE_S"),
-        (["--app", APP], {"HARNESS_MAX_BODY_BYTES": "soon"}, 2, "harness: HARNESS_MAX_BODY_BYTES='soon'"),
+        (["--app", APP], {"HARNESS_BODY_IDLE_S": "soon"}, 2, "harness: HARNESS_BODY_IDLE_S='soon'"),
         (["--app", APP], {"HARNESS_VAULT": "no/such/vault"}, 2, "vault 'no/such/vault': No such file or directory"),
     ],
 )

@@ -17,7 +17,7 @@ ASKED: dict[str, Any] = {"agent": "a", "input": "hello"}
 
 def submitting_to(engine: Engine) -> Submitting:
     """Who stores turns in the engine's journal."""
-    return Submitting(store=engine.store, dispatcher=cast("Any", engine.seen_sent))
+    return Submitting(store=engine.store, dispatcher=cast("Any", engine.seen_sent), longest_bytes=1_000)
 
 
 @pytest.fixture
@@ -40,12 +40,38 @@ def test_turn_is_stored_before_anybody_is_told(engine: Engine) -> None:
     assert engine.store.turns["job-2"].session_id == "s"
 
 
-@pytest.mark.parametrize("turn_id", ["", "a/b", "a b", "{a}", "ü", "a" * 65, "a\n"])
+@pytest.mark.parametrize("turn_id", ["", "a/b", "a b", "{a}", "ü", "a" * 65, "a\n", ".", "..", "..."])
 def test_id_that_cannot_stand_in_a_path_or_key_is_refused(engine: Engine, turn_id: str) -> None:
     """Nothing is stored."""
     with pytest.raises(ConfigError, match="the task's id becomes the turn's"):
         submitting_to(engine).submit(turn_id, ASKED, Priority.BATCH)
     assert turn_id not in engine.store.turns
+
+
+@pytest.mark.parametrize("turn_id", ["a.", ".a", "..-", "_"])
+def test_id_may_have_dots(engine: Engine, turn_id: str) -> None:
+    """Beside something else."""
+    submitting_to(engine).submit(turn_id, ASKED, Priority.BATCH)
+    assert turn_id in engine.store.turns
+
+
+LONGEST: dict[str, Any] = {
+    "agent": "a",
+    "input": "ü" * 400,
+    "system_prompt_override": "s" * 100,
+    "skill_context": "s" * 100,
+}
+
+
+def test_turn_that_asks_with_too_much_is_refused(engine: Engine) -> None:
+    """All its texts together have as many bytes as the body of a post may."""
+    submitting = submitting_to(engine)
+    submitting.submit("just", LONGEST, Priority.BATCH)
+    for name in ("input", "system_prompt_override", "skill_context"):
+        with pytest.raises(ConfigError, match="have 1001 bytes together, more than HARNESS_MAX_BODY_BYTES=1000"):
+            submitting.submit("over", {**LONGEST, name: LONGEST[name] + "s"}, Priority.BATCH)
+    assert "just" in engine.store.turns
+    assert "over" not in engine.store.turns
 
 
 @pytest.mark.parametrize("other", [{"input": "bye"}, {"tenant": "acme"}])

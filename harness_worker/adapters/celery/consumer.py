@@ -134,7 +134,9 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
     Raises:
         TypeError, ValueError, LookupError: It is no task as our version of Celery's protocol has it.
     """
-    limits = message.headers["timelimit"] or (None, None)
+    if "task" not in message.headers:
+        raise ValueError("its headers name no task: a producer of Celery's must have task_protocol=2")
+    limits = message.headers.get("timelimit") or (None, None)
     args, kwargs, embed = message.payload
     is_task = isinstance(args, list) and isinstance(kwargs, dict) and isinstance(embed, dict)
     if not isinstance(message.headers["id"], str) or "self" in kwargs:

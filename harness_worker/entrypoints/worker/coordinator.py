@@ -66,7 +66,9 @@ def serve_turns(
     )
     fleet.app.register_task(AdvanceTask(coordinator))
     fleet.app.register_task(JudgeTask(judging))
-    fleet.app.register_task(SubmitTask(Submitting(store=fleet.store, dispatcher=fleet.dispatcher)))
+    longest = settings.max_body_bytes
+    submitting = Submitting(store=fleet.store, dispatcher=fleet.dispatcher, longest_bytes=longest)
+    fleet.app.register_task(SubmitTask(submitting))
     aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
 
     def stop(_state: object, turn_id: str) -> None:
