@@ -20,7 +20,17 @@ from harness_worker.core.citations import Source
 from harness_worker.core.context_pack import ContextPack, memory_block, untrusted_block
 from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.records import Message, Turn, TurnPreparation
-from harness_worker.core.sent import WORDLESS, TurnMessages, bound_from, noted, since_summary, tagged, text_block
+from harness_worker.core.sent import (
+    WORDLESS,
+    TurnMessages,
+    bound_from,
+    ending_in_words,
+    is_wordless,
+    noted,
+    since_summary,
+    tagged,
+    text_block,
+)
 from harness_worker.core.tool_selection import offered
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import TurnStatus
@@ -240,7 +250,8 @@ def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[M
 
 def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[Message, ...]:
     """A turn's own messages as they are sent."""
-    return noted(with_context(messages, preparation.context), preparation.notes)
+    spoken = tuple(map(ending_in_words, messages))
+    return noted(with_context(spoken, preparation.context), preparation.notes)
 
 
 def _as_read(past: PastTurn) -> TurnMessages:
@@ -248,7 +259,7 @@ def _as_read(past: PastTurn) -> TurnMessages:
 
     A turn that failed before any model answered is left out: what no provider took once would fail for ever.
     """
-    spoken = tuple(message for message in past.messages if message.content or message.role == "user")
+    spoken = past.messages[:-1] if past.messages and is_wordless(past.messages[-1]) else past.messages
     if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
         return past.preparation, ()
     sent = as_sent(spoken, past.preparation or _UNPREPARED)

@@ -40,6 +40,19 @@ def with_text_behind(message: Message, text: str) -> Message:
     return replace(message, content=[*blocks_of(message), text_block(text)])
 
 
+def is_wordless(message: Message) -> bool:
+    """Whether the model said nothing in it, or only thought."""
+    return message.role == "assistant" and not _without_last_thoughts(blocks_of(message))
+
+
+def ending_in_words(message: Message) -> Message:
+    """The model's message as a provider takes it back: without a thought that has nothing said behind it."""
+    blocks = blocks_of(message)
+    if message.role != "assistant" or not (blocks and _is_thought(blocks[-1])):
+        return message
+    return replace(message, content=_without_last_thoughts(blocks) or [text_block(WORDLESS)])
+
+
 def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
     """A turn's messages with each note behind the results that it is about.
 
@@ -93,8 +106,17 @@ def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
 
 def _without_thinking(message: Message) -> Message:
     blocks = blocks_of(message)
-    said = [block for block in blocks if block.get("type") not in _THINKING]
+    said = [block for block in blocks if not _is_thought(block)]
     return message if said == blocks else replace(message, content=said or [text_block(WORDLESS)])
+
+
+def _without_last_thoughts(blocks: Blocks) -> Blocks:
+    last = next((at for at in reversed(range(len(blocks))) if not _is_thought(blocks[at])), -1)
+    return blocks[: last + 1]
+
+
+def _is_thought(block: Mapping[str, Any]) -> bool:
+    return block.get("type") in _THINKING
 
 
 def _under_summary(messages: Sequence[Message], summary: str) -> tuple[Message, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -24,6 +26,28 @@ __all__ = ["model", "stub"]
 
 TEXT = "One two three four five."
 SOON_S = 1.0
+
+
+@contextmanager
+def serving(body: bytes) -> Generator[str]:
+    """A provider that answers every request with this as its stream; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +101,34 @@ def test_refusal_for_good_is_told_in_the_providers_words(
         model.complete(asking())
     assert str(caught.value) == f"the model's provider answered {status} {kind}: max_tokens: too high"
     assert KEY not in repr(caught.value)
+
+
+@pytest.mark.parametrize("message", [{"error": "bad"}, 7, ["bad"], None, ""])
+@pytest.mark.parametrize(("status", "raised"), [(400, ModelError), (529, TransientError)])
+def test_refusal_of_any_shape_is_told(
+    stub: MessagesStub,
+    model: AnthropicModel,
+    message: Any,  # noqa: ANN401 - JSON
+    status: int,
+    raised: type[Exception],
+) -> None:
+    """A proxy's error need not be Anthropic's: whoever waits for the call hears of it at once."""
+    odd: Any = ["odd"]
+    stub.answer(
+        Refusal(status=status, kind=odd, message=message), said(TEXT, ending=Ending.ERROR, error=(odd, message))
+    )
+    with pytest.raises(raised, match=rf"answered {status}: .*{'bad' if message and message != 7 else ''}"):
+        model.complete(asking())
+    with pytest.raises(TransientError, match="answered: "):
+        model.complete(asking())
+
+
+@pytest.mark.parametrize("data", ["5", "[]", '"x"', "true", "null", "{", "[" * 9_000])
+def test_stream_of_anything_but_events_is_asked_again(data: str) -> None:
+    """Valid JSON of another shape is a broken stream, as JSON that is none is."""
+    body = f"event: content_block_delta\ndata: {data}\n\n".encode()
+    with serving(body) as url, pytest.raises(TransientError, match="stream"):
+        AnthropicModel(KEY, url).complete(asking())
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])

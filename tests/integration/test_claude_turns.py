@@ -100,6 +100,17 @@ def test_turn_goes_on_after_a_pause(stub: MessagesStub, harness: AgentHarness) -
     assert messages_of(stub, 1)[-1] == {"role": "assistant", "content": [{"type": "text", "text": "Let me search."}]}
 
 
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens"])
+def test_session_goes_on_after_a_reply_that_was_only_thought(
+    stub: MessagesStub, harness: AgentHarness, reason: str
+) -> None:
+    """No provider takes a message back that ends in a thought; what the user was told stands in its place."""
+    stub.answer(Reply(content=[THINKING, *said("\n\n").content], stop_reason=reason), said("Hello."))
+    first = harness.run_turn("s", "Double four.")
+    assert harness.run_turn("s", "Hello?").output_text == "Hello."
+    assert messages_of(stub, 1)[1] == {"role": "assistant", "content": [{"type": "text", "text": first.output_text}]}
+
+
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
 def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harness: AgentHarness, reason: str) -> None:
     """What was said stands; calls of a message that was cut short are not run."""

@@ -24,6 +24,8 @@ from tests.unit.builders import a_turn
 DAY_S = 86_400.0
 FACTS = "session_id: session\nprovider: scripted\nmodel: scripted:f\ndate: 1970-01-02"
 METADATA = f"<runtime_metadata>\n{FACTS}\n</runtime_metadata>"
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+REDACTED = {"type": "redacted_thinking", "data": "EmwK"}
 PREPARED = TurnPreparation(context=("then",), prefix_hash="p")
 
 
@@ -154,6 +156,26 @@ def test_prompt_says_for_a_turn_without_an_answer_what_its_user_was_told() -> No
     assert sent(empty)[1] == ("assistant", texts(NO_ANSWER_TEXT))
     silent = a_past(says("user", "first"), output_text="", status=TurnStatus.INCOMPLETE)
     assert sent(silent)[1] == ("assistant", texts(NO_ANSWER_TEXT))
+
+
+@pytest.mark.parametrize("thought", [THOUGHT, REDACTED], ids=["thinking", "redacted_thinking"])
+def test_prompt_has_no_message_of_the_model_that_ends_in_a_thought(thought: dict[str, Any]) -> None:
+    """The provider refuses it in every later request; thoughts with words behind them go back as they were."""
+    known = a_prompt().preparation
+    only = a_past(says("user", "first"), says("assistant", [THOUGHT, thought]), preparation=known)
+    assert sent(only)[1] == ("assistant", texts("told"))
+    behind = a_past(says("user", "first"), says("assistant", [THOUGHT, *texts("so"), thought]), preparation=known)
+    assert sent(behind)[1] == ("assistant", [THOUGHT, *texts("so")])
+
+
+def test_pause_in_a_thought_is_sent_the_same_in_its_turn_and_after_it() -> None:
+    """What stands before later thoughts and in the provider's cache may not change."""
+    known = a_prompt().preparation
+    own = [says("user", "first"), says("assistant", [THOUGHT])]
+    during = prepare(a_turn(started_at=DAY_S, step=1, preparation=known), an_agent(), past=(), own=own).messages
+    assert during[1].content == texts(WORDLESS)
+    after = a_prompt(a_past(*own, says("assistant", texts("so")), preparation=known)).messages
+    assert after[:2] == during
 
 
 def test_prompt_leaves_out_what_no_model_ever_answered() -> None:

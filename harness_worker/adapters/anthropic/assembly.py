@@ -27,6 +27,15 @@ _MOST_TOKENS: Final = 10**9
 _CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call's arguments may be half a JSON text; none of these replies' calls is run."""
 
+_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "thinking": ("thinking",),
+    "tool_use": ("id", "name"),
+}
+"""Fields that must be texts, by the kind of block: neither the turn's rules nor the provider take anything else."""
+
+_NO_OBJECT: Final = "the model asked for a tool with arguments that are no JSON object"
+
 
 class Assembly:
     """One reply in the making.
@@ -77,6 +86,8 @@ class Assembly:
             raise TransientError("the model's stream ended before its message did")
         for index, pieces in self._inputs.items():
             self._blocks[index]["input"] = self._arguments("".join(pieces))
+        if any(block.get("type") == "tool_use" and not isinstance(block.get("input"), dict) for block in self._blocks):
+            raise TransientError(_NO_OBJECT)
         usage = self._usage()
         return ModelReply(content=tuple(filter(_is_sendable, self._blocks)), stop_reason=self._stop_reason, usage=usage)
 
@@ -89,7 +100,7 @@ class Assembly:
             return given  # pyright: ignore[reportUnknownVariableType] - JSON
         if self._stop_reason in _CUT_SHORT:
             return {}
-        raise TransientError("the model asked for a tool with arguments that are no JSON object")
+        raise TransientError(_NO_OBJECT)
 
     def _usage(self) -> Usage:
         usage = Usage(
@@ -109,7 +120,7 @@ class Assembly:
             case "content_block_delta":
                 self._extend(event["index"], event["delta"])
             case "message_delta":
-                self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+                self._stop_reason = _text(event["delta"].get("stop_reason") or self._stop_reason or "") or None
                 self._count(event.get("usage") or {})
             case "message_stop":
                 self.is_whole = True
@@ -117,30 +128,34 @@ class Assembly:
                 return
 
     def _start(self, message: Event) -> None:
-        self._model = message.get("model") or self._model
+        self._model = _text(message.get("model") or self._model)
         self._count(message.get("usage") or {})
 
     def _start_block(self, event: Event) -> None:
         if event["index"] != len(self._blocks):
             raise ValueError(f"block {event['index']} after {len(self._blocks)} blocks")
         block: dict[str, Any] = {**event["content_block"]}
+        for name in _TEXTS.get(block["type"], ()):
+            _text(block[name])
         self._blocks.append(block)
-        if block.get("type") == "text":
+        if block["type"] == "text":
             self._say(block["text"])
 
     def _extend(self, index: int, delta: Event) -> None:
+        if index < 0:
+            raise IndexError(index)
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta":
                 block["text"] += delta["text"]
                 self._say(delta["text"])
             case "input_json_delta":
-                if delta["partial_json"]:
+                if _text(delta["partial_json"]):
                     self._inputs.setdefault(index, []).append(delta["partial_json"])
             case "thinking_delta":
                 block["thinking"] += delta["thinking"]
             case "signature_delta":
-                block["signature"] = delta["signature"]
+                block["signature"] = _text(delta["signature"])
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
             case unknown:
@@ -165,6 +180,12 @@ def _is_sendable(block: Event) -> bool:
             return bool(block.get("signature"))
         case _:
             return True
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _finite(text: str) -> float:

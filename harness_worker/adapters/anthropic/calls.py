@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 import httpx2
-from anthropic import APIConnectionError, APIStatusError
+from anthropic import APIConnectionError, APIStatusError, BaseModel
 
 from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_status
 from harness_worker.adapters.anthropic.lines import CONNECT_TIMEOUT_S, Lines, Loan
-from harness_worker.errors import TransientError
+from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
 
 LAST_EVENT: Final = "message_stop"
@@ -93,20 +93,27 @@ class Call:
             return arrived
 
     def _run(self, loan: Loan) -> None:
-        ended = self._ended(loan)
-        loan.end(whole=ended is None)
-        self._arrived.put(ended)
+        ended: Exception | None = InvariantError("the thread that reads the model's stream failed")
+        try:
+            ended = self._ended(loan)
+            loan.end(whole=ended is None)
+        finally:
+            self._arrived.put(ended)  # whatever happened: the caller waits for it
 
     def _ended(self, loan: Loan) -> Exception | None:
         """Read the stream to its end; what went wrong, if anything did, is for the caller to raise."""
+        try:
+            return self._failure(loan)
+        except Exception as error:  # noqa: BLE001 - handed over: the caller raises it
+            return error
+
+    def _failure(self, loan: Loan) -> Exception | None:
         try:
             self._stream(loan)
         except APIStatusError as error:
             return told_by_status(error)
         except (APIConnectionError, httpx2.HTTPError, httpx2.StreamError) as error:
             return told_by_connection(error)
-        except Exception as error:  # noqa: BLE001 - handed over: the caller raises it
-            return error
         return None
 
     def _stream(self, loan: Loan) -> None:
@@ -114,6 +121,17 @@ class Call:
         with loan.line.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
             try:
                 for event in stream:
-                    self._arrived.put(event.to_dict(mode="json", warnings=False))
-            except ValueError as error:  # JSON or UTF-8 that is none
+                    self._arrived.put(_as_json(event))
+            except (ValueError, RecursionError) as error:  # JSON or UTF-8 that is none
                 raise TransientError(f"the model's stream cannot be read: {error}") from error
+
+
+def _as_json(event: object) -> Event:
+    """The event as it was sent; the SDK passes on any JSON.
+
+    Raises:
+        ValueError: It is no object.
+    """
+    if not isinstance(event, BaseModel):
+        raise ValueError(f"{event!r} is no event")  # noqa: TRY004 - as the library's own of what cannot be read
+    return event.to_dict(mode="json", warnings=False)

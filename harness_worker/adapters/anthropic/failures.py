@@ -34,16 +34,23 @@ def told_by_connection(error: Exception) -> HarnessError:
 
 
 def _may_pass(error: APIStatusError) -> bool:
+    kind = _kind(error)
     if error.status_code < 400:
-        return error.type is None or error.type in RETRIED_TYPES
-    return error.status_code >= 500 or error.status_code in RETRIED_STATUSES or error.type in RETRIED_TYPES
+        return kind is None or kind in RETRIED_TYPES
+    return error.status_code >= 500 or error.status_code in RETRIED_STATUSES or kind in RETRIED_TYPES
+
+
+def _kind(error: APIStatusError) -> str | None:
+    """The error's type, where it is a text: a proxy's errors have any shape."""
+    kind: object = error.type
+    return kind if isinstance(kind, str) else None
 
 
 def _message(error: APIStatusError) -> str:
-    kind = f" {error.type}" if error.type else ""
+    kind = f" {_kind(error)}" if _kind(error) else ""
     status = f" {error.status_code}" if error.status_code >= 400 else ""
     reason = error.response.reason_phrase if status else "an error inside the stream"
-    told = (error.api_message or reason)[:MAX_MESSAGE_CHARS]
+    told = str(error.api_message or reason)[:MAX_MESSAGE_CHARS]  # a proxy's may be an object
     return f"the model's provider answered{status}{kind}: {told}"
 
 

@@ -1,0 +1,66 @@
+"""A reply put together from its stream's events: what is no event of the provider's is a broken stream, asked again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness_worker.adapters.anthropic.assembly import Assembly
+from harness_worker.errors import TransientError
+from harness_worker.ports import unheard
+
+START: dict[str, Any] = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": None}}
+TEXT: dict[str, Any] = {"type": "text", "text": ""}
+USE: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+END: list[dict[str, Any]] = [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}]
+
+
+def begins(block: object) -> dict[str, Any]:
+    """A block's start."""
+    return {"type": "content_block_start", "index": 0, "content_block": block}
+
+
+def goes_on(delta: object, index: int = 0) -> dict[str, Any]:
+    """A block's next piece."""
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def ends(stop_reason: object) -> dict[str, Any]:
+    """The message's end."""
+    return {"type": "message_delta", "delta": {"stop_reason": stop_reason}}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"type": "message_start", "message": {"model": 5}}],
+        [{"type": "message_start", "message": {"model": {"a": 1}}}],
+        [begins(None)],
+        [begins({"type": ["text"], "text": ""})],
+        [begins({"type": "text", "text": None})],
+        [begins({"type": "text", "text": 5})],
+        [begins({"type": "thinking", "thinking": None, "signature": "s"})],
+        [begins({**USE, "id": 5})],
+        [begins({**USE, "name": ["look"]})],
+        [begins({**USE, "input": None})],
+        [begins(TEXT), goes_on({"type": "text_delta", "text": "a"}, index=-1)],
+        [begins(TEXT), goes_on({"type": "text_delta", "text": 5})],
+        [begins(USE), goes_on({"type": "input_json_delta", "partial_json": 5})],
+        [
+            begins({"type": "thinking", "thinking": "", "signature": ""}),
+            goes_on({"type": "signature_delta", "signature": 5}),
+        ],
+        [ends(5)],
+        [ends(["x"])],
+        [ends({"a": 1})],
+    ],
+    ids=str,
+)
+def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]]) -> None:
+    """Whatever comes of it would fail the turn later, in the database, in the next request or in the price."""
+    assembly = Assembly("claude-sonnet-5-5", unheard)
+    with pytest.raises(TransientError):  # noqa: PT012 - which of them says so is no rule
+        for event in (START, *events, *END):
+            assembly.take(event)
+        assembly.reply()
