@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
@@ -29,10 +29,12 @@ class Client:
     Args:
         wait_s: How long it is willing to.
         has_gone: Whether it has gone away: then nobody waits any more.
+        since: From when on, by the monotonic clock: when its request came, for making the turn takes some of the time.
     """
 
     wait_s: float
     has_gone: Callable[[], Awaitable[bool]]
+    since: float = field(default_factory=monotonic)
 
 
 def wait_of(prefer: list[str]) -> float:
@@ -45,9 +47,8 @@ def wait_of(prefer: list[str]) -> float:
 
 async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, turns: Turns) -> None:
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + client.wait_s
-    while not live.stopping and (left := until - clock()) > 0 and not await client.has_gone():
+    until = client.since + client.wait_s
+    while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
         event = await feed.next(min(left, LOOK_S))
         if event is not None and event.type in RESTING_EVENTS:
             return

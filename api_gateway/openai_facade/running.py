@@ -66,9 +66,13 @@ def wait_of(read_timeout: str | None) -> float:
     return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
 
 
-async def awaited(created: Created, request: TurnRequest, http: Request, services: Services) -> Turn:
+def client_of(http: Request) -> Client:
+    """Who waits for the answer to a request that has just come."""
+    return Client(wait_s=_wait_of(http), has_gone=http.is_disconnected)
+
+
+async def awaited(created: Created, request: TurnRequest, client: Client, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
-    client = Client(wait_s=_wait_of(http), has_gone=http.is_disconnected)
     with services.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         await wait_for_rest(created.turn_id, client, feed, services.live, services.turns)

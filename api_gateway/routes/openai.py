@@ -12,7 +12,7 @@ from api_gateway.body import Body, body_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.asking import turn_of_chat, turn_of_response
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import awaited, claim_of, followed, made
+from api_gateway.openai_facade.running import awaited, claim_of, client_of, followed, made
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.telling import completion_of, response_of
 from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
@@ -66,7 +66,7 @@ async def create_response(
     body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))],
 ) -> AgentResponse | StreamingResponse:
     """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
-    asked = body.value
+    asked, client = body.value, client_of(http)
     before = asked.previous_response_id
     session_id = (await existing_turn(turn_id_of(before), services)).session_id if before is not None else None
     request = turn_of_response(asked, session_id)
@@ -78,7 +78,7 @@ async def create_response(
         if asked.background:
             await wake(created, request, services)
             return response_of(await existing_turn(created.turn_id, services))
-        return response_of(await awaited(created, request, http, services))
+        return response_of(await awaited(created, request, client, services))
 
 
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
@@ -112,12 +112,12 @@ async def create_completion(
     body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))],
 ) -> Completion | StreamingResponse:
     """Have an agent answer the last message; it reads those before it as a transcript."""
-    asked = body.value
+    asked, client = body.value, client_of(http)
     request = turn_of_chat(asked)
     created = await make_turn(request, claim_of(http, body.digest), services)
     with made(created):
         if not asked.stream:
-            return completion_of(await awaited(created, request, http, services))
+            return completion_of(await awaited(created, request, client, services))
         turn = await existing_turn(created.turn_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
     return _streaming(chat_frames(turn, followed(created, request, turn, http, services), tells_usage=tells_usage))

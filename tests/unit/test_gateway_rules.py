@@ -8,7 +8,7 @@ import json
 import re
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
-from time import process_time
+from time import monotonic, process_time
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +22,8 @@ from api_gateway.batches.requests import BatchRequest
 from api_gateway.body import MOST_LISTED, body_read, digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
-from api_gateway.database import async_url
-from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent
+from api_gateway.database import async_url, create_engine
+from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem
@@ -31,7 +31,8 @@ from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnR
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.new_turns import clamped, unknown_agents
-from api_gateway.waiting import wait_of
+from api_gateway.turns.store import Turns
+from api_gateway.waiting import Client, wait_for_rest, wait_of
 from harness_worker.core.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
@@ -356,6 +357,20 @@ def test_arguments_are_read_once_however_deep_they_are() -> None:
     for _ in range(190):
         deep = [deep]
     assert cost_s(deep) < 20 * cost_s(flat)
+
+
+def test_wait_counts_from_when_the_request_came() -> None:
+    """A client that has waited for its turn to be made has less patience left: it must not ask again."""
+
+    async def has_gone() -> bool:
+        return False
+
+    async def wait() -> None:
+        client = Client(wait_s=5.0, has_gone=has_gone, since=monotonic() - 6.0)
+        turns = Turns(create_engine("sqlite:////nowhere/harness.db"), "default")  # which nobody may ask
+        await wait_for_rest("t", client, Feed(), LiveEvents(None), turns)
+
+    asyncio.run(wait())
 
 
 def book(  # noqa: PLR0913 - one of each kind
