@@ -15,7 +15,8 @@ import typer
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.batching import has_ended, items_in, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
-from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.patience import Patience
 from harness_worker.entrypoints.turn_ids import whole_batch_id
@@ -97,9 +98,9 @@ def list_(
     for batch in page["data"]:
         write(batch["id"] if quiet else batch_line(batch, now))
     if not page["data"] and not quiet:
-        console(stderr=True).print("no batches")
+        tell("no batches")
     if page["next"]:
-        console(stderr=True).print(f"there are more: --after {page['next']}", markup=False, soft_wrap=True)
+        tell(f"there are more: --after {page['next']}")
 
 
 @app.command(short_help="How one batch stands.")
@@ -162,13 +163,8 @@ def _content(file: Path) -> bytes:
 
 
 def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:
-    progress = console(stderr=True)
-    progress.print(f"batch {batch['id']}; it goes on without this command", markup=False, soft_wrap=True)
-
-    def tell(now: JsonObject) -> None:
-        progress.print(batch_words(now), markup=False, soft_wrap=True)
-
-    return until_ended(client, SystemClock(), batch, math.inf, tell)
+    tell(f"batch {batch['id']}; it goes on without this command")
+    return until_ended(client, SystemClock(), batch, math.inf, lambda now: tell(batch_words(now)))
 
 
 def _print(batch: JsonObject, *, as_json: bool) -> None:

@@ -85,7 +85,7 @@ def list_(
         for line in key_table([(key, key.state_at(now)) for key, now in found]):
             out.print(line, soft_wrap=True)
     else:
-        console(stderr=True).print("no keys")
+        tell("no keys")
 
 
 @app.command(short_help="Have a key refused from now on.")

@@ -14,7 +14,8 @@ from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.config import load_settings
 from harness_worker.core.memories import user_scope
 from harness_worker.entrypoints.cli.options import JournalHome
-from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.plain import one_line, plain
@@ -55,7 +56,7 @@ def list_(
     for each in found:
         write(f"{rfc3339(each.created_at)}  {each.kind:<10}  {one_line(each.text)}")
     if not found:
-        console(stderr=True).print(_nothing(user, tenant), markup=False, soft_wrap=True)
+        tell(_nothing(user, tenant))
 
 
 @app.command(short_help="Forget what is remembered of a user.")

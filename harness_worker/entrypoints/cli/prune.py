@@ -12,7 +12,8 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pruning import Removed, SqlPruning
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.options import JournalHome
-from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.pruning import prune as prune_sessions
 from harness_worker.entrypoints.pruning import would_prune
@@ -56,10 +57,7 @@ def prune(
         if dry_run:
             gone = would_prune(pruning, before)
         else:
-            progress = console(stderr=True)
-            gone = prune_sessions(
-                pruning, SystemClock(), before, lambda so_far: progress.print(f"{_words(so_far)} so far")
-            )
+            gone = prune_sessions(pruning, SystemClock(), before, lambda so_far: tell(f"{_words(so_far)} so far"))
     if as_json:
         write_json({"before": rfc3339(before), "dry_run": dry_run, **asdict(gone)})
     else:

@@ -14,6 +14,7 @@ from harness_worker.entrypoints.cli import forking
 from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import follow, is_hint
 from harness_worker.entrypoints.patience import PatientGateway
@@ -82,9 +83,9 @@ def list_(  # noqa: PLR0913 - one parameter an option
     elif page["data"]:
         _print_table(page["data"])
     else:
-        console(stderr=True).print("no turns")
+        tell("no turns")
     if page["next"]:
-        console(stderr=True).print(f"there are more: --after {page['next']}", markup=False, soft_wrap=True)
+        tell(f"there are more: --after {page['next']}")
 
 
 @app.command(short_help="One turn with its waves and calls.")

@@ -10,6 +10,7 @@ import typer
 
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write_json
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.wire import TurnStatus, rfc3339
 
@@ -59,7 +60,7 @@ def usage(  # noqa: PLR0913 - one parameter an option
         out.print(line, soft_wrap=True)
     if report["groups"] > len(report["data"]):
         left = f"{report['groups'] - len(report['data']):,} groups more are in the total: --limit shows them"
-        console(stderr=True).print(left, markup=False, soft_wrap=True)
+        tell(left)
 
 
 def moment_of(text: str, now: float) -> str:
