@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import redis
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.stack import StackInfo, open_stack
+from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
@@ -190,6 +192,22 @@ def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tu
     assert [check["said"].partition(":")[0] for check in checks["workers"]] == ["the broker refuses"]
     assert states(checks, "catalogue") == states(checks, "artifacts") == ["ok"]
     assert (drained.returncode, drained.stderr.partition(": ")[2][:18]) == (3, "the broker refuses")
+
+
+def test_drain_that_nobody_answers_drains_nobody(stack: StackInfo) -> None:
+    """Workers that are too busy to answer in time go on afterwards."""
+    workers = [process for process in stack.processes if process.role in set(Role)]
+    stopped = [psutil.Process(worker.pid) for worker in workers]
+    for process in stopped:
+        process.suspend()
+    try:
+        drained = run_harness("drain", "--home", str(stack.home), "--wait", "0")
+    finally:
+        for process in stopped:
+            process.resume()
+    assert (drained.returncode, drained.stdout) == (0, "no worker answers\n"), drained.stderr
+    assert states(examined(stack, 0), "workers") == ["ok", "ok"]
+    assert [process for process in stopped if not process.is_running()] == []
 
 
 def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
