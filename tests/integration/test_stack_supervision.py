@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,31 @@ def test_what_a_child_started_ends_with_it(home: Home, output: io.StringIO) -> N
         grandchildren = psutil.Process(parent.pid).children()
         assert grandchildren
     assert none_runs(grandchildren)
+
+
+def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, output: io.StringIO) -> None:
+    """What the system refuses for a moment, such as a place on the disk, does not end the others."""
+    stop = StopSignal()
+
+    def take_its_place_away() -> None:
+        try:
+            shutil.rmtree(home.run)
+            os.kill(polite.pid, signal.SIGKILL)
+            wait_until(lambda: "tools cannot be started (No such file" in output.getvalue(), "the refusal to be told")
+            home.prepare()
+            wait_until(home.pid_file("tools").exists, "the child to be written down")
+        finally:
+            stop.request(signal.SIGTERM)
+
+    with supervisor(output, stop, grace_s=5.0) as group:
+        polite = child(home, output, _POLITE)
+        group.start(polite)
+        wait_until(lambda: said_up(output), "the child's first words")
+        helper = threading.Thread(target=take_its_place_away)
+        helper.start()
+        group.watch()
+        helper.join()
+        assert psutil.pid_exists(polite.pid)
 
 
 def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:

@@ -73,7 +73,11 @@ class Child:
         return self._home.ready_file(self.role).exists()
 
     def start(self) -> None:
-        """Start a process, in a session of its own: Ctrl-C reaches only the supervisor, which drains in order."""
+        """Start a process, in a session of its own: Ctrl-C reaches only the supervisor, which drains in order.
+
+        Raises:
+            OSError: The system has no process to spare, or nothing can be written to the home.
+        """
         self._home.ready_file(self.role).unlink(missing_ok=True)
         process = subprocess.Popen(  # noqa: S603 - our own commands
             guarded(self.spec.command),
@@ -87,9 +91,9 @@ class Child:
         self._process = process
         self.started_at = time.monotonic()
         self._tail = []
-        self._write_down(process.pid)
         if process.stdout is not None:
             self._pump = self._log.pump(self.role, process.stdout, self._tail)
+        self._write_down(process.pid)
 
     def exit_code(self) -> int | None:
         """The present process' exit code once it ended; negative is a signal."""

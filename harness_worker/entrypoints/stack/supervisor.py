@@ -101,8 +101,16 @@ class Supervisor:
             self._log.line("up", f"{child.role} {_how(code)}; starting it again in {delay_s:g} s")
         if backoff.is_due():
             backoff.restarted()
+            self._restart(child, backoff)
+
+    def _restart(self, child: Child, backoff: Backoff) -> None:
+        try:
             child.start()
             self._on_change()
+        except OSError as refused:  # no process, memory or disk to spare for a moment: the others go on meanwhile
+            child.kill()
+            delay_s = backoff.died(lived_s=0.0, was_ready=False)
+            self._log.line("up", f"{child.role} cannot be started ({refused.strerror}); trying again in {delay_s:g} s")
 
 
 def _how(code: int) -> str:
