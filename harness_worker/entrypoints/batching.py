@@ -17,7 +17,7 @@ TELL_S: Final = 5.0
 
 
 def items_in(name: str, content: bytes, agent: str | None) -> list[JsonObject]:
-    """The requests of a file, one a line; empty lines are none.
+    """The requests of a file, one per line; empty lines are none.
 
     Args:
         name: What the file is called.

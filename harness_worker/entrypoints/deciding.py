@@ -65,7 +65,7 @@ def arguments_from(text: str | None) -> Mapping[str, Any] | None:
 
 
 def questions(turn: Mapping[str, Any]) -> Sequence[str]:
-    """What a turn waits for, a line a call: ``0.1 refund {"order_id": "1042"}``."""
+    """What a turn waits for, a line per call: ``0.1 refund {"order_id": "1042"}``."""
     actions: Sequence[JsonObject] = turn["required_actions"]
     return [
         plain(f"{action['call_id']} {action['tool']} {json.dumps(action['arguments'], ensure_ascii=False)}")

@@ -1,4 +1,4 @@
-"""A file of results, a line a cell: what a sweep goes on from."""
+"""A file of results, a line per cell: what a sweep goes on from."""
 
 from __future__ import annotations
 

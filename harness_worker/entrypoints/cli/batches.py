@@ -54,7 +54,9 @@ app = typer.Typer(
 
 @app.command(help=_CREATE_HELP, short_help="Post the turns of a file.")
 def create(  # noqa: PLR0913 - one parameter an option
-    file: Annotated[Path, typer.Argument(help="The turns, a JSON object a line; - reads stdin.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="The turns, one JSON object per line; - reads stdin.", show_default=False)
+    ],
     *,
     agent: Annotated[str | None, typer.Option(help="Whom to ask where a line names no agent.")] = None,
     metadata: Annotated[
@@ -85,7 +87,7 @@ def list_(
     after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
     url: Url = None,
     home: Home = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one a line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
 ) -> None:
     """Batches, newest first."""
@@ -129,7 +131,7 @@ def results(
     url: Url = None,
     home: Home = None,
 ) -> None:
-    """Print the turns of a batch that are over, in their order: {custom_id, turn}, a JSON object a line."""
+    """Print the turns of a batch that are over, in their order: {custom_id, turn}, one JSON object per line."""
     with running_at(url, home) as client:
         for line in client.batch_results(whole_batch_id(client, batch), after):
             write_json(line)

@@ -39,7 +39,7 @@ STEM_CHARS: Final = 40
 
 
 def eval_(  # noqa: PLR0913 - one parameter an option
-    cases: Annotated[Path, typer.Argument(help="The cases, a JSON object a line.", show_default=False)],
+    cases: Annotated[Path, typer.Argument(help="The cases, one JSON object per line.", show_default=False)],
     *,
     agent: Annotated[
         list[str] | None, typer.Option(help="Which agent; may be given again, or left out when there is only one.")
@@ -49,7 +49,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     name: Annotated[
         str | None, typer.Option(help="The sweep's name; that of an earlier one goes on with it. [default: a new one]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Append each result here, a JSON line a cell.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append each result here, one JSON line per cell.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many cases.")] = None,
     check: Annotated[
         str | None, typer.Option(help="module:function of your own that scores each turn: check(case, turn).")

@@ -66,8 +66,8 @@ def run(  # noqa: PLR0913 - one parameter an option
         ),
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running stack on this machine, instead of one of its own.")] = None,
-    effects: Annotated[Path | None, typer.Option(help="Write the effect journal here, a JSON line a row.")] = None,
-    observations: Annotated[Path | None, typer.Option(help="Write each call here, a JSON line a call.")] = None,
+    effects: Annotated[Path | None, typer.Option(help="Write the effect journal here, one JSON line per row.")] = None,
+    observations: Annotated[Path | None, typer.Option(help="Write each call here, one JSON line per call.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
     """Play a workload's recorded actions through the harness and compare with a plain replay.

@@ -65,7 +65,7 @@ def list_(  # noqa: PLR0913 - one parameter an option
     after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
     url: Url = None,
     home: Home = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one a line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
 ) -> None:
     """Turns, newest first."""

@@ -23,7 +23,7 @@ def batch_line(batch: Mapping[str, Any], now: datetime) -> str:
 
 
 def batch_facts(batch: Mapping[str, Any]) -> Iterator[str]:
-    """A line a fact."""
+    """A line per fact."""
     yield f"batch     {batch['id']}"
     yield f"status    {batch['status']}"
     yield f"turns     {batch_words(batch)}"

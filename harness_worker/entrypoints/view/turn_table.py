@@ -33,7 +33,7 @@ _LEAST_ASKED: Final = 8
 
 
 def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime, width: int) -> Iterator[Text]:
-    """A line a turn: the end of its id, age, status, agent, steps, calls, tokens, and how its input starts.
+    """A line per turn: the end of its id, age, status, agent, steps, calls, tokens, and how its input starts.
 
     Args:
         turns: As ``GET /v1/turns`` gives them.

@@ -28,7 +28,7 @@ _UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 
 
 def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
-    """A line a group: its key, turns, steps, calls, tokens (those read from the cache and written to it too), dollars.
+    """A line per group: its key, turns, steps, calls, tokens of each class, dollars.
 
     Args:
         report: As ``GET /v1/usage`` gives it.
