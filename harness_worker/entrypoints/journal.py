@@ -45,6 +45,6 @@ def _url_of(settings: Settings) -> str:
 
 
 def has_file(url: str) -> bool:
-    """Whether a database of SQLite is there, which would make the file that is missing; others must be asked."""
+    """Whether a database may be there: SQLite would make a file that is missing, any other one has to be asked."""
     parsed = parse_url(url)
     return parsed.drivername != "sqlite" or Path(str(parsed.database)).exists()

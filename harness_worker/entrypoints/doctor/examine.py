@@ -14,6 +14,13 @@ from harness_worker.entrypoints.doctor.places import Places
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
+_MEND_GATEWAY = "start one: harness up, or harness gateway; or mend HARNESS_GATEWAY_URL"
+_MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one where none is named"
+_MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
+_MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
+_MEND_FLEET = "see the lines above"
+_MEND_BROKER = "let it answer, and take writes: see the lines above, and what it says"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
@@ -50,14 +57,6 @@ def examine(places: Places, environment: Mapping[str, str]) -> Examination:
         findings=(*settings, *_unnamed(places), *(each for one in probes for each in one.findings)),
         reached_something=any(one.answered for one in seen),
     )
-
-
-_MEND_GATEWAY = "start one: harness up, or harness gateway; or mend HARNESS_GATEWAY_URL"
-_MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one where none is named"
-_MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
-_MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
-_MEND_FLEET = "see the lines above"
-_MEND_BROKER = "let it answer, and take writes: see the lines above, and what it says"
 
 
 def _asked(url: str | None, name: str, mend: str, check: Callable[[str], Iterable[Finding]]) -> Probe:

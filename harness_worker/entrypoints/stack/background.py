@@ -54,16 +54,15 @@ def open_stack(
     sizes = ("--coordinators", str(coordinators), "--tools", str(tools))
     variables = {**environment(), "HARNESS_GRACE_S": str(_GRACE_S), **(env or {})}
     log = place.logs / "up.log"
-    with log.open("wb") as sink, _process([*CLI, "up", *options, *sizes], variables, sink) as process:
+    with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes], variables, sink) as process:
         try:
             yield _await_ready(process, log)
         finally:
             _drain(process, _GRACE_S + _DRAIN_SLACK_S)
 
 
-@contextmanager
-def _process(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> Generator[subprocess.Popen[str]]:
-    with subprocess.Popen(  # noqa: S603 - our own command
+def _started(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own command
         guarded(command),
         env=dict(env),
         stdin=subprocess.DEVNULL,
@@ -71,8 +70,7 @@ def _process(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> Gene
         stderr=log,
         text=True,
         start_new_session=True,  # Ctrl-C reaches the caller, who then drains it
-    ) as process:
-        yield process
+    )
 
 
 def _await_ready(process: subprocess.Popen[str], log: Path) -> StackInfo:

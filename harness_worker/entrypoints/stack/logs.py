@@ -17,6 +17,10 @@ _COLOURS: Final[Mapping[str, str]] = {
 _RESET: Final = "\x1b[0m"
 _WIDTH: Final = max(map(len, _COLOURS))
 
+_KEPT_LINES: Final = 50
+_LONGEST_LINE_BYTES: Final = 65_536
+"""Longer lines are cut in pieces: what a tool prints must not fill the supervisor's memory."""
+
 
 class LogWriter:
     """Writes whole prefixed lines to one stream; safe to share between threads.
@@ -63,8 +67,3 @@ class LogWriter:
                 keep.append(text)
                 del keep[:-_KEPT_LINES]
                 self.line(role, text)
-
-
-_KEPT_LINES: Final = 50
-_LONGEST_LINE_BYTES: Final = 65_536
-"""Longer lines are cut in pieces: what a tool prints must not fill the supervisor's memory."""
