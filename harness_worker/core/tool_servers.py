@@ -63,7 +63,7 @@ def names_of(server: str, tools: Sequence[str]) -> dict[str, str]:
         is_own = name == f"{server}{_SEPARATOR}{tool}"
         if len(name) <= MAX_NAME_CHARS and (is_own or times[name] == 1):
             return name
-        digest = hashlib.sha256(tool.encode()).hexdigest()[:_HASH_CHARS]
+        digest = hashlib.sha256(tool.encode(errors="surrogatepass")).hexdigest()[:_HASH_CHARS]
         return f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{digest}"
 
     return {tool: chosen(tool) for tool in tools}

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness_worker.core.effects import Effect
@@ -23,6 +23,7 @@ def listed(*names: str) -> tuple[ListedTool, ...]:
 
 
 @given(st.lists(WORDS, unique=True, max_size=8))
+@example(["::", ":\ud800"])
 def test_names_are_fit_and_differ(tools: list[str]) -> None:
     """Whatever a server calls its tools."""
     names = names_of("files", tools)
