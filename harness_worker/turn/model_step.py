@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random_exponential,
+)
 
 from harness_worker.core.artifact_reading import every_tool
 from harness_worker.core.hooks import StreamChunk, overrides
@@ -28,7 +35,8 @@ log = logging.getLogger(__name__)
 
 MODEL_TRIES = 5
 MAX_BACKOFF_S = 8.0
-_RANDOM_BACKOFF = wait_random_exponential(multiplier=0.5, max=MAX_BACKOFF_S)
+_HALF = {"multiplier": 0.5, "max": MAX_BACKOFF_S / 2}
+_BACKOFF = wait_exponential(**_HALF) + wait_random_exponential(**_HALF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +196,10 @@ def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:
 
 
 def _backoff_s(state: RetryCallState) -> float:
-    """Random and growing, but no sooner than the provider asks for."""
+    """Growing, half of it random, so that the tries outlast an outage of seconds; not sooner than the provider asks."""
     error = state.outcome.exception() if state.outcome is not None else None
     wished_s = error.retry_after_s if isinstance(error, TransientError) else None
-    return max(_RANDOM_BACKOFF(state), wished_s or 0.0)
+    return max(_BACKOFF(state), wished_s or 0.0)
 
 
 def _log_retry(state: RetryCallState) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -71,14 +72,32 @@ def test_refusal_that_may_pass_is_transient(stub: MessagesStub, model: Anthropic
 
 
 @pytest.mark.parametrize("wish", ["", "soon", "-1", "inf", "nan", "Wed, 21 Oct 2026 07:28:00 GMT"])
-def test_retry_after_that_is_no_number_of_seconds_is_ignored(
-    stub: MessagesStub, model: AnthropicModel, wish: str
-) -> None:
+def test_retry_after_that_is_no_time_to_come_is_ignored(stub: MessagesStub, model: AnthropicModel, wish: str) -> None:
     """Nonsense in the header leaves the usual backoff."""
     stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers={"retry-after": wish}))
     with pytest.raises(TransientError) as caught:
         model.complete(asking())
     assert caught.value.retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "least_s", "most_s"),
+    [
+        ({"retry-after-ms": "1500"}, 1.5, 1.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0, 9.0),
+        ({"retry-after": formatdate(time.time() + 3_600, usegmt=True)}, 3_000.0, 3_600.0),
+    ],
+)
+def test_retry_after_may_be_milliseconds_or_a_date(
+    stub: MessagesStub, model: AnthropicModel, headers: dict[str, str], least_s: float, most_s: float
+) -> None:
+    """As the provider's own library reads them; milliseconds go before seconds."""
+    stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers=headers))
+    with pytest.raises(TransientError) as caught:
+        model.complete(asking())
+    assert caught.value.retry_after_s is not None
+    assert least_s <= caught.value.retry_after_s <= most_s
 
 
 @pytest.mark.parametrize(

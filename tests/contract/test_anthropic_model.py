@@ -88,10 +88,13 @@ def test_request_carries_system_tools_history_and_cache_control(stub: MessagesSt
     assert set(asked.body) == {"model", "system", "tools", "messages", "max_tokens", "stream", "cache_control"}
 
 
-def test_request_without_system_or_tools_leaves_them_out(stub: MessagesStub, model: AnthropicModel) -> None:
+@pytest.mark.parametrize("system", ["", " \n"])
+def test_request_without_system_or_tools_leaves_them_out(
+    stub: MessagesStub, model: AnthropicModel, system: str
+) -> None:
     """The provider refuses an empty system text."""
     stub.answer(said("Hi"))
-    model.complete(asking(system=""))
+    model.complete(asking(system=system))
     assert "system" not in stub.asked[0].body
     assert "tools" not in stub.asked[0].body
 

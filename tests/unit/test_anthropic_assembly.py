@@ -8,7 +8,7 @@ import pytest
 
 from harness_worker.adapters.anthropic.assembly import Assembly
 from harness_worker.errors import TransientError
-from harness_worker.ports import unheard
+from harness_worker.ports import ModelReply, unheard
 
 START: dict[str, Any] = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": None}}
 TEXT: dict[str, Any] = {"type": "text", "text": ""}
@@ -64,3 +64,34 @@ def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]])
         for event in (START, *events, *END):
             assembly.take(event)
         assembly.reply()
+
+
+def put_together(*events: dict[str, Any], start: dict[str, Any] = START) -> ModelReply:
+    """The reply of a whole stream."""
+    assembly = Assembly("claude-sonnet-5-5", unheard)
+    for event in (start, *events, *END):
+        assembly.take(event)
+    return assembly.reply()
+
+
+@pytest.mark.parametrize("name", ["anthropic/claude-sonnet-5-5", "us.anthropic.claude-sonnet-5-5-v1:0", "latest"])
+def test_model_that_a_proxy_names_otherwise_costs_what_the_one_asked_for_costs(name: str) -> None:
+    """A dollar budget must not be off without a word."""
+    start = {"type": "message_start", "message": {"model": name, "usage": {"input_tokens": 1_000}}}
+    assert put_together(start=start).usage.dollars == pytest.approx(0.002)
+
+
+def test_hours_in_the_cache_cost_more_than_minutes() -> None:
+    """4 and 2.50 dollars per million."""
+    usage = {"cache_creation_input_tokens": 3_000, "cache_creation": {"ephemeral_1h_input_tokens": 1_000}}
+    start = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": usage}}
+    assert put_together(start=start).usage.dollars == pytest.approx(0.004 + 0.005)
+
+
+@pytest.mark.parametrize("field", ["thinking", "signature"])
+@pytest.mark.parametrize("odd", ["\x00", "\ud83d"])
+def test_thought_that_no_database_holds_is_left_out(field: str, odd: str) -> None:
+    """It would be sent back otherwise than it was signed, which the provider refuses in every later request."""
+    block = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    assert put_together(begins({**block, field: f"a{odd}b"})).content == ()
+    assert put_together(begins(block)).content == (block,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -334,6 +335,22 @@ def test_model_that_takes_too_long_ends_the_turn_incomplete(engine: Engine) -> N
     engine.advance()
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.DEADLINE)
     assert engine.turn.error is None
+
+
+def test_backoff_outlasts_an_outage_of_seconds(engine: Engine) -> None:
+    """Each wait is longer than the one before it, and of one try each there are enough for seven seconds in all."""
+    asked_at = list[float]()
+
+    def away() -> ModelReply:
+        asked_at.append(engine.clock.now_s)
+        raise SILENT
+
+    engine.says(*[away] * 4, answers("ok"))
+    engine.advance()
+    assert engine.turn.status is TurnStatus.COMPLETED
+    waits_s = [later - sooner for sooner, later in pairwise((*asked_at, engine.clock.now_s))]
+    assert waits_s == sorted(waits_s)
+    assert 7.4 < sum(waits_s) < 15.1
 
 
 def test_backoff_ends_at_the_deadline(engine: Engine) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from harness_worker.adapters.anthropic.prices import dollars_of
 from harness_worker.core.budget import Usage
+from harness_worker.core.text import clean_json
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply
 
@@ -41,7 +42,7 @@ class Assembly:
     """One reply in the making.
 
     Args:
-        model: As it was asked for; what the provider says it used replaces it.
+        model: As it was asked for; what the provider says it used is priced instead, if that has a price.
         on_text: Told each piece of text.
 
     Attributes:
@@ -49,12 +50,13 @@ class Assembly:
     """
 
     def __init__(self, model: str, on_text: Callable[[str], None]) -> None:
-        self._model = model
+        self._asked = self._model = model
         self._on_text = on_text
         self._blocks: list[dict[str, Any]] = []
         self._inputs: dict[int, list[str]] = {}
         self._said: list[str] = []
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+        self._hour_tokens = 0
         self._stop_reason: str | None = None
         self.is_whole = False
 
@@ -109,7 +111,8 @@ class Assembly:
             cache_read_tokens=self._counts["cache_read_input_tokens"],
             cache_write_tokens=self._counts["cache_creation_input_tokens"],
         )
-        return usage.plus(Usage(dollars=dollars_of(self._model, usage)))
+        dollars = dollars_of((self._model, self._asked), usage, hour_tokens=self._hour_tokens)
+        return usage.plus(Usage(dollars=dollars))
 
     def _take(self, event: Event) -> None:
         match event["type"]:
@@ -164,6 +167,8 @@ class Assembly:
     def _count(self, usage: Event) -> None:
         """Counts are cumulative: a later one replaces, a missing one leaves what was."""
         self._counts.update({name: _number(usage[name]) for name in _COUNTS if usage.get(name) is not None})
+        written: Event = usage.get("cache_creation") or {}
+        self._hour_tokens = _number(written.get("ephemeral_1h_input_tokens") or self._hour_tokens)
 
     def _say(self, text: str) -> None:
         if text:
@@ -172,12 +177,15 @@ class Assembly:
 
 
 def _is_sendable(block: Event) -> bool:
-    """Whether the provider takes the block back: no blank text, which it may say, and no thought that was cut short."""
+    """Whether the provider takes the block back: no blank text, which it may say, and no thought that was cut short.
+
+    Nor one that no database holds as it is: its signature would be of another text.
+    """
     match block.get("type"):
         case "text":
             return bool(block["text"].strip())
         case "thinking":
-            return bool(block.get("signature"))
+            return bool(block.get("signature")) and clean_json(block) == block
         case _:
             return True
 

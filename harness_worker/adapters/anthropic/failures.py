@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 import httpx2
@@ -55,9 +58,23 @@ def _message(error: APIStatusError) -> str:
 
 
 def _retry_after_s(error: APIStatusError) -> float | None:
-    """Seconds, from a ``retry-after`` that gives them; a date in it is not used by this provider."""
+    """Seconds, from ``retry-after-ms``, else from a ``retry-after`` of seconds or a date; ``None`` if neither says."""
+    headers = error.response.headers
+    wishes = (_number(headers.get("retry-after-ms"), 1_000), _number(headers.get("retry-after"), 1))
+    wait_s = next((wish for wish in wishes if wish is not None), _until(headers.get("retry-after")))
+    return wait_s if wait_s is not None and 0 <= wait_s < math.inf else None
+
+
+def _number(text: str | None, in_a_second: int) -> float | None:
     try:
-        wait_s = float(error.response.headers.get("retry-after", ""))
+        return float(text or "") / in_a_second
     except ValueError:
         return None
-    return wait_s if 0 <= wait_s < float("inf") else None
+
+
+def _until(date: str | None) -> float | None:
+    """Seconds from now to a date of HTTP (RFC 9110, 5.6.7)."""
+    try:
+        return parsedate_to_datetime(date or "").timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None

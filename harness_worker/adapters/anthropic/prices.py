@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -16,8 +18,13 @@ PROVIDER: Final = "anthropic"
 UNKNOWN_MODELS_TOLD: Final = 1_000
 
 
-def dollars_of(model: str, usage: Usage) -> float:
+def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0) -> float:
     """US dollars for one call; prices may depend on the size of a call, so never price a sum.
+
+    Args:
+        models: Its model's names; the first that has a price counts.
+        usage: Its tokens.
+        hour_tokens: How many of those written to the cache stay there for an hour, which costs more.
 
     Returns:
         Zero for a model without a known price, which is logged once a model.
@@ -27,12 +34,13 @@ def dollars_of(model: str, usage: Usage) -> float:
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=min(hour_tokens, usage.cache_write_tokens),
     )
-    try:
-        return float(genai_prices.calc_price(counted, model, provider_id=PROVIDER).total_price)
-    except LookupError:
-        _tell_unknown(model)
-        return 0.0
+    for model in models:
+        with suppress(LookupError):
+            return float(genai_prices.calc_price(counted, model, provider_id=PROVIDER).total_price)
+    _tell_unknown(models[0])
+    return 0.0
 
 
 @lru_cache(maxsize=UNKNOWN_MODELS_TOLD)

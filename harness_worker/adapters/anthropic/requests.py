@@ -27,7 +27,7 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
         "messages": [_message(message) for message in request.messages],
         "cache_control": dict(CACHE_CONTROL),
     }
-    if request.system:
+    if request.system.strip():  # it is refused if nothing but blanks
         body["system"] = request.system
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
