@@ -82,6 +82,12 @@ class RequiredAction(Answer):
     expires_at: str
 
 
+class SubagentAction(RequiredAction):
+    """The same of a turn that was asked for, at any depth: the answer goes to that turn, ``turn_id``."""
+
+    turn_id: str
+
+
 class Citation(Answer):
     """What an answer cites: ``local``, a document by its passage's id; ``web``, a page by its address."""
 
@@ -121,6 +127,9 @@ class TurnSummary(Answer):
     usage: Usage
     budget: Budget
     required_actions: list[RequiredAction]
+    subagent_actions: list[SubagentAction] = Field(
+        default_factory=list[SubagentAction], description="what turns below it wait for; answer each at its `turn_id`"
+    )
     error: TurnError | None
     decision: Strategy | None = Field(description="how an ended turn came by its answer")
     metadata: dict[str, str]

@@ -26,8 +26,8 @@ BATCH: Final = 500
 QUEUE_SIZE: Final = 256
 BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
-RESTING_EVENTS: Final = TERMINAL_EVENTS | {"turn.requires_action"}
-"""The types of events after which nothing happens until somebody else acts."""
+RESTING_EVENTS: Final = TERMINAL_EVENTS | {"turn.requires_action", "subagent.requires_action"}
+"""The types of events after which there is nothing to wait for until somebody else acts."""
 
 _RESTS: Final = re.compile("|".join(f'"{re.escape(kind)}"' for kind in sorted(RESTING_EVENTS)))
 

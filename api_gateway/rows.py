@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from api_gateway.answers import Agent, Call, Event, Message, Parent, RequiredAction, Score, Session, Turn, TurnSummary
+from api_gateway.answers import Agent, Call, Event, Message, Parent, Score, Session, Turn, TurnSummary
 from api_gateway.listing import AnyRow
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
@@ -25,14 +25,14 @@ _SHOWN: Final = (
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 
 
-def summary_of(row: AnyRow, calls: Sequence[AnyRow] = ()) -> TurnSummary:
-    """A row of ``turns`` as a list shows it, with those of its ``tool_calls`` that may wait for a person."""
-    return TurnSummary.model_validate(_turn_fields(row, calls))
+def summary_of(row: AnyRow, calls: Sequence[AnyRow] = (), below: Sequence[AnyRow] = ()) -> TurnSummary:
+    """A row of ``turns`` as a list shows it, with what may wait for a person, of its ``tool_calls`` and below it."""
+    return TurnSummary.model_validate(_turn_fields(row, calls, below))
 
 
-def turn_of(row: AnyRow, calls: Sequence[AnyRow]) -> Turn:
-    """A row of ``turns`` with those of its ``tool_calls``."""
-    return Turn.model_validate({**_turn_fields(row, calls), "calls": [call_of(call) for call in calls]})
+def turn_of(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow] = ()) -> Turn:
+    """A row of ``turns`` with its ``tool_calls``, and those below it that may wait for a person."""
+    return Turn.model_validate({**_turn_fields(row, calls, below), "calls": [call_of(call) for call in calls]})
 
 
 def question_of(call: AnyRow) -> Approval | None:
@@ -43,7 +43,7 @@ def question_of(call: AnyRow) -> Approval | None:
     return question if question.is_waiting else None
 
 
-def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
+def _turn_fields(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow]) -> dict[str, Any]:
     fields = row._asdict()  # pyright: ignore[reportPrivateUsage] - public, as a namedtuple's
     return {
         **{name: fields[name] for name in _SHOWN},
@@ -52,7 +52,8 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow]) -> dict[str, Any]:
         "parent": _parent(row),
         "citations": fields["citations"] or [],
         "forked_from": {"turn_id": row.forked_from, "step": row.first_step} if row.forked_from is not None else None,
-        "required_actions": [] if row.status in FINAL_STATUSES else list(_required_actions(calls)),
+        "required_actions": [] if row.status in FINAL_STATUSES else list(_actions(calls)),
+        "subagent_actions": list(_actions(below)),
     }
 
 
@@ -72,13 +73,12 @@ def _child_of(call: AnyRow) -> str | None:
     return child_turn_id(call.turn_id, f"{call.step}.{call.position}")
 
 
-def _required_actions(calls: Sequence[AnyRow]) -> Iterator[RequiredAction]:
+def _actions(calls: Sequence[AnyRow]) -> Iterator[Mapping[str, Any]]:
     for call in calls:
         question = question_of(call)
         if question is not None:
-            expires_at = rfc3339(question.expires_at) or ""
-            call_id = f"{call.step}.{call.position}"
-            yield RequiredAction(call_id=call_id, tool=call.tool, arguments=call.arguments, expires_at=expires_at)
+            asked = {"call_id": f"{call.step}.{call.position}", "tool": call.tool, "arguments": call.arguments}
+            yield {"turn_id": call.turn_id, **asked, "expires_at": rfc3339(question.expires_at) or ""}
 
 
 def call_of(row: AnyRow) -> Call:

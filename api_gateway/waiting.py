@@ -57,4 +57,4 @@ async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEven
 
 
 def _rests(standing: Standing | None) -> bool:
-    return standing is None or standing.status in RESTING
+    return standing is None or standing.status in RESTING or standing.asks_below

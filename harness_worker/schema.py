@@ -98,6 +98,7 @@ turns = Table(
     Column("lease_until", Double),
     Column("visit_deadline", Double),
     Column("parked_at", Double),
+    Column("parked_below", JSON(none_as_null=True)),
     Column("wake_at", Double),
     Column("wakes", BigInteger, nullable=False, server_default="0"),
     Column("looks", Integer, nullable=False, server_default="0"),

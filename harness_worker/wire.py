@@ -216,6 +216,7 @@ EventType: TypeAlias = Literal[
     "tool.late",
     "wave.completed",
     "subagent.started",
+    "subagent.requires_action",
     "subagent.finished",
     "step.completed",
     "approval.requested",

@@ -16,7 +16,7 @@ from api_gateway.batches.standing import Standing, batch_of, standing_of
 from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow, newest_first, next_of
 from api_gateway.rows import turn_of
-from api_gateway.turns.store import calls_by_turn
+from api_gateway.turns.asked import calls_by_turn
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 

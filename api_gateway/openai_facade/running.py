@@ -32,7 +32,7 @@ PATIENCE: Final = 0.9
 MARGIN_S: Final = 1.0
 """How much of it is left at least, for what is done besides waiting."""
 
-_LOOKED_AT: Final = ("wave.completed", "turn.requires_action")
+_LOOKED_AT: Final = ("wave.completed", "turn.requires_action", "subagent.requires_action")
 
 Piece: TypeAlias = Delta | Turn | None
 """What a stream makes known: text; the turn, of which more calls may have ended; that nothing happened for a while."""
@@ -105,7 +105,7 @@ async def followed(
                 elif told.type in _LOOKED_AT:
                     turn = await turn_now(turn, services)  # what it misses is told at the end
                     yield turn
-                    if turn.status is TurnStatus.REQUIRES_ACTION:
+                    if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break
         if stream.is_refused:
             return

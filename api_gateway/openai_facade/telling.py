@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from api_gateway.answers import Call, Turn, Usage
+from api_gateway.answers import Call, RequiredAction, Turn, Usage
 from api_gateway.openai_facade.answers import (
     AgentResponse,
     Choice,
@@ -49,7 +49,8 @@ _REASON: Final = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL
 
 def response_of(turn: Turn) -> AgentResponse:
     """A turn as a response."""
-    asks = {"requires_action": _question(turn)[:LONGEST]} if turn.required_actions else {}
+    question = _question(turn)
+    asks = {"requires_action": question[:LONGEST]} if question else {}
     is_complete = turn.status is TurnStatus.COMPLETED and turn.finished_at is not None
     return AgentResponse(
         id=turn.id,
@@ -143,8 +144,8 @@ def completion_usage(usage: Usage) -> CompletionUsage:
 
 def without_answer(turn: Turn) -> Problem:
     """What to say of a turn that has no answer, or none yet."""
-    if turn.required_actions:
-        return Problem(409, "approval_required", f"turn {turn.id} {_question(turn)}", headers=NO_RETRY)
+    if question := _question(turn):
+        return Problem(409, "approval_required", f"turn {turn.id} {question}", headers=NO_RETRY)
     if not turn.status.is_final:
         return unfinished(turn.id)
     why = f"{turn.error.code}: {turn.error.message}" if turn.error else "somebody cancelled it"
@@ -163,8 +164,20 @@ def seconds(at: str) -> int:
 
 
 def _question(turn: Turn) -> str:
-    asked = ", ".join(f"{action.tool} ({action.call_id})" for action in turn.required_actions)
-    return f"waits for approval: answer with POST /v1/turns/{turn.id}/inputs; it asks to run {asked}"
+    """What it waits for, itself or in turns below it, and where to answer; empty if for nothing."""
+    asked = {turn.id: list(turn.required_actions)}
+    for action in turn.subagent_actions:
+        asked.setdefault(action.turn_id, []).append(action)
+    wanted = [
+        f"answer with POST /v1/turns/{turn_id}/inputs; it asks to run {_named(actions)}"
+        for turn_id, actions in asked.items()
+        if actions
+    ]
+    return f"waits for approval: {'; '.join(wanted)}" if wanted else ""
+
+
+def _named(actions: Sequence[RequiredAction]) -> str:
+    return ", ".join(f"{action.tool} ({action.call_id})" for action in actions)
 
 
 def _message_status(status: TurnStatus) -> ItemStatus:

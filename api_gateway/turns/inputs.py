@@ -14,10 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.answers import Turn
 from api_gateway.database import WRITES
+from api_gateway.listing import AnyRow
 from api_gateway.problems import Problem, invalid
 from api_gateway.requests import InputRequest
 from api_gateway.rows import question_of
 from api_gateway.turns.arguments import argument_problems
+from api_gateway.turns.asked import asked_below
 from api_gateway.turns.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
@@ -62,15 +64,17 @@ class Inputs:
                     409, "stale_input", f"turn {turn_id} is being cancelled; nothing that waits in it will run"
                 )
             open_ones = await _open_questions(connection, turn_id)
+            if not open_ones:
+                raise await _nothing_asked(connection, turn)
             answers = _answers(turn_id, said, open_ones)
             if said.arguments is not None:
                 await _check(connection, turn.agent, open_ones[str(said.call_id)].call.tool, said.arguments)
             row = await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
             return await with_calls(connection, row), row.priority
 
-    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of three columns, or None
+    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of some columns, or None
         """The turn, locked like every transaction on it locks it: the turn first, then its calls."""
-        found = select(turns.c.status, turns.c.agent, turns.c.cancel_requested)
+        found = select(turns.c.id, turns.c.status, turns.c.agent, turns.c.cancel_requested, turns.c.parked_below)
         found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)
         return (await connection.execute(found)).one_or_none()
 
@@ -89,8 +93,6 @@ async def _open_questions(connection: AsyncConnection, turn_id: str) -> dict[str
 
 def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -> Sequence[_Open]:
     """The questions as answered: one by a decision, all of them by a message, which denies them."""
-    if not open_ones:
-        raise Problem(409, "stale_input", f"turn {turn_id} waits for no input")
     if said.decision is None:
         return [_answered(each, "deny", said.message, None) for each in open_ones.values()]
     found = open_ones.get(str(said.call_id))
@@ -98,6 +100,14 @@ def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -
         detail = f"call {said.call_id} of turn {turn_id} waits for no decision; open are: {', '.join(open_ones)}"
         raise Problem(409, "stale_input", detail[:2_000])
     return [_answered(found, said.decision, said.reason, said.arguments)]
+
+
+async def _nothing_asked(connection: AsyncConnection, turn: AnyRow) -> Problem:
+    """What to say to an input for a turn that waits for none; others below it may."""
+    found = await asked_below(connection, [turn])
+    asking = sorted({call.turn_id for call in found[turn.id] if question_of(call) is not None})
+    others = "".join(f", but turn {each} below it does" for each in asking)
+    return Problem(409, "stale_input", f"turn {turn.id} waits for no input{others}"[:2_000])
 
 
 def _answered(one: _Open, decision: Decided, reason: str | None, arguments: Mapping[str, Any] | None) -> _Open:

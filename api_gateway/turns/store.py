@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,17 +24,25 @@ from api_gateway.database import WRITES
 from api_gateway.listing import newest_first, next_of
 from api_gateway.narrowing import narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
-from api_gateway.rows import event_of, message_of, score_of, summary_of, turn_of
+from api_gateway.rows import event_of, message_of, question_of, score_of, summary_of, turn_of
+from api_gateway.turns.asked import asked_below, asked_calls
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a turn stands: enough to know whether to go on waiting for it."""
+    """Where a turn stands: enough to know whether to go on waiting for it.
+
+    Args:
+        status: The turn's.
+        last_seq: Its last event.
+        asks_below: Whether a turn below it waits for a person.
+    """
 
     status: TurnStatus
     last_seq: int
+    asks_below: bool
 
 
 class Turns:
@@ -47,13 +54,15 @@ class Turns:
         self._tenant = tenant
 
     async def standing(self, turn_id: str) -> Standing | None:
-        """The turn's status and last event."""
-        query = select(turns.c.status, turns.c.last_seq).where(self._is(turn_id))
+        """The turn's status and last event, and whether turns below it wait for a person."""
+        query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(self._is(turn_id))
         async with self._engine.connect() as connection:
             row = (await connection.execute(query)).one_or_none()
-        if row is None:
-            return None
-        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq)
+            if row is None:
+                return None
+            below = await asked_below(connection, [row])
+        asks_below = any(question_of(call) is not None for call in below[turn_id])
+        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq, asks_below=asks_below)
 
     async def one(self, turn_id: str) -> Turn | None:
         """The turn with its calls, by step and position."""
@@ -84,7 +93,8 @@ class Turns:
             found = (await connection.execute(page)).all()
             shown = found[: query.limit]
             asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
-        data = [summary_of(row, asked[row.id]) for row in shown]
+            below = await asked_below(connection, shown)
+        data = [summary_of(row, asked[row.id], below[row.id]) for row in shown]
         return TurnPage(data=data, next=next_of(found, query.limit))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
@@ -122,11 +132,15 @@ class Turns:
 
 
 async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
-    """A row of ``turns`` with its calls, by step and position; a fork's without those that it was given."""
+    """A row of ``turns`` with its calls, by step and position; a fork's without those that it was given.
+
+    With them what turns below it wait for.
+    """
     own = (tool_calls.c.turn_id == row.id, tool_calls.c.step >= row.first_step)
     ordered = (tool_calls.c.step, tool_calls.c.position)
-    calls = await connection.execute(select(tool_calls).where(*own).order_by(*ordered))
-    return turn_of(row, calls.all())
+    calls = (await connection.execute(select(tool_calls).where(*own).order_by(*ordered))).all()
+    below = await asked_below(connection, [row])
+    return turn_of(row, calls, below[row.id])
 
 
 async def _messages(connection: AsyncConnection, turn_id: str) -> list[Message]:
@@ -157,20 +171,3 @@ _WITH: Final[Mapping[frozenset[str], type[Turn]]] = {
     frozenset({"scores"}): TurnWithScores,
     frozenset({"messages", "scores"}): TurnWithMessagesAndScores,
 }
-
-
-async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
-    """The calls of these turns that may wait for a person, by turn."""
-    return await calls_by_turn(connection, turn_ids, tool_calls.c.approval.is_not(None))
-
-
-async def calls_by_turn(
-    connection: AsyncConnection, turn_ids: Sequence[str], *which: ColumnElement[bool]
-) -> Mapping[str, Sequence[Row[Any]]]:
-    """The calls of these turns, in their order, empty for a turn without; no query for no turns."""
-    found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-    if turn_ids:
-        calls = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), *which)
-        for row in await connection.execute(calls.order_by(tool_calls.c.step, tool_calls.c.position)):
-            found[row.turn_id].append(row)
-    return found

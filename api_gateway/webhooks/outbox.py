@@ -18,7 +18,7 @@ from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.rows import summary_of
-from api_gateway.turns.store import asked_calls
+from api_gateway.turns.asked import asked_below, asked_calls
 from api_gateway.webhooks.rules import Answer, Full, Lane, Outcome, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
@@ -199,7 +199,8 @@ def _taken(claim: Claim) -> dict[str, Any]:
 
 async def _telling(connection: AsyncConnection, row: AnyRow) -> Telling:
     asked = await asked_calls(connection, [row.id])
-    turn = summary_of(row, asked[row.id])
+    below = await asked_below(connection, [row])
+    turn = summary_of(row, asked[row.id], below[row.id])
     return Telling(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
 
 

@@ -89,7 +89,7 @@ def cut(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], why: str) -> Sett
     left = [(call, child_of(call, snapshot.children)) for call in open_delegated(settled.calls)]
     ended = [_cut_short(call, child, why, now=snapshot.now) for call, child in left]
     charged = _charged(settled.turn, (child for _, child in left))
-    return replace(settled, turn=charged, calls=merge(settled.calls, ended))
+    return replace(settled, turn=replace(charged, parked_below=()), calls=merge(settled.calls, ended))
 
 
 def leaves_children(before: Snapshot, after: Turn | None) -> bool:
@@ -99,11 +99,11 @@ def leaves_children(before: Snapshot, after: Turn | None) -> bool:
 
 
 def awaited_by(before: Turn, after: Turn | None) -> str | None:
-    """The turn that waits for this one, if this change ends it, or begins or ends its wait for a person."""
+    """The turn that waits for this one, if this change ends it, or its wait for a person, or begins or tells of one."""
     if before.parent_id is None or after is None or before.status.is_final:
         return None
     is_told = after.status.is_final or (before.parked_at is None) != (after.parked_at is None)
-    return before.parent_id if is_told else None
+    return before.parent_id if is_told or not set(after.parked_below) <= set(before.parked_below) else None
 
 
 def _ended(call: Call, child: Turn | None, *, now: float) -> Call:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from harness_worker.core.memories import Memory
-from harness_worker.core.records import Call, EventDraft, Message, Turn
+from harness_worker.core.records import Call, EventDraft, Message, Park, Turn
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -43,6 +43,7 @@ class Snapshot:
         is_behind: Whether an earlier turn of its session has not ended; only told of a turn that ``waits``.
         is_crowded: Whether as many turns of its tenant run as may; only told of a queued turn.
         children: The turns that its open calls of agents are.
+        parked: Of the waits for people that these know of below them, those that go on.
     """
 
     now: float
@@ -51,6 +52,7 @@ class Snapshot:
     is_behind: bool = False
     is_crowded: bool = False
     children: tuple[Turn, ...] = ()
+    parked: frozenset[Park] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

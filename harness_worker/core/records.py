@@ -69,6 +69,14 @@ class TurnPreparation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Park:
+    """One wait of a turn for a person, until it is claimed again: its ``fence`` is that of the visit that parked it."""
+
+    turn_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One user message worked to an answer.
 
@@ -79,7 +87,8 @@ class Turn:
     not ended by then; ``followed``: a later one waits for it.
     ``decision`` says of an ended turn how it came by its answer.
     ``parked_at`` is since when it, or all that it waits for, has waited for a person: that wait is not charged to
-    ``deadline_at``. ``recall`` is what later calls are judged by. ``citations`` are those of the answer.
+    ``deadline_at``; ``parked_below`` are the waits of turns below it of which its events tell, as far as they go on.
+    ``recall`` is what later calls are judged by. ``citations`` are those of the answer.
     ``traceparent`` names the span of who asked. ``parent_id`` and ``parent_call_id`` name the call that this turn is,
     if an agent asked for it; ``delegated`` is what its children have used, those turns that its own calls are, as far
     as they were collected.
@@ -126,6 +135,7 @@ class Turn:
     lease_until: float | None = None
     visit_deadline: float | None = None
     parked_at: float | None = None
+    parked_below: tuple[Park, ...] = ()
     wake_at: float | None = None
     wakes: int = 0
     looks: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.errors import ConfigError, HarnessError
 
 
@@ -18,7 +18,7 @@ def decide(
     decision: Literal["approve", "deny"],
     **said: object,
 ) -> JsonObject:
-    """Approve or deny one call, or all that wait.
+    """Approve or deny one call of a turn, or all that it and the turns below it wait for.
 
     Args:
         client: The gateway.
@@ -36,15 +36,20 @@ def decide(
         RequestRefused: Nobody waits for that, or the arguments do not fit.
     """
     turn = client.turn(turn_id)
-    waiting = [action["call_id"] for action in turn["required_actions"]] if call_id is None else [call_id]
+    asked = asked_of(turn) if call_id is None else [{"turn_id": turn_id, "call_id": call_id}]
+    waiting = [(action["turn_id"], action["call_id"]) for action in asked]
     given = {name: value for name, value in said.items() if value is not None}
     if not waiting:
         raise HarnessError(f"turn {turn_id} is {turn['status']}: none of its calls waits for anybody")
     if "arguments" in given and len(waiting) > 1:
-        raise ConfigError(f"{len(waiting)} calls wait ({', '.join(waiting)}): say which one gets the arguments")
-    for each in waiting:
-        turn = client.add_input(turn_id, {"call_id": each, "decision": decision, **given})
-    return turn
+        raise ConfigError(f"{len(waiting)} calls wait ({_listed(waiting, turn_id)}): say which one gets the arguments")
+    for waits_id, each in waiting:
+        turn = client.add_input(waits_id, {"call_id": each, "decision": decision, **given})
+    return turn if turn["id"] == turn_id else client.turn(turn_id)
+
+
+def _listed(waiting: Sequence[tuple[str, str]], turn_id: str) -> str:
+    return ", ".join(call_id if of == turn_id else f"{call_id} of turn {of}" for of, call_id in waiting)
 
 
 def arguments_from(text: str | None) -> Mapping[str, Any] | None:
@@ -62,12 +67,3 @@ def arguments_from(text: str | None) -> Mapping[str, Any] | None:
     if not isinstance(found, dict):
         raise ConfigError(f'--arguments {text}: write a JSON object, such as \'{{"order_id": "1042"}}\'')
     return cast("Mapping[str, Any]", found)
-
-
-def questions(turn: Mapping[str, Any]) -> Sequence[str]:
-    """What a turn waits for, a line per call: ``0.1 refund {"order_id": "1042"}``."""
-    actions: Sequence[JsonObject] = turn["required_actions"]
-    return [
-        plain(f"{action['call_id']} {action['tool']} {json.dumps(action['arguments'], ensure_ascii=False)}")
-        for action in actions
-    ]

@@ -96,7 +96,7 @@ class CellRunner:
         def look() -> JsonObject:
             nonlocal told
             turn = self._gateway.turn(turn_id)
-            if turn["status"] == TurnStatus.REQUIRES_ACTION and not told:
+            if (turn["status"] == TurnStatus.REQUIRES_ACTION or turn.get("subagent_actions")) and not told:
                 self._asking.on_waiting(turn)
                 told = True
             return turn

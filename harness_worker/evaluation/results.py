@@ -140,8 +140,9 @@ def _unchecked(scores: Sequence[JsonObject]) -> Iterator[str]:
 
 
 def _waiting(turn: JsonObject) -> str:
-    if turn["status"] == TurnStatus.REQUIRES_ACTION:
-        tools = ", ".join(action["tool"] for action in turn["required_actions"])
+    if turn["status"] == TurnStatus.REQUIRES_ACTION or turn.get("subagent_actions"):
+        asked = (*turn["required_actions"], *turn.get("subagent_actions", ()))
+        tools = ", ".join(action["tool"] for action in asked)
         return f"the turn waits for a person to approve {tools}: harness turns approve {turn['id']}"
     return f"the turn is still {turn['status']}"
 

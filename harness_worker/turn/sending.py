@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness_worker.core.children import open_delegated
+from harness_worker.core.children import awaited_by, open_delegated
 from harness_worker.core.progress import Dispatch, Finished
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.visits import Visit
@@ -48,6 +48,8 @@ class Sending:
             self.dispatcher.advance(turn.id, turn.priority)
         if turn.parked_at is not None:
             self._make_room()
+        if (parent_id := awaited_by(self.visit.turn, turn)) is not None:
+            self.dispatcher.advance(parent_id, turn.priority)
 
     def finish(self, after: Finished) -> None:
         """Close the gate, make way for others, and tell of the end, which is told even if the others cannot be."""

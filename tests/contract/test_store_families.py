@@ -14,7 +14,7 @@ from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
 from harness_worker.core.delegation import Delegation
-from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.records import Call, CallStatus, Park, Turn
 from harness_worker.schema import sessions, turns
 from harness_worker.wire import TurnStatus, child_turn_id
 from tests.contract.store_world import World, in_threads, new_call
@@ -90,8 +90,22 @@ def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
     assert [child.id for child in seen_children(world, parent)] == [second]
 
 
+def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
+    """Of those that the children know of: each under its fence, as long as the turn is not looked at again."""
+    parent = world.queued()
+    (child,) = ask(world, parent)
+    waiting, answered, again = ask(world, child, calls=3)
+    world.change(child, parked_below=tuple(Park(turn_id=each, fence=2) for each in (waiting, answered, again)))
+    parks = TurnStatus.REQUIRES_ACTION
+    for turn_id, status, fence in ((waiting, parks, 2), (answered, TurnStatus.RUNNING, 2), (again, parks, 4)):
+        world.change(turn_id, status=status, fence=fence)
+    shown = world.store.transact(parent, lambda snapshot: Decision(result=snapshot.parked)) or frozenset[Park]()
+    assert {Park(turn_id=waiting, fence=2), Park(turn_id=again, fence=4)} == shown
+    assert world.store.transact(child, lambda snapshot: Decision(result=snapshot.parked)) == frozenset()
+
+
 def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
-    """So has the begin and the end of its wait for a person; nothing else has, and never does the parent's version."""
+    """So has the begin and the end of a wait for a person, or a new one below it; never the parent's version."""
     parent = world.queued()
     first, second = ask(world, parent, calls=2)
     before = world.turn(parent)
@@ -101,10 +115,16 @@ def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
         world.change(first, **change)
         wakes.append(world.turn(parent).wakes)
     assert wakes == [0, 1, 1, 2, 2]
+    below = Park(turn_id="x", fence=1), Park(turn_id="y", fence=2)
+    for known in (below[:1], below, below[1:], ()):
+        world.change(first, parked_below=known)
+        wakes.append(world.turn(parent).wakes)
+        assert world.turn(first).parked_below == known
+    assert wakes[5:] == [3, 4, 4, 4]
     world.change(parent, wake_at=world.now() + 100.0)
     end(world, second)
     woken = world.turn(parent)
-    assert (woken.wakes, woken.version, woken.last_seq) == (3, before.version, before.last_seq)
+    assert (woken.wakes, woken.version, woken.last_seq) == (5, before.version, before.last_seq)
     assert (woken.wake_at or 0.0) <= world.now()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
@@ -14,6 +15,7 @@ from tests.apps.e2e.journal import team_file
 from tests.e2e.outsider import FINAL, Json, Outsider, Step, add_lines, call, script_line
 from tests.e2e.times import finished, started
 from tests.e2e.workers import await_back, kill
+from tests.stacks import run_harness
 
 HELP = call("helper", input="help")
 PROMPT_S = 3.0
@@ -22,22 +24,37 @@ PROMPT_S = 3.0
 
 def post(outsider: Outsider, *steps: Step, helper: Sequence[Step] = ("helped",), expert: Sequence[Step] = ()) -> str:
     """Post a turn of the lead, with what those say whom it asks; returns its id."""
+    body = {"agent": "lead", "input": "go", "metadata": written(outsider, *steps, helper=helper, expert=expert)}
+    answer = outsider.http.post("/v1/turns", json=body)
+    assert answer.status_code == 202, answer.text
+    return answer.json()["id"]
+
+
+def written(outsider: Outsider, *steps: Step, helper: Sequence[Step], expert: Sequence[Step] = ()) -> dict[str, str]:
+    """Write what they say; returns the metadata of a turn that shall have it said."""
     done = {**script_line("done"), "usage": {"output_tokens": 1}}
     says = {"lead": (*steps, done), "helper": helper, "expert": expert}
     script = hashlib.sha256(json.dumps(says).encode()).hexdigest()[:16]
     for agent, said in says.items():
         lines = ({"script": script, "step": number, **script_line(step)} for number, step in enumerate(said))
         add_lines(outsider.directory, lines, None if agent == "lead" else team_file(outsider.directory, agent))
-    body = {"agent": "lead", "input": "go", "metadata": {"script": script}}
-    answer = outsider.http.post("/v1/turns", json=body)
-    assert answer.status_code == 202, answer.text
-    return answer.json()["id"]
+    return {"script": script}
 
 
 def children(outsider: Outsider, turn_id: str, **query: str) -> list[Json]:
     """The turns that its calls are, in the order of these."""
     found = outsider.http.get("/v1/turns", params={"parent_id": turn_id, **query}).json()["data"]
     return sorted(found, key=lambda child: [int(place) for place in child["parent"]["call_id"].split(".")])
+
+
+def below(outsider: Outsider, turn_id: str) -> list[Json]:
+    """What the turn shows of those below it that wait for people."""
+    return outsider.turn(turn_id)["subagent_actions"]
+
+
+def asked_below(outsider: Outsider, turn_id: str) -> list[Json]:
+    """What the turn's events tell of those below it that waited for people."""
+    return [event for event in outsider.events(turn_id) if event["type"] == "subagent.requires_action"]
 
 
 def ended_family(outsider: Outsider, turn_id: str) -> list[Json]:
@@ -94,16 +111,66 @@ def test_cancel_stops_a_family(outsider: Outsider) -> None:
 
 
 @pytest.mark.one_database("postgres")
-def test_person_is_found_by_the_turn_that_waits(outsider: Outsider) -> None:
-    """The call that needs a word is in the turn that was asked for; the one that asks goes on once it was given."""
-    turn_id = post(outsider, [HELP], helper=([call("ask_put", n=1)], "helped"))
-    wanted = {"status": "requires_action"}
-    (waiting,) = wait_until(lambda: children(outsider, turn_id, **wanted), "the helper to ask a person", 20)
-    assert outsider.turn(turn_id)["status"] == "running"
-    (action,) = waiting["required_actions"]
-    said = {"call_id": action["call_id"], "decision": "approve"}
-    outsider.http.post(f"/v1/turns/{waiting['id']}/inputs", json=said)
-    assert [each["output_text"] for each in ended_family(outsider, turn_id)] == ["done", "helped"]
+def test_person_is_asked_by_whoever_asked_first(outsider: Outsider) -> None:
+    """A child waits for one, and a grandchild: each turn above tells so once, and one look shows where to answer."""
+    helper: tuple[Step, ...] = ([call("ask_put", n=1)], [call("expert", input="?")], "helped")
+    turn_id = post(outsider, [HELP], helper=helper, expert=([call("ask_put", n=2)], "known"))
+    waited: list[Json] = []
+    for _ in range(2):
+        (action,) = wait_until(lambda: below(outsider, turn_id), "somebody below to ask", 20)
+        waiting = outsider.turn(action["turn_id"])
+        assert (action["tool"], waiting["status"]) == ("ask_put", "requires_action")
+        assert waiting["required_actions"] == [{name: action[name] for name in action if name != "turn_id"}]
+        assert outsider.turn(turn_id)["status"] == "running"
+        said = {"call_id": action["call_id"], "decision": "approve"}
+        assert outsider.http.post(f"/v1/turns/{waiting['id']}/inputs", json=said).status_code == 202
+        assert below(outsider, turn_id) == []
+        waited.append(waiting)
+    family = ended_family(outsider, turn_id)
+    assert [each["output_text"] for each in family] == ["done", "helped", "known"]
+    _, child, grandchild = (each["id"] for each in family)
+    assert [each["id"] for each in waited] == [child, grandchild]
+    told = [(each["data"]["call_id"], each["data"]["turn_id"]) for each in asked_below(outsider, turn_id)]
+    assert told == [("0.0", child), ("0.0", grandchild)]
+    assert [each["data"]["turn_id"] for each in asked_below(outsider, child)] == [grandchild]
+
+
+@pytest.mark.one_database("postgres")
+def test_command_line_tells_of_those_below(outsider: Outsider) -> None:
+    """Who runs the turn that asked is told what to approve, and may approve it by that turn."""
+    ((name, script),) = written(outsider, [HELP], helper=([call("ask_put", n=1)], "helped")).items()
+    url = ("--url", outsider.stack.gateway_url)
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(run_harness, "run", "go", "--agent", "lead", "--metadata", f"{name}={script}", *url)
+
+        def waiting() -> Json | None:
+            parked = outsider.http.get("/v1/turns", params={"status": "requires_action", f"metadata.{name}": script})
+            (turn, *_) = parked.json()["data"] or [None]
+            return turn if turn and below(outsider, turn["parent"]["turn_id"]) else None
+
+        child = wait_until(waiting, "the helper to ask a person", 20)
+        shown = run_harness("turns", "show", child["parent"]["turn_id"], *url)
+        assert "waits for approval" in shown.stdout
+        approved = run_harness("turns", "approve", child["parent"]["turn_id"], *url)
+        assert approved.stdout == f"{child['parent']['turn_id']}  approved\n", approved.stderr
+    assert (ran.result().returncode, ran.result().stdout) == (0, "done\n"), ran.result().stderr
+    assert f'waiting for approval: 0.0 ask_put {{"n": 1}} of turn {child["id"]}' in ran.result().stderr
+    assert f"harness turns approve {child['id']}, or deny" in ran.result().stderr
+
+
+@pytest.mark.one_database("postgres")
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_client_is_told_where_to_answer(outsider: Outsider, *, stream: bool) -> None:
+    """It does not wait for a person whom a child needs, as it does not wait for its own turn's."""
+    metadata = written(outsider, [HELP], helper=([call("ask_put", n=1)], "helped"))
+    body = {"model": "lead", "messages": [{"role": "user", "content": "go"}], "metadata": metadata, "stream": stream}
+    answer = outsider.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == (200 if stream else 409), answer.text
+    (waiting, *_) = outsider.http.get("/v1/turns", params={"status": "requires_action"}).json()["data"]
+    assert "approval_required" in answer.text
+    assert f"POST /v1/turns/{waiting['id']}/inputs; it asks to run ask_put" in answer.text
+    outsider.http.post(f"/v1/turns/{waiting['id']}/inputs", json={"message": "no"})
+    assert outsider.end(waiting["parent"]["turn_id"])["output_text"] == "done"
 
 
 @pytest.mark.acceptance

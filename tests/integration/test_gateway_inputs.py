@@ -76,6 +76,24 @@ def test_turn_shows_what_it_waits_for(gateway: Gateway) -> None:
     assert gateway.turn(turn_id)["required_actions"] == []
 
 
+def test_turn_shows_what_those_below_it_wait_for(gateway: Gateway) -> None:
+    """Beside its own, each with the turn to answer: by itself and in a list, as long as both turns go on."""
+    below, above = parked(gateway, ASKED, None), gateway.posted(agent="clerk")["id"]
+    gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 3}])
+    (asked,) = gateway.turn(below)["required_actions"]
+    wanted = [{**asked, "turn_id": below}]
+    shown, *listed = gateway.turn(above), *gateway.http.get("/v1/turns", params={"status": "running"}).json()["data"]
+    assert [(turn["required_actions"], turn["subagent_actions"]) for turn in (shown, *listed)] == [([], wanted)] * 2
+    assert gateway.turn(below)["subagent_actions"] == []
+    refused = problem_of(say(gateway, above), 409, "stale_input")
+    assert f"turn {below} below it does" in refused["detail"]
+    assert say(gateway, below).json()["status"] == "running"
+    assert gateway.turn(above)["subagent_actions"] == []
+    gateway.worker.finish(above, "cancelled")
+    gateway.worker.call(below, 0, 2, approval=ASKED)
+    assert gateway.turn(above)["subagent_actions"] == []
+
+
 def test_decision_is_kept_and_the_workers_are_woken(gateway: Gateway) -> None:
     """One transaction writes what was said and asks for a look; then a wake-up is sent; the turn waits no more."""
     turn_id = parked(gateway, ASKED)

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,8 +24,11 @@ from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import idempotency_keys, turns
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import Approval
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 from tests.stacks import HARNESS
+
+ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 
 @pytest.fixture
@@ -54,6 +58,11 @@ def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tu
     return answer, turn_id
 
 
+def next_turn(gateway: Gateway, but: str) -> str:
+    """The turn that is stored beside this one."""
+    return wait_until(lambda: [each for each in gateway.ids() if each != but], "the turn to be stored")[0]
+
+
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecutor, status: str) -> None:
     """A turn that ends in time is answered with 200 and its final state, well before the next look into SQL."""
@@ -77,6 +86,23 @@ def test_wait_finds_an_end_that_no_live_event_told(
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
         gateway.worker.finish(turn_id, live=False)
         assert answer.result(10).status_code == 200
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_wait_ends_where_a_turn_below_waits_for_a_person(
+    gateway: Gateway, pool: ThreadPoolExecutor, *, live: bool
+) -> None:
+    """As where the turn itself does: with 202 and what is waited for, whether a live event told so or SQL."""
+    below = gateway.posted()["id"]
+    gateway.worker.call(below, 0, 0, approval=ASKED)
+    gateway.worker.change(below, status="requires_action")
+    answer = pool.submit(gateway.post, prefer="wait=20", input="above")
+    above = next_turn(gateway, below)
+    gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 1}])
+    gateway.worker.event(above, "subagent.requires_action", live=live, call_id="0.0")
+    response = answer.result(10)
+    assert (response.status_code, response.json()["status"]) == (202, "running")
+    assert [action["turn_id"] for action in response.json()["subagent_actions"]] == [below]
 
 
 def test_wait_that_ends_first_is_202(gateway: Gateway) -> None:

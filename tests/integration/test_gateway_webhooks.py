@@ -189,6 +189,20 @@ def test_turn_that_parks_and_ends_is_told_twice_in_order(gateway: Gateway, other
     assert await_state(gateway, turn_id, "delivered")["event_seq"] == 4
 
 
+@pytest.mark.one_database("postgres")
+def test_wait_of_a_turn_below_is_told_of_the_turn_with_the_webhook(gateway: Gateway, other: Receiver) -> None:
+    """With what is waited for, and where to answer."""
+    turn_id, below = posted(gateway, other.url), gateway.posted()["id"]
+    approval = {"expires_at": 1_900_000_000.0, "decision": None, "reason": None, "arguments": None}
+    gateway.worker.call(below, 0, 0, approval={**approval, "is_resolved": False})
+    gateway.worker.change(turn_id, status="running", parked_below=[{"turn_id": below, "fence": 1}])
+    gateway.worker.event(turn_id, "subagent.requires_action", call_id="0.0")
+    (told,) = other.await_count(1)
+    body = told.verified()
+    assert (body["type"], body["data"]["id"]) == ("subagent.requires_action", turn_id)
+    assert [action["turn_id"] for action in body["data"]["subagent_actions"]] == [below]
+
+
 def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Receiver) -> None:
     """A turn that has ended waits for nobody any more: its end is told at once, though its parking was not."""
     other.answers.append(answer(500))

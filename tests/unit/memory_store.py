@@ -12,7 +12,7 @@ from harness_worker.core.children import awaited_by, leaves_children, open_deleg
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memories import Memory, scope_of
 from harness_worker.core.prompt import PastTurn
-from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Park, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import frees_session
 from harness_worker.ports import Event, RunningCall
@@ -66,7 +66,10 @@ class MemoryTurnStore:
         snapshot = Snapshot(now=self._clock(), turn=turn, calls=self._snapshot_calls(turn), is_behind=is_behind)
         if asked := {call.call_id for call in open_delegated(snapshot.calls)}:
             children = tuple(child for child in self.children(turn.id) if child.parent_call_id in asked)
-            snapshot = replace(snapshot, children=children)
+            known = (park.turn_id for child in children for park in child.parked_below)
+            waiting = (self.turns[turn_id] for turn_id in known)
+            parked = {Park(turn_id=t.id, fence=t.fence) for t in waiting if t.status is TurnStatus.REQUIRES_ACTION}
+            snapshot = replace(snapshot, children=children, parked=frozenset(parked))
         if self.tenant_turns is not None and turn.status is TurnStatus.QUEUED and turn.parent_id is None:
             roots = [t for t in self._of_tenant(turn) if t.parent_id is None and t.parked_at is None]
             running = [t for t in roots if t.status is TurnStatus.RUNNING]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.children import settle
+from harness_worker.core.children import awaited_by, settle
 from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
@@ -19,7 +19,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.plan import give_up, plan
 from harness_worker.core.progress import Dispatch, Finished, abandon
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.records import Call, CallStatus, Park, Turn
 from harness_worker.core.trace import call_span_id, trace_id_of
 from harness_worker.core.trace_story import Story
 from harness_worker.core.trace_telling import trace_of
@@ -304,3 +304,64 @@ def test_reads_beside_agents_are_sent_by_themselves() -> None:
     decision = plan(family(turn), visit=a_visit(turn), said=said(a_question(0), a_call(1, wave=1)))
     assert isinstance(decision.result, Dispatch)
     assert [call.call_id for call in decision.result.calls] == ["0.0"]
+
+
+# --- people
+
+
+def waiting(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """A child that waits for a person itself."""
+    return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW, **{"fence": 3, **changes})
+
+
+def test_wait_of_a_child_is_told_once() -> None:
+    """And again only when it was looked at meanwhile and waits anew: each look of a coordinator has another fence."""
+    first = collected(asked(0), asked(1), children=(waiting(0), a_child(1)))
+    assert [event.type for event in first.events] == ["subagent.requires_action"]
+    assert first.events[0].data == {"call_id": "0.0", "turn_id": child_turn_id("turn", "0.0")}
+    assert first.turn is not None
+    known = first.turn.parked_below
+    assert known == (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
+    again = collected(asked(0), asked(1), children=(waiting(0), a_child(1)), parked_below=known)
+    anew = collected(asked(0), asked(1), children=(waiting(0, fence=4), a_child(1)), parked_below=known)
+    assert (types(again), types(anew)) == ([], ["subagent.requires_action"])
+
+
+def test_wait_is_forgotten_once_it_is_answered() -> None:
+    """A child that goes on is no longer among those that wait, nor is one that ended."""
+    known = (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
+    answered = collected(asked(0), children=(a_child(0, fence=3, parked_at=NOW),), parked_below=known)
+    assert answered.turn is not None
+    assert (answered.turn.parked_below, types(answered)) == ((), [])
+    ended = collected(asked(0), asked(1), children=(over(0), a_child(1)), parked_below=known)
+    assert ended.turn is not None
+    assert (ended.turn.parked_below, types(ended)) == ((), ["subagent.finished", "tool.completed"])
+
+
+def test_waits_rise_from_turn_to_turn() -> None:
+    """What a child tells of those below it is told here, by the call that leads there, if it still holds."""
+    x, y = Park(turn_id="x", fence=1), Park(turn_id="y", fence=2)
+    below = (x, replace(x, turn_id="over"), y, replace(x, turn_id="z"))
+    held, calls = a_held_turn(), (asked(0), asked(1))
+    snapshot = family(held, *calls, children=(waiting(1), a_child(0, parked_below=below)))
+    snapshot = replace(snapshot, parked=frozenset({x, y, Park(turn_id="z", fence=3)}))
+    decision = collect(snapshot, visit=a_visit(held, *calls), reports={})
+    told = [(event.data["call_id"], event.data["turn_id"]) for event in decision.events]
+    assert told == [("0.0", "x"), ("0.0", "y"), ("0.1", child_turn_id("turn", "0.1"))]
+
+
+def test_new_wait_below_has_the_parent_looked_at() -> None:
+    """So that it rises, though the turn between goes on with something else."""
+    x, y = Park(turn_id="x", fence=1), Park(turn_id="y", fence=1)
+    before = a_held_turn(parent_id="p", parked_below=(x,))
+    told = [awaited_by(before, replace(before, parked_below=parks)) for parks in ((x,), (y,), (y, x), ())]
+    assert told == [None, "p", "p", None]
+
+
+def test_turn_that_ends_waits_for_nobody() -> None:
+    """Its children are told to stop."""
+    known = (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
+    held = a_held_turn(parked_below=known)
+    stopped = abandon(family(held, asked(0), children=(waiting(0, fence=4),)))
+    assert stopped.turn is not None
+    assert (stopped.turn.parked_below, "subagent.requires_action" in types(stopped)) == ((), False)

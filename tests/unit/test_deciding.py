@@ -14,7 +14,8 @@ from rich.console import Console
 
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.client import GatewayClient
-from harness_worker.entrypoints.deciding import arguments_from, decide, questions
+from harness_worker.entrypoints.deciding import arguments_from, decide
+from harness_worker.entrypoints.view.questions import questions
 from harness_worker.errors import ConfigError, HarnessError
 
 ASKED: list[dict[str, Any]] = [
@@ -23,19 +24,24 @@ ASKED: list[dict[str, Any]] = [
 ]
 
 
+BELOW: list[dict[str, Any]] = [{**ASKED[0], "turn_id": "b"}, {**ASKED[1], "turn_id": "c"}]
+
+
 class Gateway:
     """A gateway that keeps what it was sent."""
 
-    def __init__(self, actions: list[dict[str, Any]]) -> None:
-        self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions}
+    def __init__(self, actions: list[dict[str, Any]], **members: object) -> None:
+        self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions, **members}
+        self.answered: list[str] = []
         self.sent: list[dict[str, Any]] = []
         self.client = GatewayClient("http://gateway", transport=httpx.MockTransport(self._answer))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
-            assert request.url.path == "/v1/turns/t/inputs"
+            self.answered.append(request.url.path.split("/")[3])
+            assert request.url.path == f"/v1/turns/{self.answered[-1]}/inputs"
             self.sent.append(json.loads(request.content))
-        return httpx.Response(200, json=self.turn)
+        return httpx.Response(200, json={**self.turn, "id": request.url.path.split("/")[3]})
 
 
 def test_question_holds_no_control_characters() -> None:
@@ -49,6 +55,16 @@ def test_decision_without_a_call_is_one_for_each_that_waits() -> None:
     gateway = Gateway(ASKED)
     decide(gateway.client, "t", None, "deny", reason="no", arguments=None)
     assert gateway.sent == [{"call_id": call_id, "decision": "deny", "reason": "no"} for call_id in ("0.0", "0.2")]
+
+
+def test_decision_without_a_call_is_also_one_for_each_below() -> None:
+    """Sent to the turn that waits; a call that is named is the turn's own."""
+    gateway = Gateway(ASKED[:1], subagent_actions=BELOW)
+    assert decide(gateway.client, "t", None, "approve")["id"] == "t"
+    assert gateway.answered == ["t", "b", "c"]
+    assert [said["call_id"] for said in gateway.sent] == ["0.0", "0.0", "0.2"]
+    decide(gateway.client, "t", "0.2", "deny")
+    assert gateway.answered[3:] == ["t"]
 
 
 def test_decision_on_a_call_is_sent_as_it_is() -> None:
@@ -85,6 +101,8 @@ def test_arguments_that_are_no_object_are_refused(text: str) -> None:
 def test_questions_are_a_line_a_call() -> None:
     """As people read them."""
     assert questions({"required_actions": ASKED}) == ['0.0 refund {"order": "ö1"}', "0.2 look {}"]
+    below = questions({"required_actions": [], "subagent_actions": BELOW})
+    assert below == ['0.0 refund {"order": "ö1"} of turn b', "0.2 look {} of turn c"]
 
 
 @pytest.mark.parametrize("ask", [True, False])
@@ -95,6 +113,36 @@ def test_pipe_is_told_how_to_answer(ask: bool) -> None:
     assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
     assert "harness turns approve t, or deny" in out.getvalue()
     assert gateway.sent == []
+
+
+def test_pipe_is_told_of_each_question_once() -> None:
+    """Turns below wait one after the other, and each event shows all that wait."""
+    out, gateway = io.StringIO(), Gateway([], subagent_actions=BELOW)
+    tell = prompting(Console(file=out, width=200), ask=False)
+    for actions in (BELOW[:1], BELOW, BELOW[1:]):
+        tell(gateway.client, {**gateway.turn, "subagent_actions": actions})
+    assert out.getvalue().splitlines() == [
+        '  waiting for approval: 0.0 refund {"order": "ö1"} of turn b',
+        "  harness turns approve b, or deny",
+        "  waiting for approval: 0.2 look {} of turn c",
+        "  harness turns approve c, or deny",
+    ]
+
+
+def test_terminal_is_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the turn's own calls; the answer goes to the turn that waits."""
+    gateway = Gateway([], subagent_actions=BELOW)
+    ours, terminal = pty.openpty()
+    try:
+        os.write(ours, b"y\nn\n")
+        with open(terminal, closefd=False) as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            prompting(Console(file=io.StringIO(), force_terminal=True), ask=True)(gateway.client, gateway.turn)
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert gateway.answered == ["b", "c"]
+    assert [said["decision"] for said in gateway.sent] == ["approve", "deny"]
 
 
 def test_question_that_is_broken_off_stops_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,10 @@ def test_conversation_that_is_cut_short_fails() -> None:
             {"status": "requires_action", "stop_reason": None, "required_actions": [{"tool": "refund"}]},
             "the turn waits for a person to approve refund: harness turns approve t1",
         ),
+        (
+            {"status": "running", "stop_reason": None, "subagent_actions": [{"tool": "refund"}]},
+            "the turn waits for a person to approve refund: harness turns approve t1",
+        ),
     ],
 )
 def test_turn_that_is_not_over_is_not_settled(members: dict[str, Any], told: str) -> None:

@@ -134,12 +134,13 @@ def test_refusal_is_of_one_cell_or_of_all(status: int, is_the_cells: bool) -> No
         gateway.runner().run(cell())
 
 
-def test_turn_that_does_not_end_is_waited_for_no_longer() -> None:
-    """It is given as it is; who waits for a person is told of, once."""
-    waiting = {"status": "requires_action", "stop_reason": None}
+@pytest.mark.parametrize("waits", [{"status": "requires_action"}, {"status": "running", "subagent_actions": ["x"]}])
+def test_turn_that_does_not_end_is_waited_for_no_longer(waits: dict[str, Any]) -> None:
+    """It is given as it is; who waits for a person, itself or below it, is told of, once."""
+    waiting = {**waits, "stop_reason": None}
     gateway, told = Gateway(hi=waiting), list[str]()
     found = gateway.runner(timeout_s=0.2, waits=told).run(cell())
-    assert (found.turns[0]["status"], told) == ("requires_action", ["t0"])
+    assert (found.turns[0]["status"], told) == (waits["status"], ["t0"])
 
 
 def test_judges_are_waited_for() -> None:

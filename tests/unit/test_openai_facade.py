@@ -340,6 +340,18 @@ def test_turn_that_waits_for_a_person_says_where_to_answer() -> None:
     assert (refused.value.status, refused.value.code) == (409, "approval_required")
 
 
+def test_turn_below_which_somebody_waits_says_where_to_answer() -> None:
+    """Each at its own turn."""
+    below = [{**ASKS, "turn_id": turn_id, "tool": tool} for turn_id, tool in (("t2", "a"), ("t3", "b"), ("t2", "c"))]
+    waiting = turn(status="running", subagent_actions=below, output_text="")
+    hint = response_of(waiting).metadata["requires_action"]
+    assert "POST /v1/turns/t2/inputs; it asks to run a (0.0), c (0.0); answer with" in hint
+    assert "POST /v1/turns/t3/inputs; it asks to run b (0.0)" in hint
+    with pytest.raises(Problem, match="POST /v1/turns/t2/inputs") as refused:
+        completion_of(waiting)
+    assert (refused.value.status, refused.value.code) == (409, "approval_required")
+
+
 def test_completion_tells_the_answer() -> None:
     """The client's own model takes it."""
     read = ChatCompletion.model_validate_json(completion_of(turn(calls=[call("0.0")])).model_dump_json())

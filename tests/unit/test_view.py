@@ -219,6 +219,7 @@ def test_page_lets_no_control_characters_through() -> None:
         **{"calls": [call], "input": EVIL, "output_text": EVIL, "citations": [{"id": EVIL, "title": f"x{EVIL}"}]},
         **{"error": {"code": "internal", "message": EVIL}, "forked_from": {"turn_id": EVIL, "step": 1}},
         "parent": {"turn_id": EVIL, "call_id": "2.1"},
+        "required_actions": [{"call_id": "0.0", "tool": EVIL, "arguments": {EVIL: EVIL}}],
         "scores": [{"judge": EVIL, "at": at, "score": 1.0, "reason": EVIL, "error": None}],
         **{"context": [EVIL], "messages": [{"role": "user", "content": [{"type": EVIL}]}]},
     }

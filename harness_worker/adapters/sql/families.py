@@ -13,6 +13,7 @@ from sqlalchemy import Select, Update, bindparam, select, true, update
 
 from harness_worker.adapters.sql.rows import TURN_FIELDS
 from harness_worker.schema import db_now, turns
+from harness_worker.wire import TurnStatus
 
 _STOP: Final = update(turns).values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
 
@@ -20,6 +21,11 @@ CHILDREN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(
     turns.c.parent_id == bindparam("of_parent"), turns.c.id.in_(bindparam("ids", expanding=True))
 )
 """Those of these turns that are children of the parent, in the order of ``TURN_FIELDS``."""
+
+PARKED: Final = select(turns.c.id, turns.c.fence).where(
+    turns.c.id.in_(bindparam("ids", expanding=True)), turns.c.status == TurnStatus.REQUIRES_ACTION
+)
+"""Which of these turns wait for people, each with the fence under which it was parked."""
 
 STOP_CHILDREN: Final = _STOP.where(turns.c.parent_id == bindparam("of_parent"), turns.c.finished_at.is_(None))
 """Ask a turn's children to stop."""

@@ -27,7 +27,7 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, CallStatus, Event, Message, Turn, TurnPreparation
+from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn, TurnPreparation
 from harness_worker.core.text import REPLACEMENT, UNSTORABLE
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
@@ -53,6 +53,7 @@ def turn_of(row: Sequence[Any]) -> Turn:
         values["decision"] = Strategy(values["decision"])
     values["preparation"] = _preparation_of(values["preparation"])
     values["citations"] = tuple(map(_citation_of, values["citations"] or ()))
+    values["parked_below"] = tuple(Park(**park) for park in values["parked_below"] or ())
     return Turn(**values)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Executable
 from harness_worker import sessions
 from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.families import CHILDREN
+from harness_worker.adapters.sql.families import CHILDREN, PARKED
 from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
@@ -47,7 +47,7 @@ from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
-from harness_worker.core.records import Call, Message, Turn
+from harness_worker.core.records import Call, Message, Park, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Event, EventSink, RunningCall
 from harness_worker.wire import TurnStatus, child_turn_id
@@ -282,7 +282,8 @@ class SqlTurnStore:
         if turn.waits:
             snapshot = replace(snapshot, is_behind=_is_behind(connection, turn))
         if asked := open_delegated(snapshot.calls):
-            snapshot = replace(snapshot, children=_children(connection, turn, asked))
+            children = _children(connection, turn, asked)
+            snapshot = replace(snapshot, children=children, parked=_parked(connection, children))
         if self._tenant_turns is not None and turn.status is TurnStatus.QUEUED and turn.parent_id is None:
             ((running,),) = fetch(connection, [RUNNING], {"of_tenant": turn.tenant})[0]
             snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
@@ -324,6 +325,12 @@ def _session_of(turn: Turn) -> dict[str, Any]:
 def _children(connection: Connection, turn: Turn, asked: Sequence[Call]) -> tuple[Turn, ...]:
     ids = [child_turn_id(turn.id, call.call_id) for call in asked]
     return tuple(turn_of(row) for row in connection.execute(CHILDREN, {"of_parent": turn.id, "ids": ids}).all())
+
+
+def _parked(connection: Connection, children: Sequence[Turn]) -> frozenset[Park]:
+    ids = [park.turn_id for child in children for park in child.parked_below]
+    rows = connection.execute(PARKED, {"ids": ids}).all() if ids else ()
+    return frozenset(Park(turn_id=turn_id, fence=fence) for turn_id, fence in rows)
 
 
 def _is_behind(connection: Connection, turn: Turn) -> bool:

@@ -26,7 +26,7 @@ def approve(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let calls run that wait for somebody to agree.
+    """Let calls run that wait for somebody to agree: one, or all of a turn and of those below it.
 
     Exits with 1 if nobody waits for it any more.
     """
@@ -44,9 +44,9 @@ def deny(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep calls from running that wait for somebody to agree; the turn goes on without them.
+    """Keep calls from running that wait for somebody to agree: one, or all of a turn and of those below it.
 
-    Exits with 1 if nobody waits for it any more.
+    The turn goes on without them. Exits with 1 if nobody waits for it any more.
     """
     with running_at(url, home) as client:
         _tell(decide(client, whole_id(client, turn), call, "deny", reason=reason), "deny", as_json=as_json)

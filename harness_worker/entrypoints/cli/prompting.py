@@ -10,28 +10,29 @@ import typer
 from rich.console import Console
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.deciding import decide, questions
+from harness_worker.entrypoints.deciding import decide
 from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.view.questions import asked_of, questions
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
 """Told of a turn that waits for a person."""
 
 
 def prompting(console: Console, *, ask: bool) -> OnWaiting:
-    """Ask on a terminal, if allowed; else say on the console how to answer, and go on waiting."""
+    """Ask on a terminal, if allowed; else say on the console, once, how to answer, and go on waiting."""
     return _asker(console) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
 
 
 def _asker(console: Console) -> OnWaiting:
     def ask(client: GatewayClient, turn: JsonObject) -> None:
-        for action, question in zip(turn["required_actions"], questions(turn), strict=True):
+        for action, question in zip(asked_of(turn), questions(turn), strict=True):
             console.print(f"  {question}", markup=False, soft_wrap=True)
             try:
                 agreed = typer.confirm("  Run it?", err=True)
             except typer.Abort:  # what it makes of a Ctrl-C, or of a Ctrl-D
                 raise KeyboardInterrupt from None
             try:
-                decide(client, turn["id"], action["call_id"], "approve" if agreed else "deny")
+                decide(client, action["turn_id"], action["call_id"], "approve" if agreed else "deny")
             except RequestRefused as refused:  # somebody else was faster, or it has expired
                 console.print(f"  {plain(refused.detail)}", style="yellow", markup=False)
 
@@ -39,9 +40,15 @@ def _asker(console: Console) -> OnWaiting:
 
 
 def _teller(console: Console) -> OnWaiting:
+    known: set[tuple[str, str]] = set()
+
     def tell(_client: GatewayClient, turn: JsonObject) -> None:
-        for question in questions(turn):
+        named = [(action["turn_id"], action["call_id"]) for action in asked_of(turn)]
+        new = {name: question for name, question in zip(named, questions(turn), strict=True) if name not in known}
+        known.update(new)
+        for question in new.values():
             console.print(f"  waiting for approval: {question}", markup=False, soft_wrap=True)
-        console.print(f"  harness turns approve {turn['id']}, or deny", style="dim", markup=False, soft_wrap=True)
+        for turn_id in dict.fromkeys(turn_id for turn_id, _ in new):
+            console.print(f"  harness turns approve {turn_id}, or deny", style="dim", markup=False, soft_wrap=True)
 
     return tell

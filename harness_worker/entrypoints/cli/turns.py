@@ -14,6 +14,7 @@ from harness_worker.entrypoints.cli import forking
 from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
+from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import follow, is_hint
@@ -175,7 +176,7 @@ def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject
 def _draw(client: GatewayClient, turn_id: str) -> JsonObject:
     clock, out = SystemClock(), console()
     with Screen(out, clock.monotonic) as screen:
-        ended = Watcher(client, clock).follow(turn_id, screen)
+        ended = Watcher(client, clock, prompting(out, ask=False)).follow(turn_id, screen)
     out.print(f"  {totals(ended, took_s(ended))}", style="bold", markup=False)
     return ended
 

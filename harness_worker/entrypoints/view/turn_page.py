@@ -12,6 +12,7 @@ from rich.text import Text
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.lines import Marks
 from harness_worker.entrypoints.view.plain import compact, harmless, one_line
+from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES
 
@@ -47,6 +48,8 @@ class TurnPage:
         for step in sorted({*models, *(call["step"] for call in turn["calls"])}):
             yield Text()
             yield from self._step(step, models.get(step), [call for call in turn["calls"] if call["step"] == step])
+        if asked := questions(turn):
+            yield from self._section("waits for approval", "\n".join(asked))
         if turn["output_text"]:
             yield from self._section("answered", turn["output_text"])
         if turn["citations"]:

@@ -9,10 +9,11 @@ from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.following import EventFeed, is_hint
 from harness_worker.entrypoints.patience import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
+from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.ports import Clock
 
-WAITING_TYPE: Final = "turn.requires_action"
+WAITING_TYPES: Final = frozenset({"turn.requires_action", "subagent.requires_action"})
 TICK_S: Final = 0.1
 """How often the screen is drawn anew while nothing happens."""
 
@@ -23,7 +24,7 @@ class Watcher:
     Args:
         client: The gateway.
         clock: Time.
-        on_waiting: Told whenever a turn waits for a person; the screen rests meanwhile.
+        on_waiting: Told whenever a turn waits for a person, or one below it does; the screen rests meanwhile.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class Watcher:
                 if any(map(_tells_of_calls, events)):
                     calls = self._gateway.turn(turn_id)["calls"]
                 screen.show(progress, calls)
-                if events and events[-1]["type"] == WAITING_TYPE:
+                if any(event["type"] in WAITING_TYPES for event in events):
                     self._let_answer(turn_id, screen)
         return self._gateway.turn(turn_id)
 
     def _let_answer(self, turn_id: str, screen: Screen) -> None:
         turn = self._gateway.turn(turn_id)
-        if self._on_waiting is not None and turn["required_actions"]:
+        if self._on_waiting is not None and asked_of(turn):
             with screen.resting():
                 self._on_waiting(self._client, turn)
 

@@ -42,6 +42,7 @@ from tests.unit.simulation.outside import Outside
 from tests.unit.simulation.person import Person
 from tests.unit.simulation.script import LONG_OUTPUT_CHARS, TOOL_TIMEOUT_S, SimulatedModel, Tools
 from tests.unit.simulation.verdict import breaches
+from tests.unit.simulation.waits_verdict import wait_breaches
 
 TURN_ID = "turn"
 EPOCH_S = 1_000_000.0
@@ -229,6 +230,7 @@ class World:
         yield from self.hooks.breaches(turn_id, calls, gate_was_flushed=self.flushes > 0)
         if turn is not None:
             yield from family_breaches(turn, calls, self.store.children(turn_id), laws.met)
+            yield from wait_breaches(self.store, turn_id)
         if len(laws.claims) > MOST_VISITS:
             yield f"a hot loop of {len(laws.claims)} visits"
 

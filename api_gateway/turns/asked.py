@@ -1,0 +1,46 @@
+"""The calls of several turns, and which of theirs or of turns below them may wait for a person."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api_gateway.listing import AnyRow
+from harness_worker.schema import tool_calls
+from harness_worker.wire import FINAL_STATUSES
+
+CallsByTurn: TypeAlias = Mapping[str, Sequence[AnyRow]]
+"""Rows of ``tool_calls``, by turn."""
+
+
+async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:
+    """The calls of these turns that may wait for a person, by turn."""
+    return await calls_by_turn(connection, turn_ids, tool_calls.c.approval.is_not(None))
+
+
+async def calls_by_turn(
+    connection: AsyncConnection, turn_ids: Sequence[str], *which: ColumnElement[bool]
+) -> CallsByTurn:
+    """The calls of these turns, in their order, empty for a turn without; no query for no turns."""
+    found: defaultdict[str, list[AnyRow]] = defaultdict(list)
+    if turn_ids:
+        calls = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), *which)
+        for row in await connection.execute(calls.order_by(tool_calls.c.step, tool_calls.c.position)):
+            found[row.turn_id].append(row)
+    return found
+
+
+async def asked_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> CallsByTurn:
+    """Those of the turns below these, rows of ``turns``, as far as these have noticed that they wait; by these."""
+    below = {row.id: _noticed(row) for row in rows}
+    found = await asked_calls(connection, sorted({each for ids in below.values() for each in ids}))
+    return {turn_id: [call for each in ids for call in found[each]] for turn_id, ids in below.items()}
+
+
+def _noticed(row: AnyRow) -> list[str]:
+    parks: Sequence[Mapping[str, Any]] = row.parked_below or ()
+    return [] if row.status in FINAL_STATUSES else [park["turn_id"] for park in parks]

@@ -1,0 +1,16 @@
+"""Which turns below a turn wait for people."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0020"
+down_revision: str | None = "0019"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Nobody was told of a wait yet."""
+    op.add_column("turns", sa.Column("parked_below", sa.JSON()))
