@@ -88,6 +88,24 @@ def test_request_carries_system_tools_history_and_cache_control(stub: MessagesSt
     assert set(asked.body) == {"model", "system", "tools", "messages", "max_tokens", "stream", "cache_control"}
 
 
+@pytest.mark.parametrize(("calls", "far"), [(9, False), (10, True), (12, True)])
+def test_wide_wave_has_a_breakpoint_where_the_last_request_ended(
+    stub: MessagesStub, model: AnthropicModel, calls: int, *, far: bool
+) -> None:
+    """The provider looks back 20 blocks from one; the request is otherwise the history as it is."""
+    uses = [tool_use(number, "get_order") for number in range(calls)]
+    results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "{}"} for use in uses]
+    asked = [{"type": "text", "text": "Where"}, {"type": "text", "text": "are they?"}]
+    wave = (Message(role="assistant", content=uses), Message(role="user", content=results))
+    stub.answer(said("Hi"))
+    model.complete(asking(Message(role="user", content=asked), *wave))
+    body = stub.asked[0].body
+    assert body["messages"][1:] == [{"role": each.role, "content": each.content} for each in wave]
+    first, last = body["messages"][0]["content"]
+    assert (first, last) == (asked[0], {**asked[1], "cache_control": {"type": "ephemeral"}} if far else asked[1])
+    assert body["cache_control"] == {"type": "ephemeral"}
+
+
 @pytest.mark.parametrize("system", ["", " \n"])
 def test_request_without_system_or_tools_leaves_them_out(
     stub: MessagesStub, model: AnthropicModel, system: str

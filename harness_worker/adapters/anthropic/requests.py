@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness_worker.core.records import Message
+from harness_worker.core.sent import blocks_of
 from harness_worker.core.tools import ToolSpec
 from harness_worker.ports import ModelRequest
 
@@ -18,13 +19,16 @@ MAX_THOUGHT_TOKENS: Final = 24_000
 CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 """At the top level: the provider itself puts the breakpoint behind the last block that can be cached."""
 
+LOOK_BACK_BLOCKS: Final = 20
+"""How many blocks before a breakpoint the provider looks for what is cached."""
+
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body without ``stream``. The history goes out as it is stored, so that the cached prefix stays a prefix."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": (request.max_tokens or MAX_OUTPUT_TOKENS) + MAX_THOUGHT_TOKENS,
-        "messages": [_message(message) for message in request.messages],
+        "messages": _messages(request.messages),
         "cache_control": dict(CACHE_CONTROL),
     }
     if request.system.strip():  # it is refused if nothing but blanks
@@ -37,8 +41,25 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def _message(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content}
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """All of them; where the last request ended there is a breakpoint too, if one at the end would not find it."""
+    at = _end_of_last_request(messages)
+    is_far = at is not None and sum(len(blocks_of(each)) for each in messages[at + 1 :]) >= LOOK_BACK_BLOCKS
+    return [_message(each, ends=is_far and number == at) for number, each in enumerate(messages)]
+
+
+def _end_of_last_request(messages: Sequence[Message]) -> int | None:
+    roles = [message.role for message in messages]
+    asked = range(len(roles) - 1)
+    return next((at for at in reversed(asked) if (roles[at], roles[at + 1]) == ("user", "assistant")), None)
+
+
+def _message(message: Message, *, ends: bool) -> dict[str, Any]:
+    content: object = message.content
+    if ends:
+        *before, last = blocks_of(message)
+        content = [*before, {**last, "cache_control": dict(CACHE_CONTROL)}]
+    return {"role": message.role, "content": content}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
