@@ -107,7 +107,7 @@ class ToolError(HarnessError):
     """Raise from a tool to fail with a message for the model.
 
     Args:
-        message: What the model reads, verbatim.
+        message: What the model reads, verbatim up to the length from which an output is an artifact.
         retryable: Whether the model may ask again; ``False`` blocks the tool for the rest of the turn.
     """
 

@@ -104,6 +104,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
             on_failure=partial(count, FINALIZER_FAILURES),
             trace=trace,
         ),
+        threshold_chars=settings.artifact_threshold_chars,
         hooks=hooks,
     )
 

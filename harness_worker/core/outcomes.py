@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
 from harness_worker.core.flat import as_mapping
+from harness_worker.core.text import cut_text
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 WORKER_LOST = "worker_lost"
@@ -122,6 +123,20 @@ def is_error(outcome: ToolOutcome) -> bool:
 def elapsed_ms_of(outcome: ToolOutcome) -> float:
     """How long the tool's body ran, in milliseconds; zero if it never did."""
     return 0.0 if isinstance(outcome, ToolDenied) else outcome.elapsed_ms
+
+
+def shortened(outcome: ToolOutcome, most_chars: int) -> ToolOutcome:
+    """The outcome, with what is told of a call that failed or was denied cut to so many characters.
+
+    Its author's code says it, and it stands in the history of a session: what no model can be sent ends that for good.
+    """
+    match outcome:
+        case ToolFailure():
+            return replace(outcome, error=cut_text(outcome.error, most_chars))
+        case ToolDenied():
+            return replace(outcome, details=cut_text(outcome.details, most_chars))
+        case _:
+            return outcome
 
 
 def to_record(outcome: ToolOutcome) -> dict[str, Any]:

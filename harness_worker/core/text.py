@@ -20,6 +20,14 @@ def clean_text(text: str) -> str:
     return paired.replace("\x00", REPLACEMENT)
 
 
+def cut_text(text: str, most_chars: int, why: str = "") -> str:
+    """``text`` in at most so many characters: one that is longer keeps its beginning, and says how long it was."""
+    if len(text) <= most_chars:
+        return text
+    note = f"… [cut: {len(text)} characters{why}]"
+    return text[: max(0, most_chars - len(note))] + note
+
+
 def text_of(content: Iterable[Mapping[str, Any]]) -> str:
     """The clean text of a model's content blocks."""
     texts = (str(block.get("text", "")) for block in content if block.get("type") == "text")

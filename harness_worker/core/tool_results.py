@@ -59,8 +59,9 @@ def outcome_of_exception(
 ) -> ToolOutcome:
     """The outcome of a tool that raised, whatever it raised; a call that it could not be given is denied.
 
-    A :class:`ToolError` speaks for itself, verbatim unless it is blank; anything else becomes ``TypeName: message``, at
-    most 2,000 characters, without file paths and stack frames. A write whose outcome is unknown is in doubt.
+    A :class:`ToolError` speaks for itself, verbatim unless it is blank, and is cut later; anything else becomes
+    ``TypeName: message``, at most 2,000 characters, without file paths and stack frames. A write whose outcome is
+    unknown is in doubt.
     """
     if isinstance(error, ArgumentsOutdated):
         reason = DenialReason.VALIDATION

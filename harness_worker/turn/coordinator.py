@@ -61,6 +61,7 @@ class Coordinator:
         new_owner: Makes a name that no other visit has.
         timing: The protocol's times.
         finalizer: Ends turns.
+        threshold_chars: The longest reason with which a hook denies a call, in characters.
         hooks: Calls the agents' hooks.
     """
 
@@ -73,6 +74,7 @@ class Coordinator:
     new_owner: Callable[[], str]
     timing: Timing
     finalizer: Finalizer
+    threshold_chars: int
     hooks: HookCaller = field(default_factory=HookCaller)
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
@@ -193,7 +195,12 @@ class Coordinator:
         agent = self.agents.get(after.turn.agent)
         if agent is None:
             return self._not_served(visit)
-        judges = PreHooks(caller=self.hooks, turn=after.turn, agent=self.model_step.whole(agent))
+        judges = PreHooks(
+            caller=self.hooks,
+            turn=after.turn,
+            agent=self.model_step.whole(agent),
+            threshold_chars=self.threshold_chars,
+        )
         answered = judges.answered(after.calls)
         visit = self._keeping_apart(visit, merge(after.known, answered))
         return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered))

@@ -11,7 +11,7 @@ from harness_worker.core.content import to_json
 from harness_worker.core.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.text import clean_text
+from harness_worker.core.text import clean_text, cut_text
 from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
@@ -24,11 +24,19 @@ POINT = "on_pre_tool_use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreHooks:
-    """Asks an agent's hooks about calls of a turn."""
+    """Asks an agent's hooks about calls of a turn.
+
+    Args:
+        caller: Calls them.
+        turn: The turn.
+        agent: Its agent.
+        threshold_chars: The longest reason of a denial, in characters.
+    """
 
     caller: HookCaller
     turn: Turn
     agent: AgentSpec
+    threshold_chars: int
 
     def answered(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         """The calls as the hooks leave them: denied, with other arguments, or as they were; none is asked about twice.
@@ -61,7 +69,7 @@ class PreHooks:
             case None:
                 return call
             case Deny(reason=str(reason)):
-                return _denied(call, DenialReason.PRE_HOOK, clean_text(reason))
+                return _denied(call, DenialReason.PRE_HOOK, cut_text(clean_text(reason), self.threshold_chars))
             case Rewrite(arguments=Mapping() as wanted):
                 arguments = self._plain(hook, event, wanted)
                 return call if arguments is None else rebound(call, spec, arguments)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from harness_worker.core.deadline import DeadlineToken
-from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome
+from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome, shortened
 from harness_worker.core.run_context import RunContext
+from harness_worker.core.text import cut_text
 from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
 from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import ToolOutcomeUnknown, ToolTransientError
@@ -38,7 +39,7 @@ class ToolBody:
         blobs: Where outputs too long for the context go.
         clock: This process's monotonic time.
         new_artifact_id: Makes ``art_<hex>``.
-        threshold_chars: The longest output that stays inline, in characters.
+        threshold_chars: The longest output that stays inline, and the longest failure, in characters.
     """
 
     soft_deadline: SoftDeadline
@@ -69,7 +70,7 @@ class ToolBody:
             failed = outcome_of_exception(
                 ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started), is_read=spec.is_read
             )
-            return None if context.deadline.expired else failed
+            return None if context.deadline.expired else self._kept(failed, ticket, context.deadline)
         if context.deadline.expired:
             return None
         elapsed_ms = self._since_ms(started)
@@ -119,16 +120,17 @@ class ToolBody:
         return round((self.clock.monotonic() - started) * 1_000, 3)
 
     def _kept(self, outcome: ToolOutcome, ticket: Ticket, deadline: DeadlineToken) -> ToolOutcome:
-        """The outcome, with a long output stored aside in the call's time (docs/reference/artifacts.md)."""
+        """The outcome, with a long output stored aside in the call's time, and a long failure cut (artifacts.md)."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
-            return outcome
+            return shortened(outcome, self.threshold_chars)
         artifact_id, data = self.new_artifact_id(), outcome.output.encode()
         put = partial(self.blobs.put, artifact_key(ticket.turn_id, artifact_id), data)
         try:
             url = within(min(deadline.remaining_s(), LONGEST_PUT_S), put)
         except Exception as error:  # noqa: BLE001 - never raises: the call has done its work
             log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)
-            return _cut(outcome, self.threshold_chars)
+            why = ", and the artifact store did not take them"
+            return replace(outcome, output=cut_text(outcome.output, self.threshold_chars, why))
         return ToolArtifactReference(
             call_id=outcome.call_id,
             tool_name=outcome.tool_name,
@@ -161,14 +163,3 @@ class Tries:
             raise
         except ToolTransientError as error:
             raise self._doubt or error from None
-
-
-def _cut(outcome: ToolExecutionResult, limit: int) -> ToolExecutionResult:
-    note = f"… [cut: {len(outcome.output)} characters, and the artifact store did not take them]"
-    return ToolExecutionResult(
-        call_id=outcome.call_id,
-        tool_name=outcome.tool_name,
-        output=outcome.output[: limit - len(note)] + note,
-        elapsed_ms=outcome.elapsed_ms,
-        was_coerced=outcome.was_coerced,
-    )

@@ -35,7 +35,7 @@ from tests.unit.memory_store import MemoryTurnStore
 TURN_ID = "turn"
 TIMEOUT_S = 60.0
 MODEL_TIMEOUT_S = 30.0
-THRESHOLD_CHARS = 50
+THRESHOLD_CHARS = 200
 Action = Callable[[], object]
 Told: TypeAlias = ModelReply | BaseException | Callable[[], ModelReply]
 
@@ -345,6 +345,7 @@ class Engine:
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
             finalizer=self.finalizer,
+            threshold_chars=THRESHOLD_CHARS,
             hooks=self.hooks,
         )
 

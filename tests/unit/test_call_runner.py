@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,13 +13,20 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registry import Registry
-from harness_worker.errors import ArgumentsInvalid, ToolError, ToolOutcomeUnknown, ToolTransientError, TransientError
+from harness_worker.errors import (
+    ArgumentsInvalid,
+    ArgumentsOutdated,
+    ToolError,
+    ToolOutcomeUnknown,
+    ToolTransientError,
+    TransientError,
+)
 from harness_worker.turn import tool_body
 from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
 from harness_worker.turn.tool_body import Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
-from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
+from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
 
 SILENT = TransientError("no answer")
 
@@ -447,6 +456,39 @@ def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine)
     writing.bodies["write"] = lambda: "x" * 300
     assert writing.run() is Handed.ON
     assert "artifact store did not take them" in outcome(writing)
+
+
+def failing(error: BaseException) -> Callable[[], object]:
+    """A body that raises."""
+
+    def body() -> object:
+        raise error
+
+    return body
+
+
+LONG = "x" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "begins"),
+    [
+        (failing(ToolError(LONG)), "xx"),
+        (failing(ToolOutcomeUnknown(LONG)), "outcome_unknown: write started, and xx"),
+        (failing(ArgumentsOutdated((LONG,))), "denied: validation: xx"),
+        (lambda: {"error": LONG}, '{"error":"xx'),
+    ],
+    ids=["raised", "in doubt", "outdated", "returned"],
+)
+def test_long_failure_is_cut(engine: Engine, body: Callable[[], object], begins: str) -> None:
+    """It stays in the session's history: what no model can be sent would end that for good."""
+    engine.dispatched("write")
+    engine.bodies["write"] = body
+    engine.run()
+    said = outcome(engine)
+    assert said.startswith(begins)
+    assert len(said.removeprefix("denied: validation: ")) == THRESHOLD_CHARS
+    assert re.search(r"x… \[cut: 5000\d\d\d characters\]$", said)
 
 
 @pytest.mark.parametrize("tool", ["look", "write"])

@@ -32,7 +32,7 @@ from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import a_turn
-from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
+from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
 
@@ -301,7 +301,7 @@ def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[
     calls = plan_calls(uses, a_turn(), agent)
     assert all(call.hooked for call in calls)
     caller = HookCaller()
-    after = PreHooks(caller=caller, turn=a_turn(), agent=agent).answered(calls)
+    after = PreHooks(caller=caller, turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS).answered(calls)
     assert not any(call.hooked for call in after)
     return [getattr(call.outcome, "details", None) or call.arguments for call in after], caller
 
@@ -337,6 +337,13 @@ def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> No
     assert caller.failures == {"on_pre_tool_use": 1}
 
 
+def test_long_reason_of_a_denial_is_cut() -> None:
+    """It is the application's text, and stays in the session's history: what no model can be sent would end that."""
+    (reason,), _ = answered("A", A=Deny("x" * 5_000_000))
+    assert (len(reason), reason[:2]) == (THRESHOLD_CHARS, "xx")
+    assert reason.endswith("x… [cut: 5000000 characters]")
+
+
 @pytest.mark.parametrize(("cents", "is_asked"), [(5, False), (500, True)])
 def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked: bool) -> None:
     """Hooks come before persons, who agree to what would run."""
@@ -349,7 +356,9 @@ def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked
     registry.tool(approval=lambda a: a.cents > 100)(refund)
     agent = registry.agent("a", model="m", tools=["refund"], hooks=[Ruled({"": Rewrite({"cents": cents})})])
     (call,) = plan_calls([{"id": "u", "name": "refund", "input": {"cents": 50}}], a_turn(), agent)
-    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=agent).answered([call])
+    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS).answered(
+        [call]
+    )
     assert (after.arguments, is_undecided(after)) == ({"cents": cents}, is_asked)
 
 
@@ -360,7 +369,9 @@ def test_tool_deployed_away_is_left_to_the_gate() -> None:
     agent = registry.agent("a", model="m", tools=["get"], hooks=[Ruled({"A": Deny("no")})])
     (call,) = plan_calls([{"id": "u", "name": "get", "input": {"order_id": "A"}}], a_turn(), agent)
     empty = registry.agent("b", model="m", hooks=[Ruled({"A": Deny("no")})])
-    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=empty).answered([call])
+    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=empty, threshold_chars=THRESHOLD_CHARS).answered(
+        [call]
+    )
     assert (after.outcome, after.hooked) == (None, False)
 
 

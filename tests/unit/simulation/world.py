@@ -288,6 +288,7 @@ class World:
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
             finalizer=Finalizer(agents=agents, store=store, hooks=HookCaller(), dispatcher=self.broker),
+            threshold_chars=LONG_OUTPUT_CHARS - 1,
         )
         self.runner = CallRunner(
             store=store,
