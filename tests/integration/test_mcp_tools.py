@@ -228,14 +228,15 @@ def test_nothing_is_left_of_a_process_that_is_killed(notes: Notes) -> None:
 
 @pytest.fixture
 def harness(registry: Registry, tmp_path: Path) -> Callable[..., TurnResult]:
-    """Runs a turn whose model makes these calls, in this process."""
+    """Runs a turn whose model makes these calls, in this process: together, or each in a step of its own."""
 
-    def run(*calls: tuple[str, dict[str, object]]) -> TurnResult:
+    def run(*calls: tuple[str, dict[str, object]], in_turn: bool = False) -> TurnResult:
         asked = [
             {"type": "tool_use", "id": f"u{place}", "name": f"files__{tool}", "input": arguments}
             for place, (tool, arguments) in enumerate(calls)
         ]
-        said = [asked, [{"type": "text", "text": "done"}]]
+        steps = [[each] for each in asked] if in_turn else [asked]
+        said = [*steps, [{"type": "text", "text": "done"}]]
         lines = [{"script": "default", "step": step, "content": content} for step, content in enumerate(said)]
         script = tmp_path / "script.jsonl"
         script.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -247,6 +248,20 @@ def harness(registry: Registry, tmp_path: Path) -> Callable[..., TurnResult]:
         return turn
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("asks", "words"), [(False, "nobody can give here: How many?"), (True, "Cannot send 'elicitation/create'")]
+)
+def test_server_that_asks_for_input_fails_the_call_and_blocks_nothing(
+    harness: Callable[..., TurnResult], notes: Notes, asks: bool, words: str
+) -> None:
+    """Nobody can give it; the model may know what is missing, and call again with it."""
+    asked, said = harness(("book", {"asks": asks}), ("book", {"seats": 2}), in_turn=True).calls
+    assert asked.outcome == "ToolFailure"
+    assert words in (asked.content or "")
+    assert (said.outcome, said.content) == ("ToolExecutionResult", "2 seats")
+    assert len(notes.of("books")) == 2
 
 
 def test_read_whose_server_died_is_asked_again_unseen(harness: Callable[..., TurnResult], notes: Notes) -> None:

@@ -14,6 +14,7 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequest,
     InputRequiredResult,
     RequestParamsMeta,
 )
@@ -78,7 +79,7 @@ class McpTool:
         except ValidationError:
             raise ToolOutcomeUnknown(f"{self.server} answered what is no result") from None
         if isinstance(result, InputRequiredResult):
-            raise ToolError(f"{self.server} asks for input, which nobody can give here", retryable=False)
+            raise ToolError(f"{self.server} asks for input, which nobody can give here{_questions(result)}")
         if result.is_error:
             raise ToolError(text_of(result))
         return text_of(result)
@@ -117,6 +118,13 @@ async def _called(client: Client, *, request: CallToolRequest) -> CallToolResult
             raise
     await all_tools(client)
     return await client.session.send_request(request, _RESULT)
+
+
+def _questions(result: InputRequiredResult) -> str:
+    """For the model, which may know the answers, and where among the arguments they belong."""
+    asked = (result.input_requests or {}).values()
+    said = [request.params.message for request in asked if isinstance(request, ElicitRequest)]
+    return f": {'; '.join(said)}" if said else ""
 
 
 def _why(error: MCPError, exchange: Exchange) -> str:

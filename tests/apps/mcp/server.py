@@ -20,14 +20,17 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     BlobResourceContents,
     CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
     EmbeddedResource,
     ImageContent,
+    InputRequiredResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
 )
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 KEY = "agent-harness/idempotency-key"
 
@@ -102,6 +105,24 @@ def route(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Regio
 def fail(words: str) -> str:
     """Fail."""
     raise ToolError(words)
+
+
+class Seats(BaseModel):
+    """What a form asks for."""
+
+    seats: int
+
+
+@server.tool()
+async def book(ctx: Context[Any, Any], seats: int | None = None, asks: bool = False) -> str | InputRequiredResult:
+    """Ask somebody for what is not said: by its answer, or by a request of its own."""
+    note("books")
+    if seats is not None:
+        return f"{seats} seats"
+    if asks:
+        return str(await ctx.elicit("How many?", Seats))
+    form = ElicitRequestFormParams(message="How many?", requested_schema=Seats.model_json_schema())
+    return InputRequiredResult(input_requests={"seats": ElicitRequest(params=form)})
 
 
 @server.tool()
