@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from harness_worker.schema import agents, db_now, tool_calls, turns
-from harness_worker.wire import OWN_TOOLS
+from harness_worker.wire import OWN_TOOLS, StopReason, TurnStatus
 
 LAG_S: Final = 2.0
 """Ends younger than this are left for the next time: their transactions may not all be visible yet."""
@@ -20,6 +20,19 @@ LAG_S: Final = 2.0
 TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 NOT_IN_CATALOGUE: Final = ""
 """Stands for tools that neither an app nor the harness has: a model may invent any number of names."""
+
+ENDS: Final[Mapping[TurnStatus, frozenset[StopReason]]] = {
+    TurnStatus.COMPLETED: frozenset({StopReason.END_TURN}),
+    TurnStatus.INCOMPLETE: frozenset(
+        {
+            *(StopReason.MAX_STEPS, StopReason.DEADLINE, StopReason.BUDGET),
+            *(StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.NO_PROGRESS),
+        }
+    ),
+    TurnStatus.FAILED: frozenset({StopReason.MODEL_ERROR, StopReason.SCRIPT_EXHAUSTED, StopReason.INTERNAL}),
+    TurnStatus.CANCELLED: frozenset({StopReason.CANCELLED}),
+}
+"""How turns end. A rate begins with the second value that is told, so each of these is told from 0 on."""
 
 Key = tuple[str, ...]
 
@@ -65,10 +78,23 @@ class EndedTurns:
         ended = and_(turns.c.finished_at > since, turns.c.finished_at <= until)
         by_turn = (await connection.execute(_turns_query(ended))).all()
         by_call = (await connection.execute(_calls_query(ended))).all()
-        known = await _tool_names(connection)
+        catalogue = {row.name: row.tools for row in await connection.execute(select(agents.c.name, agents.c.tools))}
+        known = OWN_TOOLS | {tool["name"] for tools in catalogue.values() for tool in tools}
         self._until = until
+        self._begin(catalogue)
         self._add_turns(by_turn)
         self._add_calls(by_call, known)
+
+    def _begin(self, names: Iterable[str]) -> None:
+        totals = self.totals
+        for agent in names:
+            for status, reasons in ENDS.items():
+                for reason in reasons:
+                    totals.turns[agent, status, reason] += 0
+            for sums in (totals.seconds, totals.queued_s, totals.dollars):
+                sums[agent,] += 0
+            for kind in TOKEN_KINDS:
+                totals.tokens[agent, kind] += 0
 
     def _add_turns(self, rows: Iterable[Row[Any]]) -> None:
         totals = self.totals
@@ -80,7 +106,7 @@ class EndedTurns:
             for kind in TOKEN_KINDS:
                 totals.tokens[row.agent, kind] += getattr(row, kind)
 
-    def _add_calls(self, rows: Iterable[Row[Any]], known: frozenset[str]) -> None:
+    def _add_calls(self, rows: Iterable[Row[Any]], known: Set[str]) -> None:
         for row in rows:
             tool = row.tool if row.tool in known else NOT_IN_CATALOGUE
             self.totals.calls[tool, row.kind or ""] += row.number
@@ -113,8 +139,3 @@ def _calls_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select 
         .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's others were its origin's
         .group_by(tool_calls.c.tool, kind)
     )
-
-
-async def _tool_names(connection: AsyncConnection) -> frozenset[str]:
-    published = (await connection.execute(select(agents.c.tools))).scalars()
-    return OWN_TOOLS | frozenset(tool["name"] for tools in published for tool in tools)

@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from api_gateway.metrics.ended_turns import Key, Totals
 from api_gateway.metrics.figures import COUNTED, Figures
 from api_gateway.metrics.traffic import Traffic
+from api_gateway.webhooks.rules import Outcome
 
 _PROCESS: Final = ProcessCollector(registry=None)
 
@@ -69,7 +70,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
-    return _counter("harness_webhook_deliveries", "Attempts to tell a webhook.", ("outcome",), outcomes)
+    told = {(each.value,): outcomes.get((each.value,), 0) for each in Outcome}
+    return _counter("harness_webhook_deliveries", "Attempts to tell a webhook.", ("outcome",), told)
 
 
 def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:

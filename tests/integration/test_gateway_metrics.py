@@ -27,7 +27,7 @@ from harness_worker.core.hooks import UsageReport
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.hooking import tell_usage
-from harness_worker.wire import COUNTERS, LATE_RESULTS, TRACES_LOST, turn_queue
+from harness_worker.wire import COUNTERS, FINAL_STATUSES, LATE_RESULTS, TRACES_LOST, StopReason, turn_queue
 from tests.integration.gateway_kit import NOWHERE, Gateway, serving
 
 MANY = 3_000_000_000
@@ -108,6 +108,25 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
     text = gateway.http.get("/metrics").text
     assert "invented" not in text
     assert done not in text
+
+
+def test_ends_of_an_agent_are_told_from_zero_on(gateway: Gateway) -> None:
+    """Prometheus has no rate of a counter whose first value is 1: the first failure would be missed."""
+    gateway.worker.publish_agent("fresh")
+    told = scraped(gateway)
+    ends = {
+        (labels["status"], labels["stop_reason"])
+        for name, by in told
+        if name == "harness_turns_ended_total" and (labels := dict(by))["agent"] == "fresh"
+    }
+    assert {reason for _, reason in ends} == set(StopReason)
+    assert {status for status, _ in ends} == FINAL_STATUSES
+    assert len(ends) == len(StopReason)
+    assert value(told, "turns_ended_total", agent="fresh", status="failed", stop_reason="model_error") == 0
+    assert value(told, "model_tokens_total", agent="fresh", kind="output") == 0
+    for name in ("model_dollars_total", "turn_seconds_count", "turn_queued_seconds_sum"):
+        assert value(told, name, agent="fresh") == 0
+    assert value(told, "webhook_deliveries_total", outcome="given_up") == 0
 
 
 def test_metrics_tell_what_waits(gateway: Gateway) -> None:
