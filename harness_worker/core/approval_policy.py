@@ -27,7 +27,9 @@ class DeclaredApproval:
         """Whether somebody has to agree; yes, and a line in the log, if the rule raises or says neither yes nor no."""
         try:
             verdict = self.rule(values)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
             return True
         if not isinstance(verdict, bool):

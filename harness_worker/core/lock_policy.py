@@ -30,7 +30,9 @@ class DeclaredLock:
         """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
         try:
             name = self.rule(values)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
             return f"tool:{self.tool_name}"
         if name is None or isinstance(name, str):

@@ -58,7 +58,9 @@ class DeclaredKeys:
         """The keys; ``None``, and a line in the log, if the rule raises or returns anything but strings."""
         try:
             return _checked(self.rule(values))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, error)
             return None
 

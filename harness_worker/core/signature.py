@@ -79,7 +79,9 @@ class HintedFunction:
             return self.arguments.model.model_validate_json(text, strict=strict)
         except ValidationError as invalid:
             raise ArgumentsInvalid(problems_of(invalid)) from None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a validator is the tool author's code: it may raise either
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a validator is the tool author's code: it may raise anything
             raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {error}')}",)) from None
 
     def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:

@@ -151,5 +151,5 @@ class _Part(Generic[T]):
     def _run(self, load: Callable[[], T]) -> None:
         try:
             self.future.set_result(load())
-        except Exception as error:  # noqa: BLE001 - never raises: a turn goes on without what cannot be loaded
+        except BaseException as error:  # noqa: BLE001 - never raises: a turn goes on without what cannot be loaded
             self.future.set_exception(error)

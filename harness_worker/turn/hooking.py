@@ -42,7 +42,9 @@ class HookCaller:
         """What one hook says; ``None`` if it raises."""
         try:
             return getattr(hook, point)(event)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - never raises: a hook is the application's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - never raises: a hook is the application's code
             self.failed(hook, point, event, repr(error))
             return None
 

@@ -90,7 +90,9 @@ class Judging:
         try:
             score, found = duty.work()
             said = partial(give, attempt=attempt, score=score)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a judge is the application's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a judge is the application's code
             log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
             said = partial(miss, attempt=attempt, why=_told(error))
         if not self.scores.change(turn_id, name, said, found):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +103,62 @@ def test_transact_whose_connection_ends_midway_is_made_once_or_said_to_be_in_dou
     assert seen == [1, 1]
     assert world.seqs(turn_id) == [1, 2]
     assert [event.seq for event in world.sink.sent] == [1, 2]
+
+
+class OverrunError(Exception):
+    """What a soft deadline raises in the main thread, wherever that is."""
+
+
+@contextmanager
+def interrupted(other: World) -> Generator[None]:
+    """Raise in the main thread, which this is, as soon as it waits for a lock of the database."""
+
+    def overrun(_signum: int, _frame: object) -> None:
+        raise OverrunError
+
+    def interrupt() -> None:
+        wait_until(lambda: waiters(other) == 1, "the statement waits")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, overrun)
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises((OverrunError, OperationalError)):  # SQLAlchemy's rollback, if it began one, meets what it left
+        yield
+    interrupter.join()
+    signal.signal(signal.SIGUSR2, before)
+
+
+def read(world: World) -> None:
+    """What ``read_artifact`` asks."""
+    world.store.artifact_url("a", tenant="default", session_id="s")
+
+
+def transact(world: World) -> None:
+    """A decision about a turn."""
+    world.store.transact("turn", one_event)
+
+
+def in_a_transaction(world: World) -> None:
+    """A statement of SQLAlchemy's, in a transaction, that waits."""
+    with world.engine.begin() as connection:
+        connection.execute(select(turns).with_for_update())
+
+
+@pytest.mark.parametrize("work", [read, transact, in_a_transaction])
+def test_statement_that_is_interrupted_takes_its_connection_with_it(
+    postgres_world: World, postgres_url: str, work: Callable[[World], None]
+):
+    """A tool's soft deadline strikes while the driver waits: the next statement of the process finds a clean one."""
+    world = postgres_world
+    turn_id = world.queued(id="turn")
+    everything = text("LOCK TABLE artifacts, turns IN ACCESS EXCLUSIVE MODE")
+    with world_of(postgres_url) as other, other.locked(everything), interrupted(other):
+        work(world)
+    for _ in range(3):
+        read(world)
+        transact(world)
+    assert world.seqs(turn_id) == [1, 2, 3, 4]
 
 
 def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world: World):

@@ -12,8 +12,11 @@ from kombu import Connection
 from kombu.transport import redis as kombus
 from redis import Redis
 from redis.exceptions import OutOfMemoryError
+from redis.lock import Lock
 
 from harness_worker.adapters.celery import transport as ours
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.config import Settings
 from harness_worker.testing.services import valkey_service
 
 # kombu has no types.
@@ -69,6 +72,20 @@ def test_taken_message_is_noted_as_kombu_notes_it_and_struck_off(transport: Any,
         assert (exchange, routing_key, raw["properties"]["delivery_tag"]) == (queue, queue, tag)
         message.ack()
         assert not looking.exists("unacked", "unacked_index")
+
+
+def test_look_for_lost_messages_that_a_silent_broker_leaves_locked_is_free_again_soon(
+    broker: str,
+    looking: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that stood still takes the lock after its worker gave up: nobody looks until that lock ends."""
+    monkeypatch.setattr(Lock, "release", print)
+    options = make_app(Settings(), redis_url=broker).conf.broker_transport_options
+    with Connection(broker, transport=ours.Transport, transport_options=options) as connection:
+        channel: Any = connection.default_channel
+        channel.qos.restore_visible()
+    assert 0 < looking.pttl("unacked_mutex") <= 10_000
 
 
 @pytest.mark.parametrize("restorer", TRANSPORTS.values(), ids=TRANSPORTS)

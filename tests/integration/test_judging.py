@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -192,6 +193,11 @@ def leaves(_turn: TurnResult) -> float:
     raise SystemExit(3)
 
 
+def is_cancelled(_turn: TurnResult) -> float:
+    """A judge that raises what is no ``Exception``."""
+    raise CancelledError("gone")
+
+
 def fails(_turn: TurnResult) -> float:
     """A judge that raises."""
     raise ValueError("no idea")
@@ -207,6 +213,7 @@ def praises(_turn: TurnResult) -> str:
     [
         (fails, "ValueError: no idea"),
         (leaves, "SystemExit: 3"),
+        (is_cancelled, "CancelledError: gone"),
         (praises, "ValueError: a score is a number from 0 to 1, or a Score of it, not 'good'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from dataclasses import replace
 from typing import Any
 
@@ -282,7 +283,11 @@ def _exits(_given: object) -> bool:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("rule", [len, str, _raises, _exits])
+def _cancels(_given: object) -> bool:
+    raise CancelledError
+
+
+@pytest.mark.parametrize("rule", [len, str, _raises, _exits, _cancels])
 def test_declared_approval_asks_when_in_doubt(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """A rule that raises, or says neither yes nor no, needs a person, and the log tells."""
     assert DeclaredApproval(tool_name="refund", rule=rule)({"n": 11})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,8 +88,8 @@ class Raising(Hooks):
         raise SystemExit(event.tool)
 
     def on_post_tool_use(self, event: PostToolUse) -> None:
-        """Raise."""
-        raise ValueError(event)
+        """Raise what is no ``Exception``."""
+        raise CancelledError(event)
 
     def on_stream_chunk(self, event: StreamChunk) -> None:
         """Raise."""

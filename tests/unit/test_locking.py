@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -356,7 +357,11 @@ def _exits(_: object) -> str:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("rule", [_raises, _exits, len])
+def _cancels(_: object) -> str:
+    raise CancelledError
+
+
+@pytest.mark.parametrize("rule", [_raises, _exits, _cancels, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """A rule that raises, or returns no text: such calls of the tool run one at a time, and the log tells."""
     assert DeclaredLock(tool_name="ship", rule=rule)({}) == "tool:ship"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -200,6 +201,10 @@ def _exits(_a: object) -> list[str]:
     raise SystemExit(1)
 
 
+def _cancels(_a: object) -> list[str]:
+    raise CancelledError
+
+
 def _always(answer: object) -> Callable[[object], object]:
     return lambda _a: answer
 
@@ -233,7 +238,7 @@ def test_resource_keys_may_be_none_at_all(registry: Registry) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [_raises, _exits, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
+    [_raises, _exits, _cancels, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
 )
 def test_resource_keys_that_fail_make_the_call_sequential(
     registry: Registry, caplog: pytest.LogCaptureFixture, rule: Callable[..., Any]

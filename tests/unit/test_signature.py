@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
+from asyncio import CancelledError
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import pytest
@@ -179,7 +180,7 @@ def test_bind_bounds_the_problems_it_tells() -> None:
     assert max(map(len, lines)) < 300
 
 
-@pytest.mark.parametrize("error", [KeyError("a"), SystemExit("a")])
+@pytest.mark.parametrize("error", [KeyError("a"), SystemExit("a"), CancelledError("a")])
 def test_bind_survives_a_validator_that_raises(error: BaseException) -> None:
     """A mistake in the author's validator is the call's problem, not the worker's."""
 

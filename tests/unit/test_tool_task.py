@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import Any, cast
 
 import pytest
@@ -57,6 +58,26 @@ def test_judge_whose_journal_is_away_is_left_to_the_reconciler(caplog: pytest.Lo
     JudgeTask(cast("Any", judging)).run("t", "brief")
     assert judging.asked == [("t", "brief")]
     assert "the reconciler will see to it: away" in caplog.text
+
+
+class _Leaving:
+    """A judging in which something raises what is no ``Exception``."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def judge(self, *_: object) -> None:
+        """See ``Judging.judge``."""
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(3)])
+def test_task_of_a_thread_fails_whatever_is_raised_in_it(error: BaseException) -> None:
+    """Celery's thread pool would lose it: neither acknowledged nor failed, its place taken for good."""
+    task: Any = Celery(set_as_current=False).register_task(JudgeTask(cast("Any", _Leaving(error))))
+    failed = task.apply(args=("t", "brief"))
+    assert failed.state == "FAILURE"
+    assert str(failed.result) == f"turn.judge was left by {error!r}, which ends no thread"
 
 
 class _Submitting:

@@ -13,6 +13,9 @@ SOCKET_TIMEOUT_S = 1.5
 """How long a broker that hangs may hold up the main thread, which looks after pool processes, cancels and the drain:
 not long, for it is held up by task events and by the look for lost messages, one after the other."""
 CHORD_RESULT_TTL_S = 3_600
+RESTORE_LOCK_S = 10
+"""How long one worker may be at returning ten lost messages to their queues; for so long nobody does, if the broker did
+not hear that it was done. Two at once do no harm: each message is returned in a transaction."""
 CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"
 
 
@@ -38,6 +41,7 @@ def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
         "visibility_timeout": settings.visibility_timeout_s,
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": RESTORE_LOCK_S,
         **BROKER_TRANSPORT_OPTIONS,
         **sockets,
     }

@@ -13,7 +13,7 @@ from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
 from harness_worker.adapters.celery.requests import runner_name
-from harness_worker.errors import ConfigError, NewerWire, TransientError, WireError
+from harness_worker.errors import ConfigError, InvariantError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
@@ -36,7 +36,24 @@ AWAY_S: Final = 1.0
 """How long a message is kept, in seconds, before it goes back to its queue because the database is away."""
 
 
-class AdvanceTask(Task[..., Any]):
+class ThreadTask(Task[..., Any]):
+    """A task of a coordinator: whatever is raised in it, its thread and its message are not lost.
+
+    Celery takes only an ``Exception`` for the failure of a task in a thread. An ``asyncio.CancelledError`` would leave
+    the message without an answer, and its place among those that the worker takes at once occupied for good.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any task's
+        """Run; what is no ``Exception`` fails the task as an ``InvariantError``."""
+        try:
+            return self.run(*args, **kwargs)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise InvariantError(f"{self.name} was left by {error!r}, which ends no thread") from error
+
+
+class AdvanceTask(ThreadTask):
     """``turn.advance(turn_id)``: look at a turn once. Idempotent; waits for nothing but the model.
 
     Args:
@@ -60,7 +77,7 @@ class AdvanceTask(Task[..., Any]):
             log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
 
-class JudgeTask(Task[..., Any]):
+class JudgeTask(ThreadTask):
     """``turn.judge(turn_id, judge)``: have one judge score a turn that is over. Idempotent.
 
     Args:
@@ -85,7 +102,7 @@ class JudgeTask(Task[..., Any]):
             log.warning("turn %s not judged by %s, the reconciler will see to it: %s", turn_id, judge, error)
 
 
-class SubmitTask(Task[..., Any]):
+class SubmitTask(ThreadTask):
     """``turn.submit(agent=…, input=…, …)``: a turn that a Celery producer asks for. The task's id is the turn's.
 
     What is wrong with it is the task's failure. It is idempotent, and ends as soon as the turn is stored.

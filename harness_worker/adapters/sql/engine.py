@@ -6,8 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from harness_worker.errors import ConfigError
 from harness_worker.wire import masked
@@ -16,6 +18,7 @@ POSTGRES_DRIVER: Final = "postgresql+psycopg"
 _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
 _READ_ONLY: Final = "harness_read_only"
 _AUTOCOMMIT: Final = "harness_autocommit"
+_ROLLS_BACK: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -137,7 +140,21 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         use_native_hstore=False,
         skip_autocommit_rollback=True,
     )
+    event.listen(plain, "reset", _drop_unfinished)
     return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
+
+
+def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetState) -> None:  # noqa: ANN401 - psycopg's
+    """Take no connection back that somebody left in the midst of a command: it would refuse every later one.
+
+    Whatever is raised while the driver waits leaves it so, a tool's soft deadline for one: the driver tidies up after
+    an exit alone, and what commits by itself is not rolled back.
+    """
+    status = driver.info.transaction_status
+    is_over = status == TransactionStatus.IDLE and driver.pgconn.pipeline_status == PipelineStatus.OFF
+    is_ended_next = status in _ROLLS_BACK and not driver.autocommit and not state.transaction_was_reset
+    if not is_over and not is_ended_next:
+        record.invalidate()
 
 
 def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:

@@ -78,12 +78,15 @@ def _sql(select: AnySelect) -> LiteralString:
 
 @contextmanager
 def _driving(connection: Connection) -> Generator[psycopg.Connection[tuple[Any, ...]]]:
-    """The driver's own connection; its errors become SQLAlchemy's."""
+    """The driver's own connection; its errors become SQLAlchemy's, and whatever else ends it ends the connection."""
     driver = _driver(connection)
     try:
         yield driver
     except psycopg.Error as error:
         raise _as_sqlalchemy_says(connection, driver, error) from error
+    except BaseException:  # it may be in the midst of a command
+        connection.invalidate()
+        raise
 
 
 def _driver(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:

@@ -75,7 +75,8 @@ class Process:
 
     def _run(self) -> None:
         self._work()
-        self._end()
+        if self.alive:  # else it was killed where a handler takes whatever is raised, and went on to its end
+            self._end()
 
     def _end(self) -> None:
         self.alive = False
