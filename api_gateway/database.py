@@ -26,6 +26,9 @@ POOL_TIMEOUT_S: Final = 15.0
 IDLE_S: Final = 5
 """Postgres ends a transaction of a gateway that stands still for longer: it may hold a turn's row."""
 
+STATEMENT_S: Final = 30
+"""Postgres ends a gateway's statement that takes longer, waits for locks included: its client may try again."""
+
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -79,7 +82,8 @@ async def check_tables(engine: AsyncEngine) -> None:
 def _options(url: URL) -> str:
     given = url.query.get("options", "")
     theirs = given if isinstance(given, str) else " ".join(given)
-    return f"-c idle_in_transaction_session_timeout={IDLE_S}s {theirs}".strip()  # what the URL says comes last and wins
+    ours = f"-c idle_in_transaction_session_timeout={IDLE_S}s -c statement_timeout={STATEMENT_S}s"
+    return f"{ours} {theirs}".strip()  # what the URL says comes last and wins
 
 
 def _sqlite(url: URL) -> AsyncEngine:

@@ -145,19 +145,39 @@ def _woken(gateway: Gateway) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "idle"), [("", "5s"), ("?options=-c%20idle_in_transaction_session_timeout%3D9s", "9s")]
+    ("setting", "ours"), [("idle_in_transaction_session_timeout", "5s"), ("statement_timeout", "30s")]
 )
-def test_gateway_that_stands_still_holds_no_row_for_long(postgres_url: str, given: str, idle: str) -> None:
-    """Postgres ends its transaction; what the URL says wins."""
+@pytest.mark.parametrize("theirs", ["", "9s"])
+def test_gateway_holds_no_row_and_no_connection_for_long(
+    postgres_url: str, setting: str, ours: str, theirs: str
+) -> None:
+    """Postgres ends a transaction that stands still, and a statement that takes long; what the URL says wins."""
 
     async def told() -> object:
+        given = f"?options=-c%20{setting}%3D{theirs}" if theirs else ""
         engine = gateway_database.create_engine(postgres_url + given)
         async with engine.connect() as connection:
-            shown = (await connection.execute(text("SHOW idle_in_transaction_session_timeout"))).scalar_one()
+            shown = (await connection.execute(text(f"SHOW {setting}"))).scalar_one()
         await engine.dispose()
         return shown
 
-    assert asyncio.run(told()) == idle
+    assert asyncio.run(told()) == (theirs or ours)
+
+
+def test_client_of_a_statement_that_took_too_long_is_told_to_try_again(postgres_url: str) -> None:
+    """Postgres ended it: that is no bug."""
+
+    async def failed() -> None:
+        engine = gateway_database.create_engine(f"{postgres_url}?options=-c%20statement_timeout%3D1ms")
+        try:
+            async with engine.begin() as connection:
+                await connection.execute(text("SELECT pg_sleep(30)"))
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(UNREACHABLE) as ended:
+        asyncio.run(failed())
+    assert no_database(ended.value).status == 503
 
 
 def test_gateway_that_stood_still_says_to_try_again(postgres_url: str) -> None:
