@@ -58,8 +58,9 @@ UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, Programming
 AFTER_RUSH_S: Final = 5
 """When a client shall come again whom too many others kept from its turn, seconds."""
 
-NO_BUGS: Final = frozenset({"42P01", "25P03"})
-"""Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which this gateway stood still."""
+NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04"})
+"""Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which the gateway stood still or that
+took too long: the two of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls internal errors."""
 _log = logging.getLogger(__name__)
 
 

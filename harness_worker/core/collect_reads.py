@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from harness_worker.core.doubt import timed_out, worker_lost
 from harness_worker.core.lifecycle import end_call
@@ -36,6 +37,10 @@ class ReadReport:
     def has_started(self) -> bool:
         """Whether the attempt was ever admitted."""
         return self.started_at is not None or self.state in (ReadState.LIVE, ReadState.LOST)
+
+
+NO_REPORTS: Final[Mapping[str, ReadReport]] = {}
+"""Of no read anything is known."""
 
 
 GONE = ReadReport(state=ReadState.GONE)

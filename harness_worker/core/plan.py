@@ -9,6 +9,7 @@ from typing import Any
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.citations import Citation
+from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn
@@ -86,20 +87,26 @@ def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call]) -
 
 
 def give_up(
-    snapshot: Snapshot, *, reason: StopReason, message: str, cause: StopCause | None = None
+    snapshot: Snapshot,
+    *,
+    reason: StopReason,
+    message: str,
+    cause: StopCause | None = None,
+    reports: Mapping[str, ReadReport] = NO_REPORTS,
 ) -> Decision[Finished]:
     """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept.
 
     ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
+    ``reports`` are the gate's, of reads that are still open.
     """
     cause = stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
         said = message if reason is StopReason.CANCELLED else ""
         text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
-        return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, {})
+        return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, reports)
     error = {"code": reason.value, "message": clean_text(message)}
     failed = partial(end_turn, status=TurnStatus.FAILED, reason=reason, now=snapshot.now, error=error)
-    return cut_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.FAILED, {}, end=failed)
+    return cut_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.FAILED, reports, end=failed)
 
 
 def _spoken(turn: Turn, said: Said) -> Turn:

@@ -14,7 +14,7 @@ from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import due
 from harness_worker.core.collect import NO_EDITS, collect
-from harness_worker.core.collect_reads import ReadReport
+from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.forks import is_untaken, take_up
 from harness_worker.core.hooks import Hooks
@@ -117,7 +117,18 @@ class Coordinator:
             raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
             log.exception("visit of turn %s failed", visit.turn.id)
-            return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE)
+            return self._failed(visit)
+
+    def _failed(self, visit: Visit) -> Finished | None:
+        """End the turn as failed; what its reads came to is told as far as the gate can say."""
+        reports = NO_REPORTS
+        try:
+            reports = self._reports(visit, stop=True)
+        except TransientError:
+            raise
+        except Exception:  # the task boundary: what cannot be read is perhaps what failed
+            log.exception("reads of turn %s are told as not run", visit.turn.id)
+        return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE, reports=reports)
 
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Finished | Dispatch | None:
         if isinstance(after, Finished):
@@ -135,15 +146,19 @@ class Coordinator:
         stop = visit.stop is not None
         if stop:
             self.gate.close(visit.turn.id, visit.fence)
-        reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
-        settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
-        reports = {each.call_id: _report(each) for each in settled}
+        reports = self._reports(visit, stop=stop)
         edits = NO_EDITS if stop else check_edits(visit.calls, self.agents.get(visit.turn.agent))
         if edits is None:
             return self._not_served(visit)
         answered = resolve(visit.calls, edits, now=visit.now).calls
         visit = self._keeping_apart(visit, merge(visit.calls, answered))
         return self._decide(visit, partial(collect, visit=visit, reports=reports, edits=edits))
+
+    def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
+        """What the gate knows of the visit's open reads, by call id."""
+        reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
+        settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
+        return {each.call_id: _report(each) for each in settled}
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next | None:
         agent = self.agents.get(turn.agent)
@@ -220,10 +235,15 @@ class Coordinator:
         self._put_off(visit)
 
     def _give_up(
-        self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
+        self,
+        visit: Visit,
+        reason: StopReason,
+        message: str,
+        cause: StopCause | None = None,
+        reports: Mapping[str, ReadReport] = NO_REPORTS,
     ) -> Finished | None:
         self.gate.close(visit.turn.id, visit.fence)
-        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause))
+        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause, reports=reports))
 
     def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
         """Commit what the rule decides; ``None``: somebody else drives the turn now, or it is over."""

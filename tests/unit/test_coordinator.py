@@ -415,6 +415,26 @@ def test_bug_beside_open_calls_gives_each_a_result(engine: Engine) -> None:
     assert engine.sent.stops == 1
 
 
+def test_bug_beside_reads_that_ran_tells_what_they_came_to(engine: Engine) -> None:
+    """Only what did not run is told as not run."""
+    engine.dispatched("look", "look", "look")
+    engine.run("0.0")
+    engine.seen_gate.before["settle"].append(raising(RuntimeError("bug")))
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+    assert engine.contents == ["look done", *["denied: not_run: the turn failed"] * 2]
+
+
+def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> None:
+    """What is in it may be what fails."""
+    engine.dispatched("look")
+    engine.run()
+    engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), raising(RuntimeError("bug"))]
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+    assert engine.contents == ["denied: not_run: the turn failed"]
+
+
 def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """The turn was released by then: the look-in sends again."""
     engine.seen_sent.before["chain"].append(raising(RuntimeError("bug")))

@@ -15,7 +15,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, TransactionTimeout
 from pydantic import BaseModel
+from sqlalchemy.exc import InternalError
 
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.batches.requests import BatchRequest
@@ -26,7 +28,7 @@ from api_gateway.database import async_url, create_engine
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.problems import MOST_PROBLEMS, Problem
+from api_gateway.problems import MOST_PROBLEMS, Problem, no_database
 from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
@@ -36,6 +38,18 @@ from api_gateway.waiting import Client, wait_for_rest, wait_of
 from harness_worker.core.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
+
+
+@pytest.mark.parametrize("ended", [IdleInTransactionSessionTimeout(), TransactionTimeout()])
+def test_transaction_that_postgres_ended_for_its_length_is_no_bug(ended: Exception) -> None:
+    """The gateway stood still, or the database was slow: who asks shall try again."""
+    assert no_database(InternalError(None, None, ended)).status == 503
+
+
+def test_statement_that_postgres_refuses_is_a_bug() -> None:
+    """A client can do nothing about it."""
+    with pytest.raises(InternalError):
+        no_database(InternalError(None, None, InFailedSqlTransaction()))
 
 
 @pytest.mark.parametrize(
