@@ -117,14 +117,15 @@ def test_turn_wastes_nothing_without_faults_when_agents_ask_agents() -> None:
 
 def test_waits_for_people_rise_to_whoever_asked() -> None:
     """Each that lasts is told by every turn above the one that waits; for one turn above and for two."""
-    told: Counter[str] = Counter()
+    told: Counter[int] = Counter()
     for seed in chunk(3)[:6]:
         world = World(seed, NONE, asks=0.3, delegates=True)
         assert world.run() == [], seed
         assert [each for turn_id in world.store.turns for each in untold_waits(world.store, turn_id)] == [], seed
         events = [event for event in world.store.events if event.type == "subagent.requires_action"]
-        told.update(event.data["turn_id"] for event in events)
-    assert set(told.values()) >= {1, 2}
+        pairs = {(event.turn_id, event.data["turn_id"]) for event in events}
+        told.update(Counter(below for _, below in pairs).values())
+    assert set(told) == {1, 2}
 
 
 def test_simulation_meets_every_kind_of_answer() -> None:

@@ -45,7 +45,7 @@ def untold_waits(store: MemoryTurnStore, turn_id: str) -> Iterator[str]:
 
 def waits_of(store: MemoryTurnStore, turn_id: str) -> Sequence[Wait]:
     """The turn's own waits, in order."""
-    events = _events(store, turn_id)
+    events = [event for event in _events(store, turn_id) if event.type != "tool.late"]  # which ends no wait
     parked = [(place, event.at) for place, event in enumerate(events) if event.type == "turn.requires_action"]
     ends = [next((after.at for after in events[place:] if after.at > at), inf) for place, at in parked]
     return [Wait(begins=at, ends=end) for (_, at), end in zip(parked, ends, strict=True)]
