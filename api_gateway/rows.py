@@ -39,7 +39,7 @@ def question_of(call: AnyRow) -> Approval | None:
     """What is known of the word that a row of ``tool_calls`` waits for; ``None`` if it waits for none."""
     if call.approval is None or call.status != PLANNED or call.outcome is not None:
         return None
-    question = Approval(**call.approval)
+    question = Approval.from_record(call.approval)
     return question if question.is_waiting else None
 
 

@@ -10,9 +10,10 @@ import hmac
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
@@ -259,6 +260,21 @@ class Strategy(StrEnum):
     TOOL_ASSISTED = "tool_assisted"
 
 
+def fields_of(kind: type[Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record in JSON says of the fields of the dataclass ``kind``; what a later version added is left out.
+
+    Processes of two versions drive one turn during a deployment. So a field that is added has a default, and may be
+    lost again where the older version writes the record anew.
+    """
+    names = _names(kind)
+    return {name: value for name, value in record.items() if name in names}
+
+
+@cache
+def _names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """What a call that needs a person's word knows of it; its fields are the JSON of the column ``approval``.
@@ -278,6 +294,11 @@ class Approval:
     reason: str | None = None
     arguments: Mapping[str, Any] | None = None
     is_resolved: bool = False
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Approval:
+        """From its fields as JSON."""
+        return cls(**fields_of(cls, record))
 
     @property
     def is_waiting(self) -> bool:

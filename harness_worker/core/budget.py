@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from harness_worker.wire import fields_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimits:
@@ -39,7 +41,8 @@ DEFAULT_LIMITS = BudgetLimits()
 
 def agent_limits(mapping: Mapping[str, Any] | None) -> BudgetLimits:
     """An agent's budget mapping as limits: a missing or null key has the global default."""
-    given = {name: value for name, value in (mapping or {}).items() if value is not None}
+    known = fields_of(BudgetLimits, mapping or {})
+    given = {name: value for name, value in known.items() if value is not None}
     return BudgetLimits(**given)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from harness_worker.core.budget import BudgetLimits
+from harness_worker.wire import fields_of
 
 INPUT: Final = "input"
 """The argument of such a call: what the agent is asked."""
@@ -29,4 +30,4 @@ class Delegation:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Delegation:
         """The delegation that :meth:`to_record` made ``record`` of."""
-        return cls(agent=record["agent"], budget=BudgetLimits(**record["budget"]))
+        return cls(agent=record["agent"], budget=BudgetLimits(**fields_of(BudgetLimits, record["budget"])))

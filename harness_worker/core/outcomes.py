@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, assert_never
 
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.text import cut_text
+from harness_worker.wire import fields_of
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 WORKER_LOST = "worker_lost"
@@ -95,7 +96,6 @@ _KINDS: dict[str, type[Any]] = {
 }
 
 _DOUBTS = (f"{OUTCOME_UNKNOWN}:", f"{WORKER_LOST}:")
-_DERIVED = frozenset({"kind", "content", "is_error"})
 
 
 def content_of(outcome: ToolOutcome) -> str:
@@ -155,8 +155,8 @@ def from_record(record: dict[str, Any]) -> ToolOutcome:
     Raises:
         KeyError: The record's kind is none of the five.
     """
-    fields = {name: value for name, value in record.items() if name not in _DERIVED}
     kind = _KINDS[record["kind"]]
+    fields = fields_of(kind, record)
     if kind is ToolDenied:
         fields["reason"] = DenialReason(fields["reason"])
     if kind is ToolFailure and "in_doubt" not in fields:  # of a version that told a doubt by its words alone

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness_worker.wire import fields_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
@@ -32,6 +34,6 @@ class Recall:
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Recall:
         """From its fields as JSON; ``None`` if nothing was ever remembered."""
-        known = dict(record or {})
+        known = fields_of(cls, record or {})
         known["warned"], known["used"] = tuple(known.get("warned", ())), tuple(known.get("used", ()))
         return cls(**known)

@@ -16,7 +16,7 @@ from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.recall import Recall
-from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnStatus
+from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnStatus, fields_of
 
 
 class CallStatus(StrEnum):
@@ -61,9 +61,9 @@ class TurnPreparation:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TurnPreparation:
         """From its fields as JSON; one that was written by an older worker lacks some."""
-        known = dict(record)
+        known = fields_of(cls, record)
         known["context"], known["left_out"] = tuple(known["context"]), tuple(known.get("left_out", ()))
-        known["sources"] = tuple(Source(**source) for source in known.get("sources", ()))
+        known["sources"] = tuple(Source(**fields_of(Source, source)) for source in known.get("sources", ()))
         known["offered"] = {agent: tuple(names) for agent, names in known.get("offered", {}).items()}
         return cls(**known)
 

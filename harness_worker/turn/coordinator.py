@@ -28,9 +28,9 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.tool_selection import callable_tools
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.core.visits import Held, StopCause, Visit, fenced, release
+from harness_worker.core.visits import Held, StopCause, Visit, claim, fenced, release
 from harness_worker.core.warnings import with_warnings
-from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
+from harness_worker.errors import ConfigError, ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Dispatcher, Gate, SettledRead, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
@@ -80,8 +80,8 @@ class Coordinator:
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
 
-        Never raises, unless the turn cannot be claimed: what goes wrong later leaves it to the next look, or ends it
-        as failed.
+        Never raises, unless the turn cannot be read or claimed: what goes wrong later leaves it to the next look, or
+        ends it as failed.
 
         Args:
             turn_id: Which turn.
@@ -90,19 +90,35 @@ class Coordinator:
         Raises:
             TransientError: The store did not answer; nobody has looked.
         """
-        opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
-        opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
+        opened = self._open(turn_id)
         if isinstance(opened, Held) and opened.stop and not was_told:
             self.dispatcher.stop(turn_id)
         if not isinstance(opened, Opened):
             return
         with self.holding(opened.visit) as stop:
-            self._visit(opened, stop)
+            self._visit(opened.visit, partial(self._next_or_failed, opened, stop))
 
-    def _visit(self, opened: Opened, stop: StopSignal) -> None:
-        visit = opened.visit
+    def _open(self, turn_id: str) -> Opened | Held | None:
+        opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
         try:
-            self._follow(visit, self._next_or_failed(opened, stop))
+            return self.store.transact(turn_id, self.finalizer.sealing(opening))
+        except (TransientError, ConfigError):
+            raise
+        except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
+            log.exception("visit of turn %s could not open", turn_id)
+            self._fail_unopened(turn_id)
+            return None
+
+    def _fail_unopened(self, turn_id: str) -> None:
+        """End the turn under a claim without anything besides. What cannot even be read stays: a newer worker may."""
+        visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
+        if isinstance(visit, Visit):
+            with self.holding(visit):
+                self._visit(visit, partial(self._give_up, visit, StopReason.INTERNAL, INTERNAL_MESSAGE))
+
+    def _visit(self, visit: Visit, work: Callable[[], Finished | Dispatch | None]) -> None:
+        try:
+            self._follow(visit, work())
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)

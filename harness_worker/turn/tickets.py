@@ -10,6 +10,7 @@ from typing import Any
 from harness_worker.core.canonical import compact
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.records import Call, Turn
+from harness_worker.wire import fields_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Ticket:
     @classmethod
     def from_json(cls, text: str) -> Ticket:
         """The ticket that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
+        return cls(**fields_of(cls, json.loads(text)))
 
 
 def ticket_for(turn: Turn, call: Call) -> Ticket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from harness_worker import Hooks
 from harness_worker.core.budget import Usage
 from harness_worker.core.effects import Effect
 from harness_worker.core.hooks import PreToolUse, TurnEnd, TurnStart
+from harness_worker.core.records import CallStatus
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
+from harness_worker.turn import coordinator
 from harness_worker.turn.call_runner import Handed
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING
@@ -290,6 +293,53 @@ def test_turn_of_an_agent_that_nobody_serves_is_stopped(engine: Engine, reason: 
         engine.clock.now_s += TIMEOUT_S + 1
     engine.advance()
     assert (engine.turn.status.is_final, engine.turn.stop_reason) == (True, reason)
+
+
+# --- a bug of ours in the commit that opens a visit
+
+
+@pytest.fixture
+def opening_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That commit raises, whenever it is made."""
+
+    def open_visit(*_: object, **_others: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(coordinator, "open_visit", open_visit)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "reason"), [(0.0, StopReason.INTERNAL), (TIMEOUT_S + 1, StopReason.DEADLINE)], ids=["in time", "late"]
+)
+def test_bug_in_the_opening_commit_ends_the_turn(late_s: float, reason: StopReason, request: Any) -> None:  # noqa: ANN401
+    """It would be met again at each look, after the deadline too; the call that was sent has its one result."""
+    told = Told()
+    engine = Engine(told)
+    engine.dispatched("write")
+    request.getfixturevalue("opening_breaks")
+    engine.clock.now_s += late_s
+    engine.advance()
+    assert (engine.turn.status.is_final, engine.turn.stop_reason) == (True, reason)
+    assert (engine.turn.wake_at, engine.turn.owner, told.ends) == (None, None, 1)
+    assert [call.status for call in engine.calls] == [CallStatus.ENDED]
+
+
+def test_turn_that_cannot_be_read_is_left_to_who_can(engine: Engine) -> None:
+    """A newer worker may have written what this one does not know; the other turns are driven."""
+    engine.seen_store.before["transact"] += [raising(ValueError("no such status"))] * 2
+    with pytest.raises(ValueError, match="no such status"):
+        engine.advance()
+    assert (engine.turn.status, engine.turn.fence) == (TurnStatus.QUEUED, 0)
+
+
+@pytest.mark.usefixtures("opening_breaks")
+def test_bug_behind_a_silent_store_is_looked_at_again(engine: Engine) -> None:
+    """The end that could not be written is written by a later look."""
+    engine.seen_store.before["transact"] += [lambda: None, lambda: None, raising(SILENT)]
+    engine.advance()
+    assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
 
 
 # --- models that fail

@@ -30,7 +30,7 @@ from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn, TurnPreparation
 from harness_worker.core.text import REPLACEMENT, UNSTORABLE
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus
+from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus, fields_of
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
@@ -42,10 +42,10 @@ def turn_of(row: Sequence[Any]) -> Turn:
     """A turn from its columns in the order of ``TURN_FIELDS``."""
     values = dict(zip(TURN_FIELDS, row, strict=True))
     values["status"] = TurnStatus(values["status"])
-    values["budget"] = BudgetLimits(**values["budget"])
-    values["used"] = Usage(**values["used"])
+    values["budget"] = BudgetLimits(**fields_of(BudgetLimits, values["budget"]))
+    values["used"] = Usage(**fields_of(Usage, values["used"]))
     delegated: Mapping[str, Any] = values["delegated"] or {}
-    values["delegated"] = Usage(**delegated)
+    values["delegated"] = Usage(**fields_of(Usage, delegated))
     values["recall"] = Recall.from_record(values["recall"])
     if values["stop_reason"] is not None:
         values["stop_reason"] = StopReason(values["stop_reason"])
@@ -68,7 +68,7 @@ def call_of(row: Sequence[Any]) -> Call:
     if values["outcome"] is not None:
         values["outcome"] = from_record(values["outcome"])
     if values["approval"] is not None:
-        values["approval"] = Approval(**values["approval"])
+        values["approval"] = Approval.from_record(values["approval"])
     return Call(**values)
 
 
@@ -105,7 +105,7 @@ def _preparation_of(record: Mapping[str, Any] | None) -> TurnPreparation | None:
 
 
 def _citation_of(record: Mapping[str, Any]) -> Citation:
-    return Citation(**{**record, "kind": CitationKind(record["kind"])})
+    return Citation(**{**fields_of(Citation, record), "kind": CitationKind(record["kind"])})
 
 
 def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
