@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, event, select
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -28,6 +28,9 @@ IDLE_S: Final = 5
 
 STATEMENT_S: Final = 30
 """Postgres ends a gateway's statement that takes longer, waits for locks included: its client may try again."""
+
+READ_ONLY: Final = "25006"
+"""Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from."""
 
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
@@ -57,7 +60,7 @@ def create_engine(database_url: str) -> AsyncEngine:
     url = async_url(database_url)
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
-    return create_async_engine(
+    engine = create_async_engine(
         url,
         pool_size=POOL_SIZE,
         max_overflow=POOL_SIZE,
@@ -70,6 +73,8 @@ def create_engine(database_url: str) -> AsyncEngine:
             "options": _options(url),
         },
     )
+    event.listen(engine.sync_engine, "handle_error", _leave_a_server_that_only_reads)
+    return engine
 
 
 async def check_tables(engine: AsyncEngine) -> None:
@@ -77,6 +82,12 @@ async def check_tables(engine: AsyncEngine) -> None:
     async with engine.connect() as connection:
         for table in metadata.sorted_tables:
             await connection.execute(select(table).limit(0))
+
+
+def _leave_a_server_that_only_reads(context: ExceptionContext) -> None:
+    """Connect anew after a failover: the connections of before still answer, and would refuse each write for ever."""
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        context.is_disconnect = True
 
 
 def _options(url: URL) -> str:

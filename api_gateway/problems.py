@@ -16,6 +16,7 @@ from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, Prog
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from api_gateway.database import READ_ONLY
 from api_gateway.logs import in_a_line
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -58,9 +59,10 @@ UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, Programming
 AFTER_RUSH_S: Final = 5
 """When a client shall come again whom too many others kept from its turn, seconds."""
 
-NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04"})
+NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", READ_ONLY})
 """Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which the gateway stood still or that
-took too long: the two of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls internal errors."""
+took too long, and of a server that only reads: those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls
+internal errors."""
 _log = logging.getLogger(__name__)
 
 

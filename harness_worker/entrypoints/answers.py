@@ -85,8 +85,8 @@ def refusal_of(response: httpx.Response) -> RequestRefused:
     """What a problem document says."""
     try:
         problem: JsonObject = response.json()
-        detail = problem.get("detail") or problem["title"]
-        told = _about_keys(response) if problem["code"] == "unauthorized" else f"{detail}{_places(problem)}"
+        detail = _places(problem) or problem.get("detail") or problem["title"]
+        told = _about_keys(response) if problem["code"] == "unauthorized" else detail
         after_s = _retry_after_s(response)
         return RequestRefused(response.status_code, problem["code"], told, problem, retry_after_s=after_s)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -110,5 +110,6 @@ def _about_keys(response: httpx.Response) -> str:
 
 
 def _places(problem: JsonObject) -> str:
+    """What is wrong with a request, a line for each place; its ``detail`` says the same in one."""
     errors: list[JsonObject] = problem.get("errors") or []
-    return "".join(f"\n  {'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in errors)
+    return "\n  ".join(f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in errors)

@@ -188,6 +188,20 @@ CREATE CONSTRAINT TRIGGER drop_at_commit AFTER INSERT ON turn_events DEFERRABLE 
 """
 
 
+def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: World):
+    """Another has taken over from it: the turn is put off, for it is no bug, and connections are made anew."""
+    world = postgres_world
+    turn_id = world.queued()
+    only_reads = world.engine.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    engine = make_engine(only_reads.render_as_string(hide_password=False))
+    with pytest.raises(TransientError, match="read-only"):
+        SqlTurnStore(engine, world.sink).transact(turn_id, one_event)
+    with pytest.raises(TransientError, match="read-only"):
+        SqlTurnStore(engine, world.sink, unlocked_tries=0).transact(turn_id, one_event)
+    engine.dispose()
+    assert world.seqs(turn_id) == [1]
+
+
 def test_transact_repeats_after_a_deadlock(postgres_world: World):
     """Postgres ends one of two that wait for each other; that one is done again."""
     world = postgres_world

@@ -164,6 +164,26 @@ def test_gateway_holds_no_row_and_no_connection_for_long(
     assert asyncio.run(told()) == (theirs or ours)
 
 
+def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
+    """After a failover its connections of before still answer: it tells its client to try again, on a new one."""
+
+    async def failed() -> tuple[Exception, bool]:
+        engine = gateway_database.create_engine(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
+        async with engine.connect() as connection:
+            before = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+        with pytest.raises(UNREACHABLE) as refused:
+            async with engine.begin() as connection:
+                await connection.execute(text("CREATE TABLE written (id int)"))
+        async with engine.connect() as connection:
+            after = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+        await engine.dispose()
+        return refused.value, before != after
+
+    refused, is_another = asyncio.run(failed())
+    assert no_database(refused).status == 503
+    assert is_another
+
+
 def test_client_of_a_statement_that_took_too_long_is_told_to_try_again(postgres_url: str) -> None:
     """Postgres ended it: that is no bug."""
 

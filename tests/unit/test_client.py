@@ -44,13 +44,14 @@ def test_client_new_events_follows_pages() -> None:
 
 
 def test_client_refusal_carries_the_problem() -> None:
-    """A problem document becomes an error with its status, code, detail and the places it names."""
-    errors = [{"loc": ["input"], "msg": "must be a string"}]
-    problem = {"status": 422, "code": "invalid_request", "detail": "bad body", "title": "Invalid", "errors": errors}
+    """A problem document becomes an error with its status and code, and says once what is wrong where."""
+    errors = [{"loc": ["input"], "msg": "must be a string"}, {"loc": ["tags", 0], "msg": "too long"}]
+    detail = "input: must be a string; tags.0: too long"
+    problem = {"status": 422, "code": "invalid_request", "detail": detail, "title": "Invalid", "errors": errors}
     with pytest.raises(RequestRefused) as refused:
         _client(httpx.Response(422, json=problem)).create_turn({})
     assert (refused.value.status, refused.value.code) == (422, "invalid_request")
-    assert "bad body\n  input: must be a string" in str(refused.value)
+    assert str(refused.value) == "input: must be a string\n  tags.0: too long (422 invalid_request)"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
+from harness_worker.adapters.sql.failures import is_stale
 from harness_worker.errors import ConfigError
 from harness_worker.wire import masked
 
@@ -141,6 +143,7 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         skip_autocommit_rollback=True,
     )
     event.listen(plain, "reset", _drop_unfinished)
+    event.listen(plain, "handle_error", _drop_stale)
     return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
 
 
@@ -155,6 +158,12 @@ def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetS
     is_ended_next = status in _ROLLS_BACK and not driver.autocommit and not state.transaction_was_reset
     if not is_over and not is_ended_next:
         record.invalidate()
+
+
+def _drop_stale(context: ExceptionContext) -> None:
+    """Connect anew after a failover: the connections of before still answer, and would refuse each write for ever."""
+    if is_stale(context.original_exception):
+        context.is_disconnect = True
 
 
 def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:

@@ -20,8 +20,16 @@ the repeat finds."""
 _GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
 """Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""
 
+_READ_ONLY: Final = "25006"
+"""Postgres: a write to a server that only reads, as one does that another has taken over from. It did not commit."""
+
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
+
+
+def is_stale(error: BaseException | None) -> bool:
+    """Whether the connection is of no use any more: Postgres ended it, or another server has taken over."""
+    return is_gone(error) or getattr(error, "sqlstate", None) == _READ_ONLY
 
 
 def is_gone(error: BaseException | None) -> bool:
@@ -36,7 +44,7 @@ def is_passing(error: BaseException) -> bool:
     """
     if not isinstance(error, DBAPIError):
         return False
-    if error.connection_invalidated or is_gone(error.orig):
+    if error.connection_invalidated or is_stale(error.orig):
         return True
     return getattr(error.orig, "sqlstate", None) in _AGAIN_STATES or _says(error, _AGAIN_WORDS)
 

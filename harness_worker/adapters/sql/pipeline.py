@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Executable, Select
 from sqlalchemy.dialects.postgresql import psycopg as dialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from harness_worker.adapters.sql.failures import is_gone
+from harness_worker.adapters.sql.failures import is_stale
 
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Rows: TypeAlias = Sequence[Sequence[Any]]
@@ -97,7 +97,7 @@ def _as_sqlalchemy_says(
     connection: Connection, driver: psycopg.Connection[tuple[Any, ...]], error: psycopg.Error
 ) -> DBAPIError:
     """What SQLAlchemy would raise: a lost connection takes all of the pool, which is as old, with it."""
-    is_lost = driver.closed or is_gone(error)
+    is_lost = driver.closed or is_stale(error)
     if is_lost:
         connection.invalidate(error)
         connection.engine.dispose()

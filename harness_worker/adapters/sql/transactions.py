@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from harness_worker.adapters.sql.failures import is_gone, is_passing, translated
+from harness_worker.adapters.sql.failures import is_gone, is_passing, is_stale, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
 from harness_worker.wire import masked
@@ -113,4 +113,4 @@ def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
 def _was_refused(error: DBAPIError) -> bool:
     """Whether the database itself said that it did not commit: a pipelined write failed, or the commit's checks."""
     answered = getattr(error.orig, "sqlstate", None) is not None
-    return answered and not error.connection_invalidated and not is_gone(error.orig)
+    return answered and not is_gone(error.orig) and (is_stale(error.orig) or not error.connection_invalidated)

@@ -14,6 +14,7 @@ from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
+from harness_worker.wire import Priority, turn_queue
 
 
 def worker(
@@ -41,10 +42,25 @@ def worker(
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
     settings = _joined(load_settings(app=app, home=home))
-    chosen = tuple(name for name in map(str.strip, (queues or "").split(",")) if name)
+    chosen = _chosen(role, queues or "")
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
     run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file)
+
+
+def _chosen(role: Role, queues: str) -> tuple[str, ...]:
+    """The queues that are named.
+
+    Raises:
+        ConfigError: A coordinator would take one without turns, or another worker one with turns.
+    """
+    chosen = tuple(name for name in map(str.strip, queues.split(",")) if name)
+    of_turns = [turn_queue(priority) for priority in Priority]
+    strange = [name for name in chosen if (name in of_turns) is not (role is Role.COORDINATOR)]
+    if strange:
+        takes = " and ".join(of_turns) if role is Role.COORDINATOR else "the queues that tools name, not those of turns"
+        raise ConfigError(f"--queues {', '.join(strange)}: a worker of role {role} takes {takes}")
+    return chosen
 
 
 def _joined(settings: Settings) -> Settings:
