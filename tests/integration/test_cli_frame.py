@@ -37,6 +37,11 @@ def test_version_is_one_line() -> None:
         (["up", "--port", "http"], "--port"),
         (["worker", "--role", "king"], "--role"),
         (["worker", "--role", "tools", "--home", "/nonexistent"], "HARNESS_REDIS_URL"),
+        (["worker", "--role", "coordinator", "--queues", "turns.batch,turns.btch"], "--queues turns.btch: a worker of"),
+        (
+            ["worker", "--role", "tools", "--queues", "turns.batch"],
+            "--queues turns.batch: a worker of role tools takes",
+        ),
         (["gateway"], "HARNESS_DATABASE_URL"),
     ],
 )
