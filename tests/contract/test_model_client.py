@@ -170,12 +170,17 @@ def test_model_that_is_stopped_says_what_it_had_said(model: ModelClient, script:
 
 
 def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) -> None:
-    """Past the end, or an unknown script: exhausted, naming file, script and step."""
+    """Past the end, or an unknown script: exhausted, naming file, script and step, and which scripts there are."""
     file = script({"step": 0, "content": TEXT})
-    with pytest.raises(ScriptExhausted, match=r"script\.jsonl: script 'default' has no step 1 \(1 steps\)"):
+    with pytest.raises(ScriptExhausted, match=r"script\.jsonl: script 'default' has no step 1 \(1 steps\)$"):
         model.complete(asked(file, step=1))
-    with pytest.raises(ScriptExhausted, match=r"script 'x' has no step 0 \(0 steps\)"):
+    with pytest.raises(ScriptExhausted, match=r"'x' has no step 0 \(0 steps\); the file's scripts are 'default'$"):
         model.complete(asked(file, script="x"))
+    many = script(*({"script": f"s{number:02}", "step": 0, "content": TEXT} for number in range(12)))
+    with pytest.raises(ScriptExhausted, match=r"scripts are 's00', .*'s09' and 2 more$"):
+        model.complete(asked(many, script="x"))
+    with pytest.raises(ScriptExhausted, match=r"\(0 steps\); the file is empty$"):
+        model.complete(asked(script()))
 
 
 def test_model_plays_no_lines_of_another_kind_as_steps(model: ModelClient, script: Script) -> None:

@@ -133,7 +133,7 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
     for name, body in files:
         (tmp_path / name).write_text(body)
     command = next(body for kind, body in blocks if kind == "bash")
-    line = command.replace("harness", shlex.join(HARNESS), 1)
+    line = command.replace(".venv/bin/harness", shlex.join(HARNESS), 1)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     ran = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False

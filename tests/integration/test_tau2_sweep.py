@@ -126,4 +126,4 @@ def test_sweep_says_how_to_install_what_is_missing(workload: str, package: str, 
     command = [sys.executable, "-c", WITHOUT.format(package=package), "sweep", "run", workload, "--home", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert f"pip install --no-deps {wheel}" in ended.stderr
+    assert f".venv/bin/pip install --no-deps {wheel}" in ended.stderr

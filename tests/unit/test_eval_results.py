@@ -142,7 +142,13 @@ def test_report_names_no_turn_where_there_is_none() -> None:
     told = [line.plain for line in failure_lines(figures(refused)["failures"])]
     assert told == ["c of clerk, repeat 1", "  the gateway does not take it: too large"]
     hint = [*failure_lines(figures(refused, result(False))["failures"])][-1]
-    assert hint.plain.startswith("harness turns show TURN")
+    assert hint.plain == "harness turns show TURN says what a turn did"
+
+
+def test_report_says_how_to_start_a_stack_that_is_gone() -> None:
+    """What shows a turn needs a stack."""
+    hint = [*failure_lines(figures(result(False))["failures"], "harness up --app a:b")][-1]
+    assert hint.plain.endswith(", once its stack runs again: harness up --app a:b")
 
 
 def test_report_fits_a_narrow_terminal_and_is_harmless() -> None:

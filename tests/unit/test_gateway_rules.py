@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, TransactionTimeout
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import InternalError
 
 from api_gateway.artifacts import ArtifactFiles
@@ -28,7 +28,7 @@ from api_gateway.database import async_url, create_engine
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.problems import MOST_PROBLEMS, Problem, no_database
+from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
 from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
@@ -356,6 +356,16 @@ def test_arguments_with_many_things_wrong_tell_the_first_of_them() -> None:
     assert [each.loc for each in some] == [["body", "arguments", "ids", place] for place in range(MOST_PROBLEMS)]
     (one,) = argument_problems(schema, {"ids": [1] * 500_000})
     assert one == some[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "body"), [(InputRequest, {"message": ""}), (BatchRequest, {"requests": []})], ids=["text", "list"]
+)
+def test_what_is_empty_and_must_not_be_is_told_so(model: type[BaseModel], body: dict[str, object]) -> None:
+    """A text is no list of items to its writer."""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(body)
+    assert [problem.msg for problem in field_problems(refused.value.errors())] == ["must not be empty"]
 
 
 def test_arguments_are_read_once_however_deep_they_are() -> None:

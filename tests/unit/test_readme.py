@@ -15,10 +15,13 @@ from typing import Any, Final, get_args
 
 import pytest
 import typer.main
+from pydantic.fields import FieldInfo
+from pydantic_core import to_json
 
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
 from harness_worker import Registry, RunContext
+from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.tool_options import ToolKeywords, ToolOptions
@@ -263,6 +266,19 @@ def test_registry_page_has_every_option_with_its_default(method: str) -> None:
         defaults |= {each.name: each.default for each in dataclasses.fields(ToolOptions)}
         assert ToolKeywords.__annotations__.keys() <= defaults.keys()
     assert told == {name: _written(default) for name, default in defaults.items()}
+
+
+def test_scripts_page_has_every_field_with_its_default() -> None:
+    """As the code reads them, and the page's own script can be played."""
+    page = (ROOT / "docs" / "reference" / "scripts.md").read_text()
+    (script,) = _blocks("jsonl", page)
+    assert {name for _, name, _ in parse_script("page", script.encode())} == {"default", "late", "down"}
+    told = {row[0].strip("`"): row[1].strip("`") for row in _table("scripts.md", "Fields")}
+    assert told == {name: _as_json(field) for name, field in ScriptLine.model_fields.items()}
+
+
+def _as_json(field: FieldInfo) -> str:
+    return "required" if field.is_required() else to_json(field.default, exclude_none=True).decode()
 
 
 def _written(default: object) -> str:

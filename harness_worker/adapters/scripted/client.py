@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,8 @@ from harness_worker.ports import ModelReply, ModelRequest
 
 PREFIX: Final = "scripted:"
 DEFAULT_SCRIPT: Final = "default"
+SHOWN: Final = 10
+"""How many scripts are named to who asked for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class ScriptedModel:
         if line is None:
             there = sum(kind is request.kind and name == script for kind, name, _ in lines)
             kind = f"{request.kind} {request.step} ({there} {request.kind}s)"
-            raise ScriptExhausted(f"{file}: script {script!r} has no {kind}")
+            raise ScriptExhausted(f"{file}: script {script!r} has no {kind}{_others(script, lines)}")
         return line
 
     def _lines(self, file: str) -> Mapping[ScriptKey, ScriptLine]:
@@ -74,6 +76,15 @@ class ScriptedModel:
         except OSError as error:
             raise ModelError(f"{file}: the script cannot be read: {error.strerror}") from error
         return loaded.lines
+
+
+def _others(script: str, lines: Iterable[ScriptKey]) -> str:
+    """Which scripts there are, for who asked for one that is not."""
+    names = sorted({name for _, name, _ in lines})
+    if script in names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
+    return f"; the file's scripts are {', '.join(map(repr, names[:SHOWN]))}{more}" if names else "; the file is empty"
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

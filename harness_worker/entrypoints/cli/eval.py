@@ -16,7 +16,7 @@ from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.cli.asking import agents_of, there_are
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
-from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.cli.target import Target, is_running, reach
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.eval_runner import Asking
 from harness_worker.entrypoints.evaluating import Evaluation, Plan
@@ -100,7 +100,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         with _going_on(evaluation, sweep, console):
             evaluation.run(client, asking, console)
     found = summary(Sweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results))
-    _print(found, as_json=as_json)
+    _print(found, None if is_running(target) else _restart(settings), as_json=as_json)
     raise typer.Exit(0 if found["passed"] else 1)
 
 
@@ -173,12 +173,19 @@ def _tell_waiting(console: Console, turn: JsonObject) -> None:
     )
 
 
-def _print(found: JsonObject, *, as_json: bool) -> None:
+def _restart(settings: Settings) -> str:
+    """The command that starts a stack again which ran for the sweep alone."""
+    command = ["harness", "up", "--app", str(settings.app)]
+    is_usual = settings.home == Settings.model_fields["home"].default
+    return shlex.join(command if is_usual else [*command, "--home", str(settings.home)])
+
+
+def _print(found: JsonObject, restart: str | None, *, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
     console = wide_console()
     for figures in found["agents"]:
         console.print(agent_table(figures, found["repeats"]))
-    for line in failure_lines(found["failures"]):
+    for line in failure_lines(found["failures"], restart):
         console.print(line, soft_wrap=True)

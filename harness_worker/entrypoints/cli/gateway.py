@@ -29,8 +29,9 @@ def gateway(
     Clients send Authorization: Bearer KEY, with a key that `harness keys create` made. With HARNESS_DEV_KEYLESS=1 those
     on its own machine need none. Plain HTTP: between machines put a proxy with TLS in front of it.
 
-    harness gateway --host 0.0.0.0
-    """
+    \b
+        harness gateway --host 0.0.0.0
+    """  # noqa: D301 - click reads the \b
     settings = load_settings()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     cut_stalled(listener)

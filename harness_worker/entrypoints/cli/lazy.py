@@ -19,13 +19,11 @@ class Lazy:
         name: What it is called.
         where: ``module:attribute`` of its function, or of its ``typer.Typer`` if it has commands of its own.
         help: Its line in the list of commands.
-        hidden: Whether that list leaves it out.
     """
 
     name: str
     where: str
     help: str
-    hidden: bool = False
 
     def load(self) -> Any:  # noqa: ANN401 - a click command; typer brings its own click
         """Import it."""
@@ -52,6 +50,6 @@ def lazy_group(commands: Sequence[Lazy]) -> type[TyperGroup]:
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's own signature
             with formatter.section("Commands"):
-                formatter.write_dl([(each.name, each.help) for each in commands if not each.hidden])
+                formatter.write_dl([(each.name, each.help) for each in commands])
 
     return LazyGroup

@@ -58,7 +58,7 @@ _PACKAGE: Final = "harness_worker.entrypoints.cli"
 _COMMANDS: Final = (
     Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
     Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
-    Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow and cancel turns."),
+    Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow, cancel, approve, deny and fork turns."),
     Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="What turns have used, in tokens and dollars."),
     Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),
     Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
@@ -73,7 +73,7 @@ _COMMANDS: Final = (
     Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
     Lazy(name="memories", where=f"{_PACKAGE}.memories:app", help="Show and forget what is remembered of a user."),
     Lazy(name="prune", where=f"{_PACKAGE}.prune:prune", help="Remove old sessions from the database."),
-    Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop.", hidden=True),
+    Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop."),
 )
 
 # Plain help: rich would take the [env: …] in it for markup.

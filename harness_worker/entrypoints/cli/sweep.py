@@ -70,17 +70,18 @@ def run(  # noqa: PLR0913 - one parameter an option
     observations: Annotated[Path | None, typer.Option(help="Write each call here, one JSON line per call.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
-    """Play a workload's recorded actions through the harness and compare with a plain replay.
+    """Play a workload's recorded actions and compare with a plain replay.
 
     For cases of your own there is `harness eval`.
 
     Every observation, the effect journal and the final state of each task must equal those of the authors' own
     environment. A stack named by --url must run on this machine and serve the workload's app:
 
-    harness up --app harness_worker.workloads.tau2.retail_app:registry
+    \b
+        harness up --app harness_worker.workloads.tau2.retail_app:registry
 
     Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
-    """
+    """  # noqa: D301 - click reads the \b
     require_workload(workload)
     key = load_settings().gateway_key
     wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools, key=key)

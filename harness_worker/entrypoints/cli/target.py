@@ -73,6 +73,11 @@ def attach(target: Target) -> Generator[GatewayClient]:
         yield client
 
 
+def is_running(target: Target) -> bool:
+    """Whether the target's turns can be asked about now: no longer, once a stack that ``reach`` started is drained."""
+    return _running_url(target) is not None
+
+
 def _running_url(target: Target) -> str | None:
     running = None if target.url else running_stack(target.home)
     return target.url or (running.gateway_url if running else None)

@@ -27,8 +27,8 @@ def agent_table(figures: Json, repeats: int) -> Table:
     return drawn
 
 
-def failure_lines(failures: Sequence[Json]) -> Iterator[Text]:
-    """The first failures with why, and how to see more of them."""
+def failure_lines(failures: Sequence[Json], restart: str | None = None) -> Iterator[Text]:
+    """The first failures with why, and how to see more of them; ``restart`` starts their stack if it is gone."""
     for failure in failures[:SHOWN]:
         named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
         turn = f" (turn {failure['turn_id']})" if failure["turn_id"] else ""
@@ -37,7 +37,8 @@ def failure_lines(failures: Sequence[Json]) -> Iterator[Text]:
     if failures[SHOWN:]:
         yield Text(f"… and {counted(len(failures) - SHOWN, 'more failure')}: --json and --out have all")
     if any(failure["turn_id"] for failure in failures):
-        yield Text("harness turns show TURN says what a turn did", style="dim")
+        first = f", once its stack runs again: {one_line(restart)}" if restart else ""
+        yield Text(f"harness turns show TURN says what a turn did{first}", style="dim")
 
 
 def _rows(figures: Json, repeats: int) -> Iterator[tuple[str, str]]:

