@@ -50,6 +50,7 @@ def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
         "budget": CAPS,
         "calls": [],
         "required_actions": [],
+        "subagent_actions": [],
         "error": None,
         "metadata": {"clé": "ü"},
         "batch_id": None,

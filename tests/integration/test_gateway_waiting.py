@@ -67,7 +67,7 @@ def next_turn(gateway: Gateway, but: str) -> str:
 def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecutor, status: str) -> None:
     """A turn that ends in time is answered with 200 and its final state, well before the next look into SQL."""
     answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
-    wait_until(lambda: gateway.worker.redis.exists("_kombu.binding.turns.interactive"), "the wake-up")
+    wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
     started = time.monotonic()
     gateway.worker.finish(turn_id, status)
     response = answer.result(10)
