@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.ranges import Span
 from harness_worker.errors import ConfigError
 from harness_worker.schema import artifacts, db_now
-from harness_worker.wire import artifact_key, masked
+from harness_worker.urls import masked
+from harness_worker.wire import artifact_key
 
 CHUNK_BYTES: Final = 1_000_000
 READ_TIMEOUT_S: Final = 20.0

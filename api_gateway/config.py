@@ -11,15 +11,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.limits.rates import rates_in
 from api_gateway.requests import BudgetRequest
+from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
-from harness_worker.wire import (
-    BROKER_SCHEMES,
-    REDIS_SCHEMES,
-    masked,
-    service_url,
-    service_urls,
-    webhook_secrets,
-)
+from harness_worker.urls import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
 
 PREFIX: Final = "HARNESS_"
 

@@ -11,16 +11,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
-from harness_worker.wire import (
-    BROKER_SCHEMES,
-    HTTP_SCHEMES,
-    REDIS_SCHEMES,
-    masked,
-    service_url,
-    service_urls,
-    webhook_secrets,
-)
+from harness_worker.urls import BROKER_SCHEMES, HTTP_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
 
 PREFIX = "HARNESS_"
 

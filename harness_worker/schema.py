@@ -337,4 +337,4 @@ api_keys = Table(
     Column("revoked_at", Double),
     Index("api_keys_digest", "digest", unique=True),
 )
-"""Who may use the gateway, and as which tenant. ``digest`` is ``wire.key_digest`` of the key, which is kept nowhere."""
+"""Who may use the gateway, and as which tenant. ``digest``: ``credentials.key_digest`` of a key, which is not kept."""

@@ -5,17 +5,13 @@ Shared by the worker and the gateway; knows neither.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias, get_type_hints
-from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from harness_worker.errors import NewerWire, WireError
@@ -51,20 +47,6 @@ TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{
 TENANT: Final = "default"
 """On whose behalf a turn runs that nobody posted with an API key."""
 
-KEY_PREFIX: Final = "hk_"
-"""How an API key of the gateway begins, and nothing else that clients send in its place."""
-
-_KEY: Final = re.compile(KEY_PREFIX + "[A-Za-z0-9_-]{43}")
-
-
-def key_digest(key: str) -> str | None:
-    """What is kept of an API key: its SHA-256 in hexadecimal; ``None`` if no key looks like that.
-
-    A key is 256 random bits in base64url behind its prefix, so nobody finds one by its digest, however fast that is.
-    """
-    return hashlib.sha256(key.encode()).hexdigest() if _KEY.fullmatch(key) else None
-
-
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
 
@@ -76,100 +58,11 @@ HOOK_FAILURES: Final = "hook_failures"
 FINALIZER_FAILURES: Final = "finalizer_failures"
 TRACES_LOST: Final = "traces_lost"
 
-REDIS_SCHEMES: Final = ("redis", "rediss")
-HTTP_SCHEMES: Final = ("http", "https")
-BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
-
 LATER: Final = 9
 """The priority of messages in Redis that are taken when there are no others: they begin turns of batches."""
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, LATER]}
 """What every Celery client of a broker must agree on: a queue is two lists, for what goes on and what begins later."""
-
-
-_REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
-_REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
-"""Some clients raise at anything else, others take the first database for it."""
-
-
-def service_url(url: str, schemes: Sequence[str]) -> str:
-    """``url``, which says how a service is reached.
-
-    Raises:
-        ValueError: It is none, or of none of these schemes; the message says what to give.
-    """
-    known = tuple(f"{scheme}://" for scheme in schemes)
-    try:
-        is_one = url.startswith(known) and urlsplit(url).port != 0
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
-    if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
-        raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
-    return url
-
-
-def service_urls(urls: str, schemes: Sequence[str]) -> str:
-    """``urls``, of which one after the other is tried, as kombu does; between them stand semicolons.
-
-    Raises:
-        ValueError: As :func:`service_url`.
-    """
-    for url in urls.split(";"):
-        service_url(url, schemes)
-    return urls
-
-
-_NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")
-_SECRET_VALUE: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
-_USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*)(.*)@", re.DOTALL)
-
-
-def masked(urls: str) -> str:
-    """A URL, or several as :func:`service_urls` takes them, as it may be shown: with ``***`` for what is secret.
-
-    That is the password before the host, and each value of the query whose name tells of one; where the password
-    cannot be told from the rest, all between the scheme and the last ``@``.
-    """
-    return ";".join(_masked(url) for url in _NEXT_URL.split(urls))
-
-
-def _masked(url: str) -> str:
-    shown = _SECRET_VALUE.sub(r"\1***", url)
-    found = _USER.match(shown)
-    if found is None:
-        return shown
-    scheme, user = found.groups()
-    name, colon, _ = user.partition(":")
-    if scheme.endswith("//") and not colon:  # a user without a password, or an @ in a path
-        return shown
-    is_clear = scheme.endswith("//") and not re.search("[/?#]", user)
-    return f"{scheme}{f'{name}:' if is_clear else ''}***{shown[found.end(2) :]}"
-
-
-LEAST_SECRET_CHARS: Final = 24
-
-
-def webhook_secrets(text: str) -> tuple[str, ...]:
-    """The secrets in ``HARNESS_WEBHOOK_SECRET``: one, or the new one and the old one.
-
-    Raises:
-        ValueError: It does not hold that; the message says what to give, and repeats nothing.
-    """
-    secrets = tuple(text.split())
-    if len(secrets) not in (1, 2) or any(len(each) < LEAST_SECRET_CHARS or not each.isascii() for each in secrets):
-        raise ValueError(
-            f"give one secret of at least {LEAST_SECRET_CHARS} characters of ASCII (`openssl rand -hex 32` makes one), "
-            "or the new one, a space and the old one"
-        )
-    return secrets
-
-
-def tenant_webhook_secret(secret: str, tenant: str) -> str:
-    """What a tenant's webhooks are signed with, as Standard Webhooks writes it; it does not tell other tenants'."""
-    derived = hmac.digest(secret.encode(), f"webhooks:{tenant}".encode(), "sha256")
-    return f"whsec_{b64encode(derived).decode()}"
 
 
 class Priority(StrEnum):

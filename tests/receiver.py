@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 from standardwebhooks import Webhook
 
+from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT, tenant_webhook_secret
+from harness_worker.wire import TENANT
 
 SECRET = "the-operators-own-secret-for-tests"  # noqa: S105 - nobody's
 Answering: TypeAlias = Callable[[BaseHTTPRequestHandler], None]

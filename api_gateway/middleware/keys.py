@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.problems import UNREACHABLE, Problem, no_database
+from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import api_keys, db_now
-from harness_worker.wire import KEY_PREFIX, key_digest
 
 SCHEME: Final = "bearer"
 UNAUTHORIZED: Final = 401

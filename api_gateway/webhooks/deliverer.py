@@ -22,7 +22,7 @@ from api_gateway.webhooks.payload import told
 from api_gateway.webhooks.rules import IN_FLIGHT, Answer, Lane, Outcome, Verdict, admitted, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
-from harness_worker.wire import webhook_secrets
+from harness_worker.credentials import webhook_secrets
 
 LOOK_S: Final = 2.0
 """How often all that may be due is looked at, for events may be lost and gateways die."""

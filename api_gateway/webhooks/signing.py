@@ -6,7 +6,7 @@ import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 
-from harness_worker.wire import tenant_webhook_secret
+from harness_worker.credentials import tenant_webhook_secret
 
 
 def message_id(turn_id: str, seq: int) -> str:

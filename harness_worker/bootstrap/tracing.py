@@ -13,7 +13,8 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, TurnStore
 from harness_worker.turn.tracing import Tracing
-from harness_worker.wire import TRACES_LOST, masked
+from harness_worker.urls import masked
+from harness_worker.wire import TRACES_LOST
 
 _OTLP: Final = "harness_worker.adapters.telemetry.otlp"
 

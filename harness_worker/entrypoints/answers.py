@@ -9,7 +9,8 @@ from typing import Any, cast
 import httpx
 
 from harness_worker.errors import HarnessError, TransientError
-from harness_worker.wire import JsonObject, masked
+from harness_worker.urls import masked
+from harness_worker.wire import JsonObject
 
 
 class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says

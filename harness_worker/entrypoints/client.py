@@ -22,7 +22,7 @@ from harness_worker.entrypoints.answers import (
     refusal_of,
 )
 from harness_worker.errors import ConfigError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 __all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "is_loopback"]
 

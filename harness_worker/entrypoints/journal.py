@@ -13,7 +13,7 @@ from harness_worker.config import Settings
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 
 @contextmanager

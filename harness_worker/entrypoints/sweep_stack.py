@@ -12,7 +12,7 @@ from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack, running_stack
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 from harness_worker.workloads.base import Workload
 from harness_worker.workloads.places import home_of
 

@@ -22,9 +22,10 @@ from api_gateway.config import Settings
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.api_keys import ApiKey
+from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import EVENT_STREAM, KEY_PREFIX, LATER, key_digest, turn_queue
+from harness_worker.wire import EVENT_STREAM, LATER, turn_queue
 from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.wire import tenant_webhook_secret
 from tests.stacks import APP, run_harness
 
 NEW = "the-newest-secret-of-the-operator"

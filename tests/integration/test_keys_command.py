@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import create_engine, select, text, update
 
 from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.credentials import key_digest
 from harness_worker.schema import api_keys, db_now
-from harness_worker.wire import key_digest
 from tests.integration.gateway_kit import sync_url
 from tests.stacks import HARNESS, ROOT, run_harness
 

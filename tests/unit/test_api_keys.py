@@ -16,9 +16,10 @@ from api_gateway.middleware.guard import Guard
 from api_gateway.middleware.keys import Keys, key_in, refused_key
 from api_gateway.problems import Problem
 from harness_worker.core.api_keys import ApiKey, KeyState, checked_name
+from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.entrypoints.view.key_table import key_table
 from harness_worker.errors import ConfigError
-from harness_worker.wire import KEY_PREFIX, TENANT, key_digest
+from harness_worker.wire import TENANT
 
 KEY: Final = KEY_PREFIX + secrets.token_urlsafe(32)
 OTHER: Final = KEY_PREFIX + secrets.token_urlsafe(32)

@@ -20,7 +20,10 @@ WRONG_IMPORTS: Final = {
     "Worker layers point inward": ("harness_worker.core.text", "harness_worker.turn.coordinator"),
     "The core, the ports and the turn know no infrastructure": ("harness_worker.ports", "sqlalchemy"),
     "Adapters do not know each other": ("harness_worker.adapters.blobs.store", "harness_worker.adapters.clock"),
-    "The gateway sees only wire, errors, schema and sessions": ("api_gateway.cursors", "harness_worker.core.text"),
+    "The gateway sees only credentials, errors, schema, sessions, urls and wire": (
+        "api_gateway.cursors",
+        "harness_worker.core.text",
+    ),
     "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.cursors"),
     "No package imports in circles": ("harness_worker.core.effects", "harness_worker.core.tools"),
 }
@@ -75,7 +78,7 @@ def test_gateway_is_forbidden_all_that_its_contract_does_not_name() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (gateway,) = [contract for contract in contracts if contract["id"] == "gateway"]
     modules = {f"harness_worker.{found.name}" for found in pkgutil.iter_modules([str(ROOT / "harness_worker")])}
-    seen = {f"harness_worker.{name}" for name in ("wire", "errors", "schema", "sessions")}
+    seen = {f"harness_worker.{name}" for name in ("credentials", "errors", "schema", "sessions", "urls", "wire")}
     assert set(gateway["forbidden_modules"]) == modules - seen
 
 

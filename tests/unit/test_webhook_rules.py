@@ -30,7 +30,8 @@ from api_gateway.webhooks.rules import (
     verdict_of,
 )
 from api_gateway.webhooks.signing import Signer, message_id
-from harness_worker.wire import TurnStatus, tenant_webhook_secret, webhook_secrets
+from harness_worker.credentials import tenant_webhook_secret, webhook_secrets
+from harness_worker.wire import TurnStatus
 
 NEW = "n" * 24
 OLD = "o" * 24

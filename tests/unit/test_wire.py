@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness_worker.errors import NewerWire, WireError
-from harness_worker.wire import ToolMessage, masked
+from harness_worker.urls import masked
+from harness_worker.wire import ToolMessage
 
 MESSAGE = ToolMessage(turn_id="t", call_id="0.1", attempt=2, read=True, tenant="default")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
 
 from harness_worker.errors import ConfigError, PermanentError, TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 

@@ -14,7 +14,7 @@ from kombu.exceptions import (
 from redis.exceptions import RedisError, ResponseError
 
 from harness_worker.errors import TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from harness_worker.adapters.mcp.exchanges import NotingClient
 from harness_worker.adapters.mcp.guard import guarded
 from harness_worker.adapters.mcp.watching import watched
 from harness_worker.errors import ConfigError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 Mode: TypeAlias = Literal["auto", "legacy"]

@@ -14,7 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from harness_worker.adapters.sql.failures import is_stale
 from harness_worker.errors import ConfigError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 POSTGRES_DRIVER: Final = "postgresql+psycopg"
 _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from harness_worker.errors import ConfigError, InvariantError, TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 _AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
 """Postgres: serialization failure, deadlock, lock not available; a row that somebody else made at the same time, which

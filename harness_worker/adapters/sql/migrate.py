@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.errors import ConfigError, InvariantError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 _SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
 _LOCK: Final = 0x6861726E657373  # "harness": the advisory lock of whoever migrates

@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from harness_worker.adapters.sql.failures import is_gone, is_passing, is_stale, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., Any])

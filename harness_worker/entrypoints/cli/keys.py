@@ -13,6 +13,7 @@ import typer
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.config import load_settings
 from harness_worker.core.api_keys import ApiKey, checked_name
+from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.streams import lost_output, tell
@@ -20,7 +21,7 @@ from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.key_table import key_table
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import HarnessError, PermanentError
-from harness_worker.wire import KEY_PREFIX, JsonObject, key_digest, rfc3339
+from harness_worker.wire import JsonObject, rfc3339
 
 KEY_BYTES: Final = 32
 ID_BYTES: Final = 6

@@ -15,7 +15,7 @@ from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
 from harness_worker.entrypoints.cli.streams import lost_output, take_any_text, tell
 from harness_worker.entrypoints.messages import FAILED, MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
 from harness_worker.errors import ConfigError, HarnessError, TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 UNPROCESSABLE: Final = 422
 """The gateway's answer to an option that makes no sense."""

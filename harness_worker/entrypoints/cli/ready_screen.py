@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.stack.info import StackInfo
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 _QUESTION = "Hello"
 

@@ -9,10 +9,11 @@ import typer
 
 from harness_worker.config import Settings, load_settings
 from harness_worker.core.api_keys import checked_name
+from harness_worker.credentials import tenant_webhook_secret, webhook_secrets
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TENANT, tenant_webhook_secret, webhook_secrets
+from harness_worker.wire import TENANT
 
 _HELP = """The secret by which a receiver knows that a webhook is genuine.
 

@@ -16,7 +16,7 @@ from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wron
 from harness_worker.entrypoints.journal import has_file
 from harness_worker.errors import HarnessError, TransientError
 from harness_worker.schema import agents, db_now
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 LEAST_POSTGRES: Final = 13
 _BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, lock_s=3.0, checkout_s=3.0)

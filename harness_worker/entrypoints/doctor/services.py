@@ -12,7 +12,7 @@ from harness_worker.entrypoints.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import TransientError
 from harness_worker.threads.waiting import within
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 TIMEOUT_S: Final = 3
 GATEWAY_S: Final = 8.0

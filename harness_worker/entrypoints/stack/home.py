@@ -10,8 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError, HarnessError
-from harness_worker.wire import webhook_secrets
 
 _SECRET_BYTES: Final = 32
 

@@ -10,7 +10,7 @@ import redis
 
 from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.wire import masked
+from harness_worker.urls import masked
 
 _TIMEOUT_S: Final = 3
 _GATEWAY_TIMEOUT_S: Final = 1.0

@@ -1,0 +1,72 @@
+"""URLs of services: what they must look like, and how they may be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+REDIS_SCHEMES: Final = ("redis", "rediss")
+HTTP_SCHEMES: Final = ("http", "https")
+BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
+
+_REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
+_REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
+"""Some clients raise at anything else, others take the first database for it."""
+
+
+def service_url(url: str, schemes: Sequence[str]) -> str:
+    """``url``, which says how a service is reached.
+
+    Raises:
+        ValueError: It is none, or of none of these schemes; the message says what to give.
+    """
+    known = tuple(f"{scheme}://" for scheme in schemes)
+    try:
+        is_one = url.startswith(known) and urlsplit(url).port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
+    if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
+        raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
+    return url
+
+
+def service_urls(urls: str, schemes: Sequence[str]) -> str:
+    """``urls``, of which one after the other is tried, as kombu does; between them stand semicolons.
+
+    Raises:
+        ValueError: As :func:`service_url`.
+    """
+    for url in urls.split(";"):
+        service_url(url, schemes)
+    return urls
+
+
+_NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")
+_SECRET_VALUE: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
+_USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*)(.*)@", re.DOTALL)
+
+
+def masked(urls: str) -> str:
+    """A URL, or several as :func:`service_urls` takes them, as it may be shown: with ``***`` for what is secret.
+
+    That is the password before the host, and each value of the query whose name tells of one; where the password
+    cannot be told from the rest, all between the scheme and the last ``@``.
+    """
+    return ";".join(_masked(url) for url in _NEXT_URL.split(urls))
+
+
+def _masked(url: str) -> str:
+    shown = _SECRET_VALUE.sub(r"\1***", url)
+    found = _USER.match(shown)
+    if found is None:
+        return shown
+    scheme, user = found.groups()
+    name, colon, _ = user.partition(":")
+    if scheme.endswith("//") and not colon:  # a user without a password, or an @ in a path
+        return shown
+    is_clear = scheme.endswith("//") and not re.search("[/?#]", user)
+    return f"{scheme}{f'{name}:' if is_clear else ''}***{shown[found.end(2) :]}"
