@@ -13,7 +13,6 @@ from tests.e2e.outsider import Outsider
 from tests.rabbitmq import RabbitMQ, rabbitmq_service
 from tests.stacks import ROOT
 
-BROKER_VARIABLE = "HARNESS_BROKER_URL"
 APP = "tests.apps.e2e.app:registry"
 KINDS = [
     *(pytest.param(kind, marks=pytest.mark.xdist_group(f"e2e-{kind}")) for kind in ("sqlite", "postgres")),
@@ -43,7 +42,7 @@ def new_database(database: str, request: pytest.FixtureRequest) -> Callable[[], 
     if database == "postgres":
         return lambda: {"HARNESS_DATABASE_URL": server.create_database()}
     broker: RabbitMQ = request.getfixturevalue("rabbitmq")
-    return lambda: {"HARNESS_DATABASE_URL": server.create_database(), BROKER_VARIABLE: broker.new_broker()}
+    return lambda: {"HARNESS_DATABASE_URL": server.create_database(), "HARNESS_BROKER_URL": broker.new_broker()}
 
 
 @pytest.fixture(scope="session")
@@ -57,10 +56,8 @@ def outsider(
         patch.chdir(ROOT)
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
         env = {**new_database(), DIRECTORY_VARIABLE: str(directory)}
-        if broker_url := env.get(BROKER_VARIABLE):  # unlike a database, a home does not tell of it
-            patch.setenv(BROKER_VARIABLE, broker_url)
         with open_stack(home=directory / "home", app=APP, coordinators=8, tools=4, env=env) as stack:
-            client = Outsider(stack, directory, broker_url or stack.redis_url)
+            client = Outsider(stack, directory)
             yield client
             client.http.close()
         _check_log((directory / "home" / "logs" / "up.log").read_text())

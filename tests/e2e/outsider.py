@@ -34,12 +34,11 @@ class Outsider:
     Args:
         stack: Where to.
         directory: Where the suite's scripts and journals lie.
-        broker_url: Its broker; its Redis if there is no other.
     """
 
-    def __init__(self, stack: StackInfo, directory: Path, broker_url: str | None = None) -> None:
+    def __init__(self, stack: StackInfo, directory: Path) -> None:
         self.stack = stack
-        self.broker_url = broker_url or stack.redis_url
+        self.broker_url = stack.broker_url or stack.redis_url
         self.directory = directory
         self.http = httpx.Client(base_url=stack.gateway_url, timeout=30, trust_env=False)
 

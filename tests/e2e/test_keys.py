@@ -61,7 +61,7 @@ def tenant_of(outsider: Outsider, key_of: Callable[[str], str]) -> Generator[Cal
     made: list[Outsider] = []
 
     def make(tenant: str) -> Outsider:
-        client = Outsider(outsider.stack, outsider.directory, outsider.broker_url)
+        client = Outsider(outsider.stack, outsider.directory)
         client.http.headers["Authorization"] = f"Bearer {key_of(tenant)}"
         made.append(client)
         return client

@@ -49,12 +49,11 @@ def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator
     """One more worker on the stack's servers; ended at the end."""
     stack, place = outsider.stack, outsider.directory / name
     log, ready = place.with_suffix(".log"), place.with_suffix(".ready")
-    urls = {"HARNESS_REDIS_URL": stack.redis_url, "HARNESS_DATABASE_URL": stack.database_url}
-    artifacts = {"HARNESS_ARTIFACT_URL": (stack.home / "artifacts").as_uri()}
+    joined = ("--home", str(stack.home), "--ready-file", str(ready))
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [*HARNESS, "worker", "--role", role, "--app", APP, "--ready-file", str(ready), *options],
-            env={**os.environ, **urls, **artifacts, DIRECTORY_VARIABLE: str(outsider.directory)},
+            [*HARNESS, "worker", "--role", role, "--app", APP, *joined, *options],
+            env={**os.environ, DIRECTORY_VARIABLE: str(outsider.directory)},
             cwd=ROOT,
             stdout=sink,
             stderr=sink,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.doctor.places import find_places
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line
+from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line, publish
 from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
@@ -59,12 +61,41 @@ def test_ready_line_is_read_back() -> None:
     info = StackInfo(
         gateway_url="http://127.0.0.1:1",
         redis_url="redis://127.0.0.1:2/0",
+        broker_url="amqp://127.0.0.1:5/",
         database_url="sqlite:////x",
         pid=3,
         home=Path("/x"),
         processes=(ProcessInfo(role="tools", pid=4),),
     )
     assert from_ready_line(info.ready_line()) == info
+
+
+@pytest.mark.parametrize(
+    ("given", "broker_url"),
+    [
+        ({}, "amqp://127.0.0.1:5/"),
+        ({"broker_url": "amqp://other/"}, "amqp://other/"),
+        ({"redis_url": "redis://other/0"}, None),
+        ({"redis_url": "redis://127.0.0.1:2/0"}, "amqp://127.0.0.1:5/"),
+    ],
+)
+def test_home_tells_of_the_broker_beside_its_redis(
+    tmp_path: Path, given: dict[str, str], broker_url: str | None
+) -> None:
+    """A worker that joins takes the stack's messages from where they are; another Redis is another fleet's."""
+    info = StackInfo(
+        gateway_url="http://127.0.0.1:1",
+        redis_url="redis://127.0.0.1:2/0",
+        broker_url="amqp://127.0.0.1:5/",
+        database_url="sqlite:////x",
+        pid=os.getpid(),
+        home=tmp_path,
+        processes=(),
+    )
+    home = Home(tmp_path)
+    home.prepare()
+    publish(home, info)
+    assert find_places(Settings(home=tmp_path).model_copy(update=given)).broker_url == broker_url
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", "starting …"])

@@ -9,8 +9,7 @@ import typer
 
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.stack.info import running_stack
+from harness_worker.entrypoints.doctor.places import find_places
 from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
@@ -69,19 +68,21 @@ def _joined(settings: Settings) -> Settings:
     Raises:
         ConfigError: None are given, and no stack runs there.
     """
-    stack = running_stack(settings.home)
-    redis_url = settings.redis_url or (stack.redis_url if stack else None)
-    database_url = settings.database_url or (stack.database_url if stack else None)
-    named = {"HARNESS_REDIS_URL": redis_url or settings.broker_url, "HARNESS_DATABASE_URL": database_url}
+    places = find_places(settings)
+    named = {"HARNESS_REDIS_URL": places.redis_url or places.broker_url, "HARNESS_DATABASE_URL": places.database_url}
     missing = [name for name, url in named.items() if url is None]
     if missing:
         raise ConfigError(
             f"{' and '.join(missing)} not set, and no stack runs in {settings.home}: set what is missing, "
             "or name the home of a running stack with --home"
         )
-    artifact_url = settings.artifact_url or (Home(stack.home).artifact_url if stack else None)
     return settings.model_copy(
-        update={"redis_url": redis_url, "database_url": database_url, "artifact_url": artifact_url}
+        update={
+            "redis_url": places.redis_url,
+            "broker_url": places.broker_url,
+            "database_url": places.database_url,
+            "artifact_url": places.artifact_url,
+        }
     )
 
 

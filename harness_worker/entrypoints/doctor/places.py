@@ -41,12 +41,16 @@ class Places:
 def find_places(settings: Settings) -> Places:
     """The places of the stack that this process's settings name."""
     stack = running_stack(settings.home)
+    redis_url = settings.redis_url or (stack.redis_url if stack else None)
+    its_broker = (
+        stack.broker_url if stack and stack.redis_url == redis_url else None
+    )  # of another Redis, it is another's
     return Places(
         settings=settings,
         home=settings.home,
         gateway_url=settings.gateway_url or (stack.gateway_url if stack else None),
-        redis_url=settings.redis_url or (stack.redis_url if stack else None),
-        broker_url=settings.broker_url,
+        redis_url=redis_url,
+        broker_url=settings.broker_url or its_broker,
         database_url=settings.database_url or (stack.database_url if stack else None),
         artifact_url=settings.artifact_url or (Home(stack.home).artifact_url if stack else None),
     )

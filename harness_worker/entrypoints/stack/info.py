@@ -31,6 +31,7 @@ class StackInfo:
         pid: The process that supervises the others.
         home: Where it keeps its data, absolute.
         processes: The others.
+        broker_url: Usable as ``HARNESS_BROKER_URL``, if its broker is another than that Redis; may hold a password.
         flower_url: Where Flower serves HTTP, if it was asked for; holds its user and password.
     """
 
@@ -40,6 +41,7 @@ class StackInfo:
     pid: int
     home: Path
     processes: tuple[ProcessInfo, ...]
+    broker_url: str | None = None
     flower_url: str | None = None
 
     def ready_line(self) -> str:
@@ -51,6 +53,7 @@ class StackInfo:
                 "redis": self.redis_url,
                 "database": self.database_url,
                 "home": str(self.home),
+                **({"broker": self.broker_url} if self.broker_url else {}),
                 **({"flower": self.flower_url} if self.flower_url else {}),
                 "processes": [asdict(process) for process in self.processes],
             }
@@ -94,5 +97,6 @@ def _from_document(document: Mapping[str, Any]) -> StackInfo:
         pid=document["pid"],
         home=Path(document["home"]),
         processes=tuple(ProcessInfo(role=entry["role"], pid=entry["pid"]) for entry in document["processes"]),
+        broker_url=document.get("broker"),
         flower_url=document.get("flower"),
     )

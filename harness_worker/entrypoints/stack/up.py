@@ -117,6 +117,7 @@ class _Up:
         info = StackInfo(
             gateway_url=self._gateway_url,
             redis_url=self._redis_url,
+            broker_url=self._plan.settings.broker_url,
             database_url=self._plan.database_url,
             pid=os.getpid(),
             home=self._plan.home.path,
