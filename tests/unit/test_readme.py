@@ -323,3 +323,9 @@ def _option_default(option: Any) -> str:  # noqa: ANN401 - a click parameter
     if option.required:
         return "required"
     return "" if option.default is None or option.default is False else f"`{option.default}`"
+
+
+def test_no_page_keeps_both_sides_of_a_merge() -> None:
+    """Git's marks of a conflict: a page with them reads as two."""
+    marks = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [page.name for page in [*PAGES, ROOT / "CHANGELOG.md"] if marks.search(page.read_text())] == []
