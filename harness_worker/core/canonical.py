@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
+
+MAX_NESTING: Final = 200
+"""Levels of lists and objects in a model's arguments: what pydantic reads, and well within Python's stack."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
@@ -17,3 +21,18 @@ def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Compact JSON with sorted keys: equal values give equal text."""
     return _canonical.encode(value)
+
+
+def nests_deeper(value: Any, levels: int = MAX_NESTING) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether lists and objects stand in each other more than ``levels`` deep; told without recursion."""
+    level: list[Any] = [value]
+    for _ in range(levels + 1):
+        level = [each for each in level if isinstance(each, (dict, list))]
+        if not level:
+            return False
+        level = [inner for each in level for inner in _inside(each)]
+    return True
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

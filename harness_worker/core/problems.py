@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness_worker.core.canonical import compact
+from harness_worker.core.canonical import MAX_NESTING, compact, nests_deeper
 from harness_worker.core.content import to_json
 from harness_worker.core.text import clean_text
 from harness_worker.core.tools import Arguments
@@ -49,11 +49,15 @@ def json_text(arguments: Arguments) -> str:
     """The arguments as JSON text.
 
     Raises:
-        ArgumentsInvalid: A value is not JSON in UTF-8, as NaN and half a surrogate pair are not; names its argument.
+        ArgumentsInvalid: A value is not JSON in UTF-8, as NaN and half a surrogate pair are not, or nests deeper than
+            ``MAX_NESTING`` levels; names its argument.
     """
+    if nests_deeper(arguments):
+        deep = [name for name, value in arguments.items() if nests_deeper(value, MAX_NESTING - 1)]
+        raise ArgumentsInvalid(bounded([f"{short(name)}: nests deeper than {MAX_NESTING} levels" for name in deep]))
     try:
         return _strict_json(arguments)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ArgumentsInvalid(bounded([f"{short(name)}: not JSON" for name in _spoiled(arguments)])) from None
 
 
@@ -67,7 +71,7 @@ def _spoiled(arguments: Arguments) -> Iterator[str]:
     for name, value in arguments.items():
         try:
             _strict_json({name: value})
-        except (ValueError, RecursionError):
+        except ValueError:
             yield name
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from harness_worker.adapters.anthropic.prices import dollars_of
 from harness_worker.core.budget import Usage
+from harness_worker.core.canonical import MAX_NESTING, nests_deeper
 from harness_worker.core.text import clean_json
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply
@@ -35,7 +36,10 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Fields that must be texts, by the kind of block: neither the turn's rules nor the provider take anything else."""
 
-_NO_OBJECT: Final = "the model asked for a tool with arguments that are no JSON object"
+_NO_OBJECT: Final = (
+    "the model asked for a tool with arguments that are no JSON object, "
+    f"or one that nests deeper than {MAX_NESTING} levels"
+)
 
 
 class Assembly:
@@ -98,7 +102,7 @@ class Assembly:
             given: object = json.loads(text, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError):
             given = None
-        if isinstance(given, dict):
+        if isinstance(given, dict) and not nests_deeper(given):  # pyright: ignore[reportUnknownArgumentType] - JSON
             return given  # pyright: ignore[reportUnknownVariableType] - JSON
         if self._stop_reason in _CUT_SHORT:
             return {}
