@@ -168,7 +168,7 @@ class TurnStore(Protocol):
     def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
         """Turns that somebody must look at and nobody does, as (id, priority, is_queued); pushes their ``wake_at`` on.
 
-        By ``backoff_s``; that of a queued turn of a batch by its age, if that is more, and at most ten minutes.
+        By ``backoff_s``; that of a queued turn by its age, if that is more: at most a minute, ten of a batch.
         """
         ...
 

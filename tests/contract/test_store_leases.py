@@ -175,7 +175,7 @@ def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
     assert (world.turn(ids[1]).wake_at or 0) == pytest.approx(now + 60, abs=5)
 
 
-def test_overdue_pushes_a_turn_of_a_batch_on_by_its_age(world: World):
+def test_overdue_pushes_a_queued_turn_on_by_its_age(world: World):
     """As long as nobody has taken it: a long queue is not filled with copies of its messages."""
     now = world.now()
     for priority, status, age_s, pause_s in (
@@ -183,7 +183,10 @@ def test_overdue_pushes_a_turn_of_a_batch_on_by_its_age(world: World):
         ("batch", TurnStatus.QUEUED, 90, 90),
         ("batch", TurnStatus.QUEUED, 9_000, 600),
         ("batch", TurnStatus.RUNNING, 90, 5),
-        ("interactive", TurnStatus.QUEUED, 90, 5),
+        ("interactive", TurnStatus.QUEUED, 2, 5),
+        ("interactive", TurnStatus.QUEUED, 40, 40),
+        ("interactive", TurnStatus.QUEUED, 9_000, 60),
+        ("interactive", TurnStatus.RUNNING, 90, 5),
     ):
         turn_id = world.queued(priority=priority)
         world.change(turn_id, status=status, wake_at=now - 1)

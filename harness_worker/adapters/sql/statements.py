@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,6 @@ from sqlalchemy import (
     Insert,
     String,
     Update,
-    and_,
     bindparam,
     case,
     delete,
@@ -45,8 +45,8 @@ from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 _LOST: Final = 0.0
 """The lease of a call whose process is known to be dead: a late beat does not bring it back."""
 
-LONGEST_PAUSE_S: Final = 600.0
-"""How rarely a turn that nobody waits for is woken, as long as nobody has taken it."""
+LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, Priority.BATCH: 600.0}
+"""How rarely a turn is woken, as long as nobody has taken it."""
 
 CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
@@ -204,13 +204,20 @@ def _pause_s(dialect: str) -> ColumnElement[float]:
     """How long a turn that was woken is left alone.
 
     The message of one that waits for a worker may be lost, or lie in a long queue, which must not be filled with
-    copies: of a batch it is sent again when the turn is twice as old.
+    copies: it is sent again when the turn is twice as old.
     """
     least, greatest = (func.least, func.greatest) if dialect == "postgresql" else (func.min, func.max)
     backoff_s: ColumnElement[float] = bindparam("backoff_s", type_=turns.c.wake_at.type)
-    doubled = least(greatest(backoff_s, db_now() - turns.c.created_at), literal_column(str(LONGEST_PAUSE_S)))
-    waits = and_(turns.c.status == TurnStatus.QUEUED, turns.c.priority == Priority.BATCH)
-    return case((waits, doubled), else_=backoff_s)
+    longest_s: ColumnElement[float] = case(
+        (turns.c.priority == Priority.BATCH, _seconds(LONGEST_PAUSE_S[Priority.BATCH])),
+        else_=_seconds(LONGEST_PAUSE_S[Priority.INTERACTIVE]),
+    )
+    doubled = least(greatest(backoff_s, db_now() - turns.c.created_at), longest_s)
+    return case((turns.c.status == TurnStatus.QUEUED, doubled), else_=backoff_s)
+
+
+def _seconds(value: float) -> ColumnElement[float]:
+    return literal_column(str(value), turns.c.wake_at.type)
 
 
 def _insert(dialect: str, table: Any) -> Any:  # noqa: ANN401 - either dialect's Insert, or its table
