@@ -7,12 +7,16 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, cast, get_type_hints
 
 from harness_worker.errors import ConfigError
 
 CTX = "ctx"
 NO_DEFAULT = inspect.Parameter.empty
+
+_CACHED = type(functools.cache(lambda: None))
+"""What ``lru_cache`` and ``cache`` make of a function."""
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
@@ -86,10 +90,23 @@ def _fixed(fn: Callable[..., object]) -> Collection[str]:
 
 
 def _is_async(fn: Callable[..., object]) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    called = fn if inspect.isroutine(fn) else type(fn).__call__
+    called = _behind(fn)
+    if not inspect.isroutine(called):
+        called = _behind(type(called).__call__)
     return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _behind(fn: Any) -> Any:  # noqa: ANN401 - callables of many kinds
+    """What runs when ``fn`` is called: partials, methods and caches hand on what it returns, other wrappers may not."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = cast("functools.partial[object]", fn).func
+        elif isinstance(fn, MethodType | staticmethod | classmethod):
+            fn = cast("MethodType", fn).__func__
+        elif isinstance(fn, _CACHED):
+            fn = fn.__wrapped__
+        else:
+            return fn
 
 
 def _check_kind(parameter: inspect.Parameter, label: str) -> None:

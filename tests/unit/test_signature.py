@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import enum
 import functools
@@ -344,6 +345,17 @@ class _AsyncCallable:
         return a
 
 
+class _Cached:
+    @functools.lru_cache  # noqa: B019 - the case
+    async def ask(self, a: int) -> int:
+        return a
+
+
+@functools.wraps(_async)
+def _waited(a: int) -> int:
+    return asyncio.run(_async(a))
+
+
 @pytest.mark.parametrize(
     ("fn", "said"),
     cast(
@@ -352,6 +364,10 @@ class _AsyncCallable:
             (_async, "async functions are refused"),
             (functools.partial(_async, a=1), "async functions are refused"),
             (_AsyncCallable(), "async functions are refused"),
+            (staticmethod(_async), "async functions are refused"),
+            (functools.lru_cache(_async), "async functions are refused"),
+            (functools.partial(functools.cache(_async), a=1), "async functions are refused"),
+            (_Cached().ask, "async functions are refused"),
             (_starred, "'*args'"),
             (_keywords, "'**options'"),
             (_positional, "parameter 'a' is positional-only"),
@@ -369,3 +385,13 @@ class _AsyncCallable:
 def test_functions_that_cannot_be_tools_are_refused_with_the_mend(fn: object, said: str) -> None:
     """A bad function is refused when it is registered, naming the tool and the parameter."""
     assert said in refusal(fn)
+
+
+def test_wrapper_that_waits_for_an_async_function_is_a_tool() -> None:
+    """What ``functools.wraps`` says of a wrapper is not what it returns; a cache of a plain function is one too."""
+    assert inspected(_waited).invoke({"a": 3}, CTX) == 3
+    assert inspected(functools.cache(_context_of)).invoke({"a": 3}, CTX) == (3, CTX)
+
+
+def _context_of(a: int, ctx: RunContext) -> object:
+    return a, ctx
