@@ -24,15 +24,23 @@ class DeclaredApproval:
     rule: Callable[[Arguments], object]
 
     def __call__(self, values: Arguments) -> bool:
-        """Whether somebody has to agree; yes, and a line in the log, if the rule raises or says neither yes nor no."""
+        """Whether somebody has to agree; yes if the rule fails."""
+        return self._verdict(values) is not False
+
+    def fails(self, values: Arguments) -> bool:
+        """Whether the rule cannot judge the call."""
+        return self._verdict(values) is None
+
+    def _verdict(self, values: Arguments) -> bool | None:
+        """``None``, and a line in the log, if the rule raises or says neither yes nor no."""
         try:
             verdict = self.rule(values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
-            return True
+            return None
         if not isinstance(verdict, bool):
             log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
-            return True
+            return None
         return verdict

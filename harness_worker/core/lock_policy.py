@@ -34,10 +34,18 @@ class DeclaredLock:
             raise
         except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
-            return f"tool:{self.tool_name}"
+            return self._shared
         if name is None or isinstance(name, str):
             return name
         log.warning("tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name)
+        return self._shared
+
+    def fails(self, values: Arguments) -> bool:
+        """Whether the rule cannot tell the call's lock."""
+        return self(values) == self._shared
+
+    @property
+    def _shared(self) -> str:
         return f"tool:{self.tool_name}"
 
 

@@ -17,7 +17,7 @@ from harness_worker.core.hooks import Hooks
 from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, judge_spec
 from harness_worker.core.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.raw_schema import RawFunction, inspect_raw
-from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, default_keys, unknown_keys
+from harness_worker.core.resource_keys import DeclaredKeys, OfArguments, beside_others, default_keys, unknown_keys
 from harness_worker.core.signature import HintedFunction, inspect_function
 from harness_worker.core.subagent_tool import subagent_tool
 from harness_worker.core.text import clean_json, clean_text
@@ -326,6 +326,7 @@ def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
 def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
     if not isinstance(description, str):
         raise ConfigError(f"tool {name!r}: description must be a string, not {type(description).__name__}")
+    approval, lock = _approval(name, function, options), _lock(name, function, options)
     return ToolSpec(
         name=name,
         description=clean_text(description),
@@ -335,10 +336,10 @@ def _spec(name: str, description: object, function: HintedFunction | RawFunction
         retry_safe=options.may_run_again,
         timeout_s=options.timeout_s,
         queue=options.queue,
-        approval=_approval(name, function, options),
-        lock=_lock(name, function, options),
+        approval=approval,
+        lock=lock,
         bind=function.bind,
-        keys=_keys(name, function, options),
+        keys=beside_others(_keys(name, function, options), approval, lock),
         invoke=function.invoke,
         kind=options.kind,
     )

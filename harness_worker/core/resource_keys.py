@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.argument_view import ArgumentsView
 from harness_worker.core.canonical import canonical
+from harness_worker.core.lock_policy import DeclaredLock
 from harness_worker.core.tools import Arguments
 
 T = TypeVar("T")
@@ -63,6 +65,31 @@ class DeclaredKeys:
         except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
             log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, error)
             return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysOfJudged:
+    """The keys of a call, unless its author's other rules fail for it: then it runs alone.
+
+    Args:
+        keys: The keys of bound arguments.
+        rules: The author's rules of approval and locks.
+    """
+
+    keys: Callable[[Arguments], tuple[str, ...] | None]
+    rules: tuple[DeclaredApproval | DeclaredLock, ...]
+
+    def __call__(self, values: Arguments) -> tuple[str, ...] | None:
+        """The keys; ``None`` if a rule fails."""
+        return None if any(rule.fails(values) for rule in self.rules) else self.keys(values)
+
+
+def beside_others(
+    keys: Callable[[Arguments], tuple[str, ...] | None], *policies: object
+) -> Callable[[Arguments], tuple[str, ...] | None]:
+    """The keys of calls that these policies of approval and locks, where they are an author's rules, can judge."""
+    rules = tuple(policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock))
+    return KeysOfJudged(keys=keys, rules=rules) if rules else keys
 
 
 def _checked(keys: object) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pydantic import Field
 from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.delegation import Delegation
-from harness_worker.core.resource_keys import OfArguments
+from harness_worker.core.resource_keys import OfArguments, beside_others
 from harness_worker.core.signature import HintedFunction, inspect_function
 from harness_worker.core.text import clean_text
 from harness_worker.core.tool_options import TOOL_NAME
@@ -35,7 +35,7 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
     _check(agent, label, said, approval, parallel)
     function = inspect_function(_ask, label, {})
-    limits = agent_limits(agent.budget)
+    limits, policy = agent_limits(agent.budget), _approval(agent, function, approval)
     return ToolSpec(
         name=agent.name,
         description=clean_text(said),
@@ -45,10 +45,10 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
         retry_safe=False,
         timeout_s=limits.timeout_s,
         queue=DEFAULT_TOOL_QUEUE,
-        approval=_approval(agent, function, approval),
+        approval=policy,
         lock=None,
         bind=function.bind,
-        keys=_beside if parallel else _alone,
+        keys=beside_others(_beside, policy) if parallel else _alone,
         invoke=function.invoke,
         delegation=Delegation(agent=agent.name, budget=limits),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call
 from harness_worker.core.registry import Registry
+from harness_worker.core.tool_options import ToolKeywords
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import ModelReply
 from harness_worker.turn.planner import plan_calls, said_by
@@ -62,6 +64,56 @@ def test_turn_may_ask_for_one_call_at_a_time(agent: AgentSpec, parallel: bool | 
     """``parallel=False`` makes every call sequential."""
     calls = planned(agent, ("get", {"order_id": "W1"}), ("get", {"order_id": "W2"}), parallel=parallel)
     assert [call.wave for call in calls] == waves
+
+
+def _fails(_: object) -> Any:  # noqa: ANN401 - any rule's answer
+    raise ValueError("no idea")
+
+
+def _mixed_up(_: object) -> Any:  # noqa: ANN401 - any rule's answer
+    return 7
+
+
+@pytest.mark.parametrize("rule", [_fails, _mixed_up])
+@pytest.mark.parametrize("option", ["resource_keys", "approval", "lock"])
+def test_read_whose_rule_fails_is_a_wave_of_its_own(
+    option: str,
+    rule: Callable[[object], Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whichever rule it is; a person is still asked, the lock of all such calls still taken, and the log says so."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY)(get)
+    options = cast("ToolKeywords", {"effect": Effect.READ_ONLY, option: rule})
+    registry.tool(name="odd", **options)(get)
+    agent = registry.agent("agent", model="m", tools=["get", "odd"])
+    calls = planned(agent, *[(name, {"order_id": f"W{i}"}) for i, name in enumerate(("get", "odd", "odd", "get"))])
+    assert [call.wave for call in calls] == [0, 1, 2, 3]
+    assert [call.approval is not None for call in calls] == [False, *[option == "approval"] * 2, False]
+    assert option != "lock" or [tool.lock and tool.lock({"order_id": "W"}) for tool in agent.tools] == [
+        None,
+        "tool:odd",
+    ]
+    assert f"tool odd: {option} " in caplog.text
+
+
+@pytest.mark.parametrize("template", ["order:{order_id}", "order:{order_id[7]}"])
+def test_read_whose_rules_can_judge_it_shares_its_wave(template: str) -> None:
+    """A rule that works changes no wave; a template that cannot be filled is a rule that fails."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY, lock=template, approval=lambda _: True)(get)
+    calls = planned(registry.agent("agent", model="m", tools=["get"]), *[("get", {"order_id": i}) for i in ("1", "2")])
+    assert [call.wave for call in calls] == [0, int("7" in template)]
+
+
+def test_agent_whose_approval_fails_is_a_wave_of_its_own() -> None:
+    """Like a read."""
+    registry = Registry()
+    registry.agent("one", model="m", description="One.")
+    registry.agent("two", model="m", description="Two.")
+    tools = (registry.agent_tool("one", approval=lambda _: False), registry.agent_tool("two", approval=_fails))
+    uses = [(name, {"input": str(i)}) for i, name in enumerate(("one", "one", "two", "two"))]
+    assert [call.wave for call in planned(registry.agent("agent", model="m", tools=tools), *uses)] == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
