@@ -14,44 +14,68 @@ if TYPE_CHECKING:
     from harness_worker.bootstrap.registry import Registry
     from harness_worker.config import Settings
     from harness_worker.core.effects import Effect
-    from harness_worker.core.hooks import Deny, Hooks, Rewrite
+    from harness_worker.core.hooks import (
+        Deny,
+        Hooks,
+        PostToolUse,
+        PreToolUse,
+        Rewrite,
+        StreamChunk,
+        TurnEnd,
+        TurnStart,
+        UsageReport,
+    )
     from harness_worker.core.judges import Score
     from harness_worker.core.run_context import RunContext
-    from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
+    from harness_worker.errors import ConfigError, ToolError, ToolOutcomeUnknown, ToolTransientError
     from harness_worker.turn.results import CallResult, TurnResult
 
 _LAZY = {
     "AgentHarness": "harness_worker.bootstrap.inline",
     "CallResult": "harness_worker.turn.results",
+    "ConfigError": "harness_worker.errors",
     "Deny": "harness_worker.core.hooks",
     "Effect": "harness_worker.core.effects",
     "Hooks": "harness_worker.core.hooks",
+    "PostToolUse": "harness_worker.core.hooks",
+    "PreToolUse": "harness_worker.core.hooks",
     "Registry": "harness_worker.bootstrap.registry",
     "Rewrite": "harness_worker.core.hooks",
     "RunContext": "harness_worker.core.run_context",
     "Score": "harness_worker.core.judges",
     "Settings": "harness_worker.config",
+    "StreamChunk": "harness_worker.core.hooks",
     "ToolError": "harness_worker.errors",
     "ToolOutcomeUnknown": "harness_worker.errors",
     "ToolTransientError": "harness_worker.errors",
+    "TurnEnd": "harness_worker.core.hooks",
     "TurnResult": "harness_worker.turn.results",
+    "TurnStart": "harness_worker.core.hooks",
+    "UsageReport": "harness_worker.core.hooks",
 }
 
 __all__ = [
     "AgentHarness",
     "CallResult",
+    "ConfigError",
     "Deny",
     "Effect",
     "Hooks",
+    "PostToolUse",
+    "PreToolUse",
     "Registry",
     "Rewrite",
     "RunContext",
     "Score",
     "Settings",
+    "StreamChunk",
     "ToolError",
     "ToolOutcomeUnknown",
     "ToolTransientError",
+    "TurnEnd",
     "TurnResult",
+    "TurnStart",
+    "UsageReport",
 ]
 
 

@@ -11,13 +11,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_type_hints
 
 import pytest
 import typer.main
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
+import harness_worker
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
 from harness_worker import Registry, RunContext
@@ -254,6 +255,18 @@ def test_events_page_has_every_error() -> None:
     sources = [path.read_text() for path in (ROOT / "api_gateway").rglob("*.py")]
     raised = {(code, int(status)) for text in sources for status, code in PROBLEM.findall(text)}
     assert raised == set(CODES.items())
+
+
+def test_what_typed_code_needs_is_imported_from_the_package() -> None:
+    """All that it offers is there, the errors of declarations and the events of hooks included."""
+    offered = {name: getattr(harness_worker, name) for name in harness_worker.__all__}
+    events = re.findall(r"^\| `on_\w+` \| `(\w+)`", (ROOT / "docs/reference/hooks.md").read_text(), re.MULTILINE)
+    assert {"ConfigError", *events} <= set(offered)
+    for hook in ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end"):
+        (event, *_) = get_type_hints(getattr(offered["Hooks"], hook)).values()
+        assert offered[event.__name__] is event
+    with pytest.raises(offered["ConfigError"]):
+        offered["Registry"]().judge("nobody")
 
 
 @pytest.mark.parametrize("method", ["tool", "add_tool", "mcp", "agent", "agent_tool", "judge"])
