@@ -231,7 +231,7 @@ class AgentHarness:
         agents = self._registry.agents
         if name is None and len(agents) == 1:
             return next(iter(agents.values()))
-        spec = agents.get(name or "")
+        spec = agents.get(name) if isinstance(name, str) else None
         if spec is None:
             known = ", ".join(sorted(agents)) or "none"
             raise ConfigError(f"agent={name!r}: name one of the registry's agents: {known}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -76,7 +77,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]:
     """A field that was tried by itself, so that what is wrong with it can be told with its name."""
-    if parameter.hint is RunContext:
+    if RunContext in (parameter.hint, *_choices(parameter.hint)):
         raise ConfigError(f"{where}: the run context is given to the parameter named `ctx`; rename it")
     try:
         made = _definition(parameter, doc)
@@ -89,6 +90,11 @@ def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]
     except Exception as error:  # noqa: BLE001 - likewise
         raise _no_schema(parameter, where, error) from None
     return made
+
+
+def _choices(hint: object) -> tuple[object, ...]:
+    """What a hint such as ``X | None`` leaves open."""
+    return get_args(hint) if get_origin(hint) in (Annotated, Union, UnionType) else ()
 
 
 def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigError:

@@ -49,6 +49,18 @@ class DeclaredLock:
         return f"tool:{self.tool_name}"
 
 
+def _check_conversions(template: str) -> None:
+    """Fill in what can be known before there are arguments: conversions, and what becomes of the texts they make.
+
+    Raises:
+        ValueError: One cannot work.
+    """
+    for _, _, spec, conversion in Formatter().parse(template):
+        text = Formatter().convert_field("", conversion)  # pyright: ignore[reportArgumentType] - a str, as parse gives it
+        if conversion and spec and "{" not in spec:
+            format(text, spec)
+
+
 def template_rule(template: str, schema: Mapping[str, Any], label: str) -> Callable[[Any], str]:
     """A template such as ``order:{order_id}`` as a function of the arguments.
 
@@ -57,6 +69,7 @@ def template_rule(template: str, schema: Mapping[str, Any], label: str) -> Calla
     """
     try:
         fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        _check_conversions(template)
     except ValueError as error:
         raise ConfigError(f"{label}: lock {template!r} is no template: {error}; write it like 'order:{{id}}'") from None
     known = schema.get("properties")

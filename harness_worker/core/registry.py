@@ -182,7 +182,7 @@ class Registry:
         Raises:
             ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
         """
-        if name in self._agents:
+        if _named(self._agents, name) is not None:
             raise ConfigError(f"agent {name!r} is declared twice; give each agent a name of its own")
         spec = AgentSpec(
             name=name,
@@ -226,7 +226,7 @@ class Registry:
         Raises:
             ConfigError: There is no such agent yet, it has no description, or an option makes no sense.
         """
-        spec = self._agents.get(agent)
+        spec = _named(self._agents, agent)
         if spec is None:
             known = ", ".join(self._agents) or "none"
             raise ConfigError(f"agent_tool: unknown agent {agent!r}; declare it first; there are: {known}")
@@ -253,7 +253,7 @@ class Registry:
         Raises:
             ConfigError: The name is taken, or it cannot work; the message names the judge and the mend.
         """
-        if name in self._judges:
+        if _named(self._judges, name) is not None:
             raise ConfigError(f"judge {name!r} is declared twice; give each judge a name of its own")
         self._judges[name] = judge_spec(name, fn, model=model, criterion=criterion, timeout_s=timeout_s)
         return name
@@ -270,7 +270,7 @@ class Registry:
         return 1 + max((self._levels(each) for each in asked), default=0)
 
     def _known_judge(self, agent: str, judge: str) -> str:
-        if judge not in self._judges:
+        if _named(self._judges, judge) is None:
             known = ", ".join(self._judges) or "none"
             raise ConfigError(f"agent {agent!r}: unknown judge {judge!r}; declare it first; there are: {known}")
         return judge
@@ -314,6 +314,11 @@ class Registry:
         if tool.delegation is None or tool.delegation.agent not in self._agents:
             raise ConfigError(f"agent {agent!r}: {tool.name!r} is not of this registry; name tools by their names here")
         return tool
+
+
+def _named(found: Mapping[str, _T], name: object) -> _T | None:
+    """What has that name; only a text is one."""
+    return found.get(name) if isinstance(name, str) else None
 
 
 def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:

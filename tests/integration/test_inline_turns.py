@@ -115,6 +115,7 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         ({"system_prompt_override": "\0"}, "system_prompt_override must not contain the character U+0000"),
         ({"skill_context": b"x"}, "skill_context must be a string, not bytes"),
         ({"parallel": "no"}, "parallel must be True or False, not 'no'"),
+        ({"agent": ["a"]}, "agent=['a']: name one of the registry's agents: clerk"),
         ({"budget": {"max_steps": -1}}, "budget['max_steps'] must be a whole number, zero or more, not -1"),
     ],
 )

@@ -335,6 +335,14 @@ def test_template_that_is_none_is_refused() -> None:
         _lock_of("order:{", {})
 
 
+@pytest.mark.parametrize(("template", "said"), [("{order_id!q}", "conversion"), ("{order_id!s:zz}", "format")])
+def test_template_that_can_never_be_filled_is_refused(template: str, said: str) -> None:
+    """A conversion that there is not, or one whose text the format does not fit."""
+    with pytest.raises(ConfigError, match=rf"tool 'ship': lock .* is no template: .*{said}"):
+        _lock_of(template, {})
+    assert _lock_of("{order_id!r:>4}", {"order_id": "7"}) == " '7'"
+
+
 def _raw(args: dict[str, Any]) -> dict[str, Any]:
     return args
 

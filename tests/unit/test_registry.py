@@ -439,6 +439,21 @@ def test_an_agent_declared_twice_is_refused(registry: Registry) -> None:
         registry.agent("a", model="m", system="s", tools=[])
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("agent", {"name": ["a"], "model": "m"}, r"^agent \['a'\]: its name must be a string"),
+        ("agent", {"name": "a", "model": "m", "judges": [["x"]]}, r"^agent 'a': unknown judge \['x'\]"),
+        ("agent_tool", {"agent": ["x"]}, r"^agent_tool: unknown agent \['x'\]"),
+        ("judge", {"name": ["x"], "fn": len}, r"^judge \['x'\]: a name is 1 to 64"),
+    ],
+)
+def test_lists_are_no_names(registry: Registry, method: str, options: dict[str, Any], said: str) -> None:
+    """What cannot be looked up is refused like a name that nobody has."""
+    with pytest.raises(ConfigError, match=said):
+        getattr(registry, method)(**options)
+
+
 @pytest.mark.parametrize("levels", [200, 600, 5_000])
 def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: Registry, levels: int) -> None:
     """No nesting a model sends can exhaust a worker's stack, whatever Python's own limits are."""

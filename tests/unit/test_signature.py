@@ -332,6 +332,10 @@ def _context(context: RunContext) -> object:
     return context
 
 
+def _optional_context(c: RunContext | None = None) -> object:
+    return c
+
+
 def _callback(a: Shop) -> object:
     return a
 
@@ -376,6 +380,7 @@ def _waited(a: int) -> int:
             (_odd, "parameter 'a': its default"),
             (_bad_default, "parameter 'a': its default 'x' does not fit"),
             (_context, "parameter named `ctx`"),
+            (_optional_context, "parameter 'c': the run context is given to the parameter named `ctx`; rename it"),
             (_callback, "parameter 'a': its hint"),
             (Shop, "is not a function"),
             (7, "is not a function"),
