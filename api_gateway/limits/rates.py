@@ -101,7 +101,7 @@ class TurnRates:
         if self._is_left_alone():  # since this post began to wait
             return
         try:
-            refused = await self._asked_twice(limiter, tenant, turns)
+            refused = await self._counted(limiter, tenant, turns)
         except _SILENCE as error:
             self._leave_alone(error)
             return
@@ -109,20 +109,12 @@ class TurnRates:
         if refused is not None:
             raise refused
 
-    async def _asked_twice(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> Problem | None:
-        """As ``_counted``; a process that was held up itself takes that for the silence of Redis, once."""
-        try:
-            return await self._counted(limiter, tenant, turns)
-        except _SILENCE:
-            return await self._counted(limiter, tenant, turns)
-
     async def _counted(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> Problem | None:
         """The refusal, if a rate is used up. Then none with a longer window has counted the post."""
         name = quote(tenant, safe="")
         for rate in self._rates:
-            if not await limiter.hit(rate, name, cost=turns):
-                free_at = (await limiter.get_window_stats(rate, name)).reset_time
-                return _too_many(rate, max(1, math.ceil(free_at - time.time())))
+            if not await _fits(limiter, rate, name, turns):
+                return _too_many(rate, max(1, math.ceil(await _free_at(limiter, rate, name) - time.time())))
         return None
 
     def _is_left_alone(self) -> bool:
@@ -133,6 +125,27 @@ class TurnRates:
         log = _log.debug if self._is_away else _log.warning
         log("posts are not counted, and none is refused for HARNESS_TENANT_RATE: Redis does not answer: %s", error)
         self._is_away = True
+
+
+async def _fits(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str, turns: int) -> bool:
+    """Count a post in one window, unless it is too many.
+
+    A process that was held up takes that for the silence of Redis, so silence is asked again, once. Redis may have
+    counted the post the first time: the second answer says only that it is there, and refuses nothing.
+    """
+    try:
+        return await limiter.hit(rate, name, cost=turns)
+    except _SILENCE:
+        await limiter.hit(rate, name, cost=turns)
+        return True
+
+
+async def _free_at(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str) -> float:
+    """When a window has room again, seconds since the epoch; silence is asked again, once."""
+    try:
+        return (await limiter.get_window_stats(rate, name)).reset_time
+    except _SILENCE:
+        return (await limiter.get_window_stats(rate, name)).reset_time
 
 
 def _too_many(rate: RateLimitItem, wait_s: int) -> Problem:
@@ -146,7 +159,10 @@ def _words(rate: RateLimitItem) -> str:
 
 
 def _pool(redis_url: str) -> BlockingConnectionPool:
-    """Connections that give up soon. Who waits too long for a free one is told as if Redis were silent: none has to."""
+    """Connections with short timeouts.
+
+    Waiting too long for a free one is reported as Redis being silent; the semaphore prevents that.
+    """
     untyped: Any = BlockingConnectionPool
     pool = untyped.from_url(
         redis_url,

@@ -6,11 +6,15 @@ import asyncio
 import re
 
 import pytest
+from limits import RateLimitItem
+from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from redis.exceptions import TimeoutError as Silence
 
 from api_gateway.config import load_settings
+from api_gateway.limits import rates as rates_module
 from api_gateway.limits.rates import TurnRates, rates_in
+from api_gateway.problems import Problem
 from harness_worker.errors import ConfigError
 
 URLS = {"database_url": "sqlite:///x", "redis_url": "redis://h"}
@@ -79,3 +83,39 @@ def test_redis_is_asked_twice_before_it_is_taken_to_be_away(
 
     asyncio.run(run())
     assert len(seen) == tries, "one that is away is left alone"
+
+
+def in_memory(_pool: object) -> MemoryStorage:
+    """A count without Redis."""
+    return MemoryStorage()
+
+
+@pytest.mark.parametrize(("rate", "turns"), [("1/minute", 1), ("10/minute", 6), ("6/second; 6/minute", 6)])
+def test_post_that_was_counted_unheard_is_not_refused_for_it(
+    monkeypatch: pytest.MonkeyPatch, rate: str, turns: int
+) -> None:
+    """Redis may have counted a post whose answer came too late: its second count is no reason to refuse it.
+
+    Here each window's first answer is lost. What is posted next is refused as ever.
+    """
+    count = MovingWindowRateLimiter.hit
+    heard: set[RateLimitItem] = set()
+
+    async def hit(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str, cost: int) -> bool:
+        is_counted = await count(limiter, rate, name, cost=cost)
+        if rate not in heard:
+            heard.add(rate)
+            raise Silence
+        return is_counted
+
+    monkeypatch.setattr(MovingWindowRateLimiter, "hit", hit)
+    monkeypatch.setattr(rates_module, "_storage", in_memory)
+
+    async def run() -> None:
+        rates = TurnRates("redis://127.0.0.1:1", rate)
+        await rates.admit("acme", turns)
+        with pytest.raises(Problem, match="as many turns as it may"):
+            await rates.admit("acme", turns)
+        await rates.close()
+
+    asyncio.run(run())
