@@ -25,7 +25,7 @@ from harness_worker.core.outcomes import (
     ToolTimeout,
 )
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import TurnPreparation
+from harness_worker.core.records import Park, TurnPreparation
 from harness_worker.turn.tickets import Ticket, ticket_for
 from harness_worker.wire import Approval
 from tests.unit.builders import a_call, a_turn
@@ -39,6 +39,7 @@ TURN = a_turn(
     recall=Recall(repeats=2, warned=("max_steps",)),
     preparation=TurnPreparation(context=("c",), prefix_hash="p", sources=(Source(**SOURCE),), offered={"a": ("t",)}),
     citations=(Citation(kind=CitationKind.WEB, **SOURCE),),
+    parked_below=(Park(turn_id="t2", fence=3),),
 )
 OF: dict[str, Any] = {"call_id": "0.0", "tool_name": "tool0"}
 OUTCOMES: list[ToolOutcome] = [
@@ -81,7 +82,7 @@ def parts_of(value: object) -> tuple[object, ...]:
 
 def test_turn_of_a_later_version_is_read() -> None:
     """Each record in its row."""
-    held = {Usage, BudgetLimits, Recall, TurnPreparation, Source, Citation}
+    held = {Usage, BudgetLimits, Recall, TurnPreparation, Source, Citation, Park}
     assert records_in(TURN) == {type(TURN), *held}
     assert turn_of(columns_of_later(TURN, TURN_FIELDS)) == TURN
 

@@ -53,7 +53,7 @@ def turn_of(row: Sequence[Any]) -> Turn:
         values["decision"] = Strategy(values["decision"])
     values["preparation"] = _preparation_of(values["preparation"])
     values["citations"] = tuple(map(_citation_of, values["citations"] or ()))
-    values["parked_below"] = tuple(Park(**park) for park in values["parked_below"] or ())
+    values["parked_below"] = tuple(Park(**fields_of(Park, park)) for park in values["parked_below"] or ())
     return Turn(**values)
 
 
