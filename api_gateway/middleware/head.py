@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
+class _HeadersSentError(Exception):
+    """Ends the application where its body would begin."""
+
+
 class HeadAsGet:
-    """Serves HEAD as GET and drops the body (RFC 9110, section 9.3.2)."""
+    """Serves HEAD as GET, up to its body (RFC 9110, section 9.3.2): nothing is read that would only be dropped."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -20,12 +25,16 @@ class HeadAsGet:
             await self._app(scope, receive, send)
             return
 
-        async def bodiless(message: Message) -> None:
-            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+        async def headers_alone(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                raise _HeadersSentError
 
         # An Accept of event-stream would keep the answer open for ever with nothing to say.
         as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": _without_accept(scope["headers"])}
-        await self._app(as_get, receive, bodiless)
+        with suppress(_HeadersSentError):
+            await self._app(as_get, receive, headers_alone)
 
 
 def _without_accept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
