@@ -19,7 +19,7 @@ from api_gateway.config import Settings
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
 
 LONG: Final = 100_000
-"""Bytes of a body that is read in a thread, lest everybody wait for it."""
+"""Bodies of this many bytes or more are parsed in a thread, so that the event loop is not blocked."""
 
 MOST_LISTED: Final = 25_000
 """Things wrong with one body that are listed, to tell the first: nothing else runs in the process meanwhile."""
@@ -37,7 +37,7 @@ class Body(Generic[M]):
     Args:
         value: The validated body.
         digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling, or in
-            members that are null.
+            members that are null, at any depth. A null that is an item of a list counts.
     """
 
     value: M
@@ -142,10 +142,12 @@ def digest(parsed: object) -> str:
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if not isinstance(value, dict):
-        return value
-    members = cast("dict[str, Any]", value)
-    return {name: _without_nulls(member) for name, member in members.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {name: _without_nulls(member) for name, member in members.items() if member is not None}
+    return value
 
 
 def _plain(message: str) -> str:

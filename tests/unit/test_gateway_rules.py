@@ -134,6 +134,8 @@ def test_cursor_with_what_is_no_id_is_refused(last: str) -> None:
         (b'{"a":[1,2]}', b'{"a":[2,1]}', False),
         (b'{"a":null,"b":{"c":null}}', b'{"b":{}}', True),
         (b'{"a":[null]}', b'{"a":[]}', False),
+        (b'{"a":[{"b":1,"c":null}]}', b'{"a":[{"b":1}]}', True),
+        (b'{"a":[[{"b":null},null]]}', b'{"a":[[{},null]]}', True),
     ],
 )
 def test_digest_compares_parsed_json(one: bytes, other: bytes, *, equal: bool) -> None:
