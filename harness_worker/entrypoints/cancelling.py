@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.patience import has_ended
+from harness_worker.entrypoints.patience import PatientGateway, has_ended
 from harness_worker.ports import Clock
-
-LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +29,9 @@ class Cancelled:
 
 
 def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s: float) -> list[Cancelled]:
-    """Cancel turns, all at once, and look at them until they have ended or ``wait_s`` seconds have passed.
+    """Cancel turns, all at once, and poll them until they have ended or ``wait_s`` seconds have passed.
+
+    A gateway that restarts meanwhile is waited for, as long as :class:`PatientGateway` does.
 
     Raises:
         RequestRefused: There is no such turn; none is cancelled then.
@@ -40,7 +39,10 @@ def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s
     before = {turn_id: client.turn(turn_id) for turn_id in ids}
     give_up_at = clock.monotonic() + wait_s
     told = [Cancelled(turn=client.cancel(turn_id), was_over=has_ended(before[turn_id])) for turn_id in ids]
-    while not all(each.is_over for each in told) and clock.monotonic() < give_up_at:
-        clock.wait(LOOK_S)
-        told = [each if each.is_over else replace(each, turn=client.turn(each.turn["id"])) for each in told]
-    return told
+    gateway = PatientGateway(client, clock)
+    return [each if each.is_over else _awaited(gateway, each, give_up_at - clock.monotonic()) for each in told]
+
+
+def _awaited(gateway: PatientGateway, cancelled: Cancelled, most_s: float) -> Cancelled:
+    turn_id = cancelled.turn["id"]
+    return replace(cancelled, turn=gateway.awaited(lambda: gateway.turn(turn_id), has_ended, most_s))

@@ -1,0 +1,57 @@
+"""Cancelling turns from the command line: their ends are waited for, through a gateway's restart."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.client import GatewayClient
+from tests.unit.test_patience import Waits
+
+DOWN = httpx.ConnectError("refused")
+
+
+class Stopping:
+    """A gateway with turns: what each poll of a turn finds after its cancel, the last for ever."""
+
+    def __init__(self, **polls: list[str | Exception]) -> None:
+        self._polls = polls
+        self._cancelled: set[str] = set()
+        self.asked = 0
+
+    def client(self) -> GatewayClient:
+        """Asks it."""
+        return GatewayClient("http://gateway", transport=httpx.MockTransport(self._answer))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        turn_id, *cancel = request.url.path.removeprefix("/v1/turns/").split("/")
+        if cancel or turn_id not in self._cancelled:
+            self._cancelled.update({turn_id} if cancel else ())
+            return httpx.Response(200, json={"id": turn_id, "status": "running"})
+        polls = self._polls[turn_id]
+        found = polls.pop(0) if len(polls) > 1 else polls[0]
+        if isinstance(found, Exception):
+            raise found
+        return httpx.Response(200, json={"id": turn_id, "status": found})
+
+
+def seen(cancelled: list[Cancelled]) -> list[str]:
+    """Each turn's status in the end."""
+    return [each.turn["status"] for each in cancelled]
+
+
+def test_cancelled_turns_are_waited_for_through_a_restart() -> None:
+    """A gateway that is away for a while is no reason to give up: the cancel is kept, and the end comes."""
+    gateway = Stopping(a=["running", DOWN, DOWN, "cancelled"], b=[DOWN, "cancelled"])
+    assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(("wait_s", "polls"), [(0, 2), (5, 30)])
+def test_turns_that_do_not_end_are_polled_seldom_and_not_for_longer_than_asked(wait_s: float, polls: int) -> None:
+    """All of them together have that time."""
+    gateway, clock = Stopping(a=["running"], b=["running"]), Waits()
+    assert seen(cancel_turns(gateway.client(), clock, ["a", "b"], wait_s)) == ["running", "running"]
+    assert clock.now < wait_s + 1
+    assert gateway.asked - 4 <= polls
