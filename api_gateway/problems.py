@@ -16,8 +16,8 @@ from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, Prog
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from api_gateway.database import READ_ONLY
 from api_gateway.logs import in_a_line
+from harness_worker.databases import READ_ONLY
 
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from harness_worker.adapters.sql.engine import make_engine, parse_url
+from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
+from harness_worker.databases import parse_url
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import TransientError

@@ -164,6 +164,20 @@ def test_gateway_holds_no_row_and_no_connection_for_long(
     assert asyncio.run(told()) == (theirs or ours)
 
 
+@pytest.mark.parametrize(("given", "named"), [("", "harness-gateway"), ("?application_name=mine", "mine")])
+def test_connection_of_the_gateway_is_named_as_the_url_says(postgres_url: str, given: str, named: str) -> None:
+    """As a worker's is: what the URL says of a connection wins."""
+
+    async def told() -> object:
+        engine = gateway_database.create_engine(postgres_url + given)
+        async with engine.connect() as connection:
+            shown = (await connection.execute(text("SHOW application_name"))).scalar_one()
+        await engine.dispose()
+        return shown
+
+    assert asyncio.run(told()) == named
+
+
 def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
     """After a failover its connections of before still answer: it tells its client to try again, on a new one."""
 

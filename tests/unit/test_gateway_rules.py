@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
 from time import monotonic, process_time
@@ -24,7 +25,7 @@ from api_gateway.batches.requests import BatchRequest
 from api_gateway.body import MOST_LISTED, body_read, digest, parse_object
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
-from api_gateway.database import async_url, create_engine
+from api_gateway.database import create_engine
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
@@ -35,6 +36,7 @@ from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.new_turns import clamped, unknown_agents
 from api_gateway.turns.store import Turns
 from api_gateway.waiting import Client, wait_for_rest, wait_of
+from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
@@ -231,23 +233,40 @@ def test_clamped_never_exceeds_the_cap(wanted: BudgetRequest) -> None:
         ("postgresql+psycopg://u@h/d", "postgresql+psycopg"),
     ],
 )
-def test_async_url_has_the_async_driver(given_url: str, driver: str) -> None:
+def test_engine_of_the_gateway_has_the_async_driver(given_url: str, driver: str) -> None:
     """Whatever spelling the workers' URL has."""
-    assert async_url(given_url).drivername == driver
+    assert create_engine(given_url).url.drivername == driver
+    assert make_engine(given_url).url.drivername == driver.replace("+aiosqlite", "")
 
 
-def test_async_url_whose_password_has_an_at_says_how_to_write_it() -> None:
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+def test_url_whose_password_has_an_at_says_how_to_write_it(engine_of: Callable[[str], object]) -> None:
     """What stands behind it would be told as the host that does not answer."""
     with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*%40") as raised:
-        async_url("postgresql://u:pass@s3cret@127.0.0.1:1/d")
+        engine_of("postgresql://u:pass@s3cret@127.0.0.1:1/d")
     assert "s3cret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["mysql://h/d", "nonsense", "postgresql://u@h:port/d", ""])
-def test_async_url_of_another_database_is_refused(url: str) -> None:
-    """The message names the variable."""
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://h/d",
+        "nonsense",
+        "postgresql://u@h:port/d",
+        "",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite:////tmp/x.db",
+        "postgresql+asyncpg://u@h/d",
+    ],
+)
+def test_url_of_a_database_that_the_workers_cannot_share_is_refused(
+    engine_of: Callable[[str], object], url: str
+) -> None:
+    """By the gateway as by the workers; the message names the variable."""
     with pytest.raises(ConfigError, match="HARNESS_DATABASE_URL"):
-        async_url(url)
+        engine_of(url)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from psycopg.pq import PipelineStatus, TransactionStatus
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from harness_worker.adapters.sql.failures import is_stale
-from harness_worker.errors import ConfigError
-from harness_worker.urls import masked
+from harness_worker.databases import connect_anew_after, parse_url, postgres_arguments, set_pragmas
 
-POSTGRES_DRIVER: Final = "postgresql+psycopg"
-_POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
 _READ_ONLY: Final = "harness_read_only"
 _AUTOCOMMIT: Final = "harness_autocommit"
 _ROLLS_BACK: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
@@ -71,26 +66,6 @@ def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10) -> 
     return _postgres_engine(parsed, timeouts, pool_size)
 
 
-def parse_url(url: str) -> URL:
-    """The URL with the driver the harness uses.
-
-    Raises:
-        ConfigError: It is not a URL of SQLite or Postgres; the message shows no password.
-    """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):  # the latter of a port
-        raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
-    if "@" in (parsed.host or ""):  # the host would be told, and is a part of the password
-        raise ConfigError("HARNESS_DATABASE_URL has two @; write that of its password as %40")
-    if parsed.drivername in _POSTGRES_NAMES:
-        return parsed.set(drivername=POSTGRES_DRIVER)
-    if parsed.drivername == "sqlite" and parsed.database not in (None, "", ":memory:"):
-        return parsed
-    shown = masked(str(parsed))
-    raise ConfigError(f"HARNESS_DATABASE_URL={shown}: use sqlite:///FILE or postgresql://…")
-
-
 def reading(engine: Engine) -> Engine:
     """A view of ``engine`` for transactions that only read: no write lock, no round trips for BEGIN and COMMIT."""
     if engine.dialect.name == "sqlite":
@@ -119,8 +94,7 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
     connection.isolation_level = None  # the driver shall start no transactions of its own
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    set_pragmas(connection, "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -143,7 +117,7 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         skip_autocommit_rollback=True,
     )
     event.listen(plain, "reset", _drop_unfinished)
-    event.listen(plain, "handle_error", _drop_stale)
+    connect_anew_after(plain, is_stale)
     return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
 
 
@@ -160,22 +134,10 @@ def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetS
         record.invalidate()
 
 
-def _drop_stale(context: ExceptionContext) -> None:
-    """Connect anew after a failover: the connections of before still answer, and would refuse each write for ever."""
-    if is_stale(context.original_exception):
-        context.is_disconnect = True
-
-
 def _postgres_arguments(url: URL, timeouts: Timeouts) -> dict[str, Any]:
     options = {
         "statement_timeout": round(timeouts.statement_s * 1000),
         "idle_in_transaction_session_timeout": round(timeouts.idle_s * 1000),
         "jit": "off",
     }
-    ours = " ".join(f"-c {name}={value}" for name, value in options.items())
-    given = url.query.get("options", "")
-    theirs = given if isinstance(given, str) else " ".join(given)
-    arguments: dict[str, Any] = {"options": f"{ours} {theirs}".strip()}  # what the URL says comes last and wins
-    if "connect_timeout" not in url.query:
-        arguments["connect_timeout"] = timeouts.connect_s
-    return arguments
+    return postgres_arguments(url, options=options, connect_timeout=timeouts.connect_s)

@@ -10,6 +10,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from harness_worker.databases import is_read_only
 from harness_worker.errors import ConfigError, InvariantError, TransientError
 from harness_worker.urls import masked
 
@@ -20,16 +21,13 @@ the repeat finds."""
 _GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
 """Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""
 
-_READ_ONLY: Final = "25006"
-"""Postgres: a write to a server that only reads, as one does that another has taken over from. It did not commit."""
-
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
 
 
 def is_stale(error: BaseException | None) -> bool:
     """Whether the connection is of no use any more: Postgres ended it, or another server has taken over."""
-    return is_gone(error) or getattr(error, "sqlstate", None) == _READ_ONLY
+    return is_gone(error) or is_read_only(error)
 
 
 def is_gone(error: BaseException | None) -> bool:

@@ -13,8 +13,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-from harness_worker.adapters.sql.engine import Timeouts, make_engine, parse_url
+from harness_worker.adapters.sql.engine import Timeouts, make_engine
 from harness_worker.adapters.sql.failures import translated
+from harness_worker.databases import parse_url
 from harness_worker.errors import ConfigError, InvariantError
 from harness_worker.urls import masked
 

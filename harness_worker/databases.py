@@ -1,0 +1,81 @@
+"""Databases as both packages connect to them: their URLs, what a connection asks for, and when it is of no more use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, event, make_url
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import ArgumentError
+
+from harness_worker.errors import ConfigError
+from harness_worker.urls import masked
+
+POSTGRES_DRIVER: Final = "postgresql+psycopg"
+_POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
+_IN_MEMORY: Final = frozenset({None, "", ":memory:"})
+
+READ_ONLY: Final = "25006"
+"""Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from. It did not
+commit."""
+
+
+def parse_url(url: str) -> URL:
+    """The URL with the driver that both packages have for Postgres.
+
+    Raises:
+        ConfigError: It is not a URL of a file of SQLite, or of Postgres; the message shows no password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # the latter of a port
+        raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
+    if "@" in (parsed.host or ""):  # the host would be told, and is a part of the password
+        raise ConfigError("HARNESS_DATABASE_URL has two @; write that of its password as %40")
+    if parsed.drivername in _POSTGRES_NAMES:
+        return parsed.set(drivername=POSTGRES_DRIVER)
+    if parsed.drivername == "sqlite" and parsed.database not in _IN_MEMORY:
+        return parsed
+    raise ConfigError(f"HARNESS_DATABASE_URL={masked(str(parsed))}: use sqlite:///FILE or postgresql://…")
+
+
+def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: object) -> dict[str, Any]:
+    """What psycopg connects with, beside the URL; whatever the URL says itself wins.
+
+    Args:
+        url: The database.
+        options: Settings of the server for these connections, by name.
+        **defaults: Parameters of libpq, such as ``connect_timeout``.
+    """
+    ours = " ".join(f"-c {name}={value}" for name, value in options.items())
+    given = url.query.get("options", "")
+    theirs = given if isinstance(given, str) else " ".join(given)
+    wanted = {name: value for name, value in defaults.items() if name not in url.query}
+    return {**wanted, "options": f"{ours} {theirs}".strip()}  # the server takes the last
+
+
+def set_pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401 - the driver's connection
+    """Set pragmas of a new connection to SQLite, each as ``name=value``."""
+    cursor = connection.cursor()
+    for pragma in pragmas:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def is_read_only(error: BaseException | None) -> bool:
+    """Whether a server refused a write because it only reads."""
+    return getattr(error, "sqlstate", None) == READ_ONLY
+
+
+def connect_anew_after(engine: Engine, is_stale: Callable[[BaseException | None], bool]) -> None:
+    """Drop an engine's connections after such an error of the driver.
+
+    Those of before a failover still answer, and would refuse each write for ever.
+    """
+
+    def drop(context: ExceptionContext) -> None:
+        if is_stale(context.original_exception):
+            context.is_disconnect = True
+
+    event.listen(engine, "handle_error", drop)
