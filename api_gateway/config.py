@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.limits.rates import rates_in
 from api_gateway.requests import BudgetRequest
-from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
-from harness_worker.urls import BROKER_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
-
-PREFIX: Final = "HARNESS_"
-
-RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
-BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
+from harness_worker.variables import PREFIX, BrokerUrl, ErrorDetails, RedisUrl, WebhookSecret, loaded, refusal
 
 
 def _parsed(value: object) -> object:
@@ -33,13 +26,6 @@ def _checked_rates(text: str) -> str:
     """A text that tells rates, as it is."""
     rates_in(text)
     return text
-
-
-def _usable(secret: SecretStr | None) -> SecretStr | None:
-    """``secret``, if webhooks can be signed with it; raises :class:`ValueError` otherwise."""
-    if secret is not None:
-        webhook_secrets(secret.get_secret_value())
-    return secret
 
 
 class Settings(BaseSettings):
@@ -72,7 +58,7 @@ class Settings(BaseSettings):
     tenant_rate: Annotated[str, AfterValidator(_checked_rates)] | None = Field(
         default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
     )
-    webhook_secret: Annotated[SecretStr | None, AfterValidator(_usable)] = Field(
+    webhook_secret: WebhookSecret = Field(
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     webhook_private: bool = Field(default=False, description="let webhooks call addresses that are not public")
@@ -96,26 +82,17 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
     Raises:
         ConfigError: A value is missing or not allowed; the message names its variable and says what is.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    try:
-        settings = Settings(**given)
-    except ValidationError as invalid:
-        raise ConfigError("\n".join(_complaint(error) for error in invalid.errors())) from None
+    settings = loaded(Settings, overrides, _complaint)
     if not settings.broker:
         raise ConfigError("HARNESS_REDIS_URL is not set: give redis://HOST:PORT/DB (or HARNESS_BROKER_URL)")
     return settings
 
 
-def _complaint(error: Mapping[str, Any]) -> str:
+def _complaint(error: ErrorDetails) -> str:
     field, *inner = map(str, error["loc"])
     name = ".".join([PREFIX + field.upper(), *inner])
     if error["type"] == "missing":
         return f"{name} is not set: give {Settings.model_fields[field].description}"
     if error["type"] == "extra_forbidden" and inner:  # only a budget has names of its own
         return f"{name} is unknown: there are {', '.join(BudgetRequest.model_fields)}"
-    given = "***" if field == "webhook_secret" else _shown(error.get("input"))
-    return f"{name}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-def _shown(given: object) -> str:
-    return repr(masked(given) if isinstance(given, str) else given)
+    return refusal(name, error, is_secret=field == "webhook_secret")

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from harness_worker.credentials import webhook_secrets
-from harness_worker.errors import ConfigError
-from harness_worker.urls import BROKER_SCHEMES, HTTP_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
-
-PREFIX = "HARNESS_"
+from harness_worker.variables import (
+    PREFIX,
+    BrokerUrl,
+    ErrorDetails,
+    HttpUrl,
+    RedisUrl,
+    WebhookSecret,
+    loaded,
+    refusal,
+)
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-RedisUrl = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
-HttpUrl = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
-BrokerUrl = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
-
-
-def _usable(secret: SecretStr | None) -> SecretStr | None:
-    if secret is not None:
-        webhook_secrets(secret.get_secret_value())
-    return secret
 
 
 def _header_value(key: SecretStr | None) -> SecretStr | None:
@@ -70,7 +65,7 @@ class Settings(BaseSettings):
     retriever: Literal["bm25", "semantic"] = Field(
         default="bm25", description="finds memories and documents by words in common, or by meaning"
     )
-    webhook_secret: Annotated[SecretStr | None, AfterValidator(_usable)] = Field(
+    webhook_secret: WebhookSecret = Field(
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
@@ -155,11 +150,7 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
     Raises:
         ConfigError: A value is not allowed; the message names its variable and says what is.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as invalid:
-        raise ConfigError("\n".join(_complaint(error) for error in invalid.errors())) from None
+    return loaded(Settings, overrides, _complaint)
 
 
 def environment() -> dict[str, str]:
@@ -173,17 +164,12 @@ def variable_of(field: str) -> str:
     return str(names.get(field, field if field in names.values() else PREFIX + field.upper()))
 
 
-def _complaint(error: Mapping[str, Any]) -> str:
+def _complaint(error: ErrorDetails) -> str:
     if not error["loc"]:  # of several settings, which it names
         return str(error["msg"]).removeprefix("Value error, ")
     field = str(error["loc"][0])
-    given = "***" if _is_secret(field) else _shown(error.get("input"))
-    return f"{variable_of(field)}={given}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return refusal(variable_of(field), error, is_secret=_is_secret(field))
 
 
 def _is_secret(field: str) -> bool:
     return field in Settings.model_fields and SecretStr in get_args(Settings.model_fields[field].annotation)
-
-
-def _shown(given: object) -> str:
-    return repr(masked(given) if isinstance(given, str) else given)

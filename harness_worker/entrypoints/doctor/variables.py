@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
-from harness_worker.config import PREFIX, Settings, variable_of
+from harness_worker.config import Settings, variable_of
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.errors import ConfigError
+from harness_worker.variables import PREFIX
 
 _GATEWAY_CONFIG: Final = "api_gateway.config"
 """By name: the worker package never imports the gateway."""

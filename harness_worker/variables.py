@@ -1,0 +1,57 @@
+"""Settings from environment variables: what the ``config.py`` of both packages share. Nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, SecretStr, ValidationError
+from pydantic_settings import BaseSettings
+
+from harness_worker.credentials import webhook_secrets
+from harness_worker.errors import ConfigError
+from harness_worker.urls import BROKER_SCHEMES, HTTP_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
+
+PREFIX: Final = "HARNESS_"
+
+S = TypeVar("S", bound=BaseSettings)
+ErrorDetails: TypeAlias = Mapping[str, Any]
+"""One error of pydantic: ``loc``, ``msg``, ``input`` and ``type``."""
+
+
+def _usable(secret: SecretStr | None) -> SecretStr | None:
+    """``secret``, if webhooks can be signed with it; raises :class:`ValueError` otherwise."""
+    if secret is not None:
+        webhook_secrets(secret.get_secret_value())
+    return secret
+
+
+RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
+HttpUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
+BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
+WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
+
+
+def loaded(kind: type[S], overrides: Mapping[str, Any], complaint: Callable[[ErrorDetails], str]) -> S:
+    """The settings of this process.
+
+    Args:
+        kind: Which.
+        overrides: Values that win over the environment, by field name; ``None`` is ignored.
+        complaint: The message for one error.
+
+    Raises:
+        ConfigError: Values are missing or not allowed; one line each.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return kind(**given)
+    except ValidationError as invalid:
+        raise ConfigError("\n".join(complaint(error) for error in invalid.errors())) from None
+
+
+def refusal(variable: str, error: ErrorDetails, *, is_secret: bool) -> str:
+    """What is wrong with the value of a variable; secrets and passwords are masked."""
+    given = error.get("input")
+    shown = "***" if is_secret else repr(masked(given) if isinstance(given, str) else given)
+    return f"{variable}={shown}: {error['msg'][0].lower()}{error['msg'][1:]}"
