@@ -99,6 +99,11 @@ def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
     return [run for request in _active() if request.name in names and (run := running_call(request)) is not None]
 
 
+def active_calls_of_turn(turn_id: str) -> list[RunningCall]:
+    """The calls of this turn that this worker's children run now. Callable from any thread."""
+    return [run for run in map(running_call, _active()) if run is not None and run.turn_id == turn_id]
+
+
 def _active() -> tuple[Request, ...]:
     while True:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery.worker.control import control_command
 
-from harness_worker.adapters.celery.requests import active_calls, pid_of
+from harness_worker.adapters.celery.requests import active_calls_of_turn, pid_of
 from harness_worker.adapters.celery.steps import Drain
 from harness_worker.ports import RunningCall
 from harness_worker.wire import DRAIN_COMMAND, STOP_COMMAND
@@ -45,7 +45,7 @@ def serve_drain(drain: Drain) -> None:
 
 def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own state
     """Signal the pool processes that run calls of the turn, and kill those that do not end."""
-    running = _running(turn_id)
+    running = active_calls_of_turn(turn_id)
     for run in running:
         log.info("stopping call %s of turn %s", run.call_id, turn_id)
         _signal(run, signal.SIGUSR1)
@@ -54,13 +54,9 @@ def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own
 
 
 def _kill_deaf(turn_id: str, told: frozenset[RunningCall]) -> None:
-    for run in told.intersection(_running(turn_id)):
+    for run in told.intersection(active_calls_of_turn(turn_id)):
         log.warning("call %s of turn %s did not stop; ending its process", run.call_id, turn_id)
         _signal(run, signal.SIGKILL)
-
-
-def _running(turn_id: str) -> list[RunningCall]:
-    return [run for reads in (True, False) for run in active_calls(reads=reads) if run.turn_id == turn_id]
 
 
 def _signal(run: RunningCall, sig: signal.Signals) -> None:
