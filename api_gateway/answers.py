@@ -190,7 +190,7 @@ class TurnWithMessagesAndScores(TurnWithMessages):
 
 
 class Webhook(Answer):
-    """Whom a turn is told to, and what became of it. Times are RFC 3339 UTC."""
+    """Where a turn's webhook goes, and how its delivery stands. Times are RFC 3339 UTC."""
 
     url: str
     status: WebhookStatus = Field(

@@ -1,4 +1,4 @@
-"""Bodies with no members but those they are made of, and that cost little to refuse.
+"""Strict request bodies: unknown members are refused, cheaply.
 
 Each thing that is wrong costs more to tell than to send: a body may have hundreds of thousands of them.
 """

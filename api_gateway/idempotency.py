@@ -34,7 +34,7 @@ _IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquer
 _KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
 _OLDEST: Final = select(*_KEY).where(_IS_OLD).order_by(idempotency_keys.c.created_at).limit(FORGOTTEN_AT_ONCE)
 _FORGET: Final = delete(idempotency_keys).where(tuple_(*_KEY).in_(_OLDEST.with_for_update(skip_locked=True)))
-"""Nobody waits for one who takes away the same keys."""
+"""SKIP LOCKED: concurrent clean-ups do not wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

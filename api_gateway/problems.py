@@ -60,7 +60,7 @@ UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, Programming
 """What SQLAlchemy raises when the database does not answer or is not migrated; the last two only sometimes."""
 
 AFTER_RUSH_S: Final = 5
-"""When a client shall come again whom too many others kept from its turn, seconds."""
+"""Retry-After, in seconds, when the connection pool is exhausted."""
 
 NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", READ_ONLY})
 """Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which the gateway stood still or that

@@ -141,7 +141,7 @@ def _no_such_step(turn_id: str, roles: Sequence[str]) -> str:
 def _asked(row: Row[Any], given: ForkRequest) -> TurnRequest:
     """The fork as a post would ask for it.
 
-    The system text and the budget go with the agent, and the priority is nobody's but of who waits for this one.
+    The system text and the budget go with the agent; the priority is not inherited.
     """
     is_same = given.agent in (None, row.agent)
     kept: dict[str, Any] = row.budget if is_same else {}

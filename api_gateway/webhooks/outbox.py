@@ -70,7 +70,7 @@ class Claim:
         url: Whom to tell.
         lane: The tenant, and the URL's host.
         seq: Of which event.
-        attempt: The how manyeth try to tell of it.
+        attempt: Which attempt to deliver this event, from 1.
         failures: How many of those before failed.
     """
 
