@@ -19,6 +19,7 @@ from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
+from api_gateway.caller import Caller
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
 from api_gateway.drain import on_stop_signal
@@ -129,6 +130,7 @@ def _wire(settings: Settings) -> Shared:
 def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: str | None) -> Services:
     engine, settings = shared.engine, shared.settings
     limits = TenantLimits(budget=settings.tenant_budget, queue=settings.tenant_queue)
+    caller = Caller(engine=engine, tenant=tenant, new_id=new_id, limits=limits, traceparent=traceparent)
     return Services(
         tenant=tenant,
         may_go_on=may_go_on,
@@ -138,9 +140,9 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
         artifacts=Artifacts(engine, tenant, shared.files),
         sessions=Sessions(engine, tenant),
         agents=Agents(engine),
-        creator=TurnCreator(engine, tenant, new_id, limits, traceparent),
+        creator=TurnCreator(caller),
         batches=Batches(engine, tenant),
-        batch_creator=BatchCreator(engine, tenant, new_id, limits, traceparent),
+        batch_creator=BatchCreator(caller),
         inputs=Inputs(engine, tenant),
         rates=shared.rates,
         spending=shared.spending,

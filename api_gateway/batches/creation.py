@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Table, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.answers import Budget
 from api_gateway.batches.answers import Batch
@@ -15,9 +15,9 @@ from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.places import BatchPlace, taken_places
 from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.standing import Standing, batch_of
-from api_gateway.database import WRITES
-from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
-from api_gateway.limits.admission import TenantLimits, check_queue
+from api_gateway.caller import Caller
+from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.limits.admission import check_queue
 from api_gateway.problems import Problem
 from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
 from api_gateway.turns.places import LOOK_S
@@ -47,27 +47,12 @@ class BatchCreator:
     """Makes the batches of one tenant.
 
     Args:
-        engine: The database.
-        tenant: Whose.
-        new_id: Makes ids; later ones sort later.
-        limits: What it may have.
-        traceparent: The caller's span, if it named one.
+        caller: For whom.
     """
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        tenant: str,
-        new_id: Callable[[], str],
-        limits: TenantLimits,
-        traceparent: str | None = None,
-    ) -> None:
-        self._writer = engine.execution_options(**{WRITES: True})
-        self._keys = IdempotencyKeys(engine.dialect.name, tenant)
-        self._tenant = tenant
-        self._new_id = new_id
-        self._limits = limits
-        self._traceparent = traceparent
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._writer = caller.writer
 
     async def create(
         self, request: BatchRequest, claim: IdempotencyClaim | None, refusal: Problem | None
@@ -83,9 +68,9 @@ class BatchCreator:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 429 ``queue_full``, and ``refusal``; nothing
                 is written then, and the key is not used up.
         """
-        batch_id = self._new_id()
+        batch_id = self._caller.new_id()
         async with self._writer.begin() as connection:
-            earlier = await self._keys.claim(connection, claim, batch_id) if claim else None
+            earlier = await self._caller.keys.claim(connection, claim, batch_id) if claim else None
             if earlier is not None:
                 return BatchCreated(batch_id=earlier.made_id)
             if refusal is not None:
@@ -95,13 +80,13 @@ class BatchCreator:
     async def _insert(self, connection: AsyncConnection, batch_id: str, request: BatchRequest) -> BatchCreated:
         items = request.requests
         caps = await caps_of(connection, _agents(items))
-        if self._limits.queue is not None:
-            await check_queue(connection, self._tenant, self._limits.queue, len(items))
-        wanted = [item.params.session_id or self._new_id() for item in items]
-        places = await taken_places(connection, self._tenant, wanted)
+        if self._caller.limits.queue is not None:
+            await check_queue(connection, self._caller.tenant, self._caller.limits.queue, len(items))
+        wanted = [item.params.session_id or self._caller.new_id() for item in items]
+        places = await taken_places(connection, self._caller.tenant, wanted)
         # Read behind the sessions' locks: later than the turns before these.
         now: float = (await connection.execute(select(db_now()))).scalar_one()
-        row = {"id": batch_id, "tenant": self._tenant, "total": len(items), "created_at": now}
+        row = {"id": batch_id, "tenant": self._caller.tenant, "total": len(items), "created_at": now}
         inserted = await connection.execute(
             insert(batches).values(**row, metadata=request.metadata or {}).returning(batches)
         )
@@ -122,12 +107,12 @@ class BatchCreator:
         caps: Mapping[str, Caps],
         now: float,
     ) -> list[NewTurn]:
-        usual = {agent: clamped(each, self._limits.budget) for agent, each in caps.items()}
-        ids = sorted(self._new_id() for _ in items)
+        usual = {agent: clamped(each, self._caller.limits.budget) for agent, each in caps.items()}
+        ids = sorted(self._caller.new_id() for _ in items)
         return [
             NewTurn(
                 id=ids[position],
-                tenant=self._tenant,
+                tenant=self._caller.tenant,
                 session_id=place.session_id,
                 number=place.number,
                 waits=True,
@@ -136,7 +121,7 @@ class BatchCreator:
                 budget=self._budget(item.params, usual, caps),
                 now=now,
                 look_at=now + position / LOOKED_AT_A_S + (LOOK_S if place.is_behind else 0.0),
-                traceparent=self._traceparent,
+                traceparent=self._caller.traceparent,
                 batch_id=batch_id,
                 custom_id=item.custom_id,
             )
@@ -147,7 +132,7 @@ class BatchCreator:
         """What most turns of a batch may use is told once for all of them."""
         if params.budget is None:
             return usual[params.agent]
-        return clamped(caps[params.agent], self._limits.budget, params.budget)
+        return clamped(caps[params.agent], self._caller.limits.budget, params.budget)
 
 
 def _agents(items: Sequence[BatchItem]) -> dict[str, list[str | int]]:

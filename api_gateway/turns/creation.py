@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.answers import Turn
-from api_gateway.database import WRITES
-from api_gateway.idempotency import IdempotencyClaim, IdempotencyKeys
-from api_gateway.limits.admission import TenantLimits, check_queue
+from api_gateway.caller import Caller
+from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.limits.admission import check_queue
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import TurnRequest
 from api_gateway.rows import turn_of
@@ -44,27 +43,12 @@ class TurnCreator:
     """Makes the turns of one tenant.
 
     Args:
-        engine: The database.
-        tenant: Whose turns.
-        new_id: Makes a turn's id.
-        limits: What it may have.
-        traceparent: The caller's span, if it named one.
+        caller: For whom.
     """
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        tenant: str,
-        new_id: Callable[[], str],
-        limits: TenantLimits,
-        traceparent: str | None = None,
-    ) -> None:
-        self._writer = engine.execution_options(**{WRITES: True})
-        self._keys = IdempotencyKeys(engine.dialect.name, tenant)
-        self._tenant = tenant
-        self._new_id = new_id
-        self._limits = limits
-        self._traceparent = traceparent
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._writer = caller.writer
 
     async def create(
         self,
@@ -87,9 +71,9 @@ class TurnCreator:
                 ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, what
                 ``origin_of`` raises, and ``refusal``; nothing is written then, and the key is not used up.
         """
-        turn_id = self._new_id()
+        turn_id = self._caller.new_id()
         async with self._writer.begin() as connection:
-            earlier = await self._keys.claim(connection, claim, turn_id) if claim else None
+            earlier = await self._caller.keys.claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
                 return Created(turn_id=earlier.made_id, replayed=earlier.status_code)
             if refusal is not None:
@@ -103,13 +87,13 @@ class TurnCreator:
     ) -> tuple[TurnRequest, Origin | None]:
         if not isinstance(wanted, Fork):
             return wanted, None
-        origin = await origin_of(connection, self._tenant, wanted)
+        origin = await origin_of(connection, self._caller.tenant, wanted)
         return origin.request, origin
 
     async def answered(self, claim: IdempotencyClaim, status_code: int) -> None:
         """Remember the first answer's status code."""
         async with self._writer.begin() as connection:
-            await self._keys.answered(connection, claim, status_code)
+            await self._caller.keys.answered(connection, claim, status_code)
 
     async def _insert(
         self,
@@ -120,30 +104,30 @@ class TurnCreator:
         origin: Origin | None,
     ) -> tuple[Turn, Place]:
         caps = await caps_of(connection, {request.agent: ["body", "agent"]})
-        if self._limits.queue is not None:
-            await check_queue(connection, self._tenant, self._limits.queue)
-        session_id = request.session_id or self._new_id()
-        place = await taken_place(connection, self._tenant, session_id, request.multitask or "enqueue")
+        if self._caller.limits.queue is not None:
+            await check_queue(connection, self._caller.tenant, self._caller.limits.queue)
+        session_id = request.session_id or self._caller.new_id()
+        place = await taken_place(connection, self._caller.tenant, session_id, request.multitask or "enqueue")
         if follows is not None:
             await self._check_last(connection, follows, session_id, place.number - 1)
         new = NewTurn(
             id=turn_id,
-            tenant=self._tenant,
+            tenant=self._caller.tenant,
             session_id=session_id,
             number=place.number,
             waits=bool(place.ahead),
             request=request,
-            budget=clamped(caps[request.agent], self._limits.budget, request.budget),
+            budget=clamped(caps[request.agent], self._caller.limits.budget, request.budget),
             now=place.now,
             look_at=place.look_at,
-            traceparent=self._traceparent,
+            traceparent=self._caller.traceparent,
             origin=origin,
         )
         return await _stored(connection, new), place
 
     async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
         """Refuse to follow a turn that others have followed: the model would read them too."""
-        place = (turns.c.tenant == self._tenant, turns.c.session_id == session_id, turns.c.number == number)
+        place = (turns.c.tenant == self._caller.tenant, turns.c.session_id == session_id, turns.c.number == number)
         last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one_or_none()
         if last is None:  # `harness prune` was quicker
             raise Problem(404, "not_found", f"there is no turn {turn_id!r} any more")

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from api_gateway.app import new_id
+from api_gateway.caller import Caller
 from api_gateway.database import create_engine
 from api_gateway.limits.admission import TenantLimits
 from api_gateway.problems import Problem
@@ -365,7 +366,7 @@ def test_response_that_went_meanwhile_is_not_gone_on_from(world: World, database
 
     async def post() -> None:
         engine = create_engine(database_url)
-        creator = TurnCreator(engine, "default", new_id, TenantLimits())
+        creator = TurnCreator(Caller(engine=engine, tenant="default", new_id=new_id, limits=TenantLimits()))
         request = TurnRequest(agent="support", input="And now?", session_id="talk")
         try:
             await creator.create(request, None, follows="gone")

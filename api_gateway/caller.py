@@ -1,0 +1,41 @@
+"""Who asks for turns: what all that makes them has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.database import WRITES
+from api_gateway.idempotency import IdempotencyKeys
+from api_gateway.limits.admission import TenantLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """For whom turns and batches are made.
+
+    Args:
+        engine: The database.
+        tenant: Whose they are.
+        new_id: Makes ids; later ones sort later.
+        limits: What the tenant may have.
+        traceparent: The caller's span, if it named one.
+    """
+
+    engine: AsyncEngine
+    tenant: str
+    new_id: Callable[[], str]
+    limits: TenantLimits
+    traceparent: str | None = None
+
+    @property
+    def writer(self) -> AsyncEngine:
+        """The database, for transactions that write."""
+        return self.engine.execution_options(**{WRITES: True})
+
+    @property
+    def keys(self) -> IdempotencyKeys:
+        """The tenant's idempotency keys."""
+        return IdempotencyKeys(self.engine.dialect.name, self.tenant)
