@@ -134,7 +134,7 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
     return Services(
         tenant=tenant,
         may_go_on=may_go_on,
-        settings=settings,
+        shared=shared,
         turns=Turns(engine, tenant),
         usage=UsageReader(engine, tenant, shared.adding_up[tenant]),
         artifacts=Artifacts(engine, tenant, shared.files),
@@ -144,13 +144,7 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
         batches=Batches(engine, tenant),
         batch_creator=BatchCreator(caller),
         inputs=Inputs(engine, tenant),
-        rates=shared.rates,
-        spending=shared.spending,
         webhooks=Webhooks(engine, tenant),
-        publisher=shared.publisher,
-        background=shared.background,
-        live=shared.live,
-        traffic=shared.traffic,
     )
 
 

@@ -54,20 +54,20 @@ async def make_turn(
     Raises:
         Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
     """
-    await services.rates.admit(services.tenant)
-    refusal = await services.spending.refusal(services.tenant)
+    await services.shared.rates.admit(services.tenant)
+    refusal = await services.shared.spending.refusal(services.tenant)
     return await services.creator.create(wanted, claim, follows=follows, refusal=refusal)
 
 
 async def _wake_and_wait(
     turn: Turn, created: Created, request: TurnRequest, client: Client, services: Services
 ) -> Turn:
-    with services.live.watch(created.turn_id) as feed:
+    with services.shared.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         if client.wait_s <= 0:
             return turn
         with suppress(SQLAlchemyError):
-            await wait_for_rest(turn.id, client, feed, services.live, services.turns)
+            await wait_for_rest(turn.id, client, feed, services.shared.live, services.turns)
     return await turn_now(turn, services)
 
 
@@ -79,9 +79,9 @@ async def wake(created: Created, request: TurnRequest, services: Services) -> No
     if created.replayed is not None:
         return
     if not created.ahead:
-        await services.publisher.advance(created.turn_id, request.queue_priority, services.tenant, begins=True)
+        await services.shared.publisher.advance(created.turn_id, request.queue_priority, services.tenant, begins=True)
     elif request.multitask == "interrupt":
-        await asyncio.gather(*(services.publisher.interrupt(*each, services.tenant) for each in created.ahead))
+        await asyncio.gather(*(services.shared.publisher.interrupt(*each, services.tenant) for each in created.ahead))
 
 
 def idempotency_key_of(given: list[str]) -> str | None:

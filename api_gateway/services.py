@@ -62,7 +62,7 @@ class Services:
 
     tenant: str
     may_go_on: MayGoOn
-    settings: Settings
+    shared: Shared
     turns: Turns
     usage: UsageReader
     artifacts: Artifacts
@@ -72,13 +72,7 @@ class Services:
     batches: Batches
     batch_creator: BatchCreator
     inputs: Inputs
-    rates: TurnRates
-    spending: Spending
     webhooks: Webhooks
-    publisher: Publisher
-    background: Background
-    live: LiveEvents
-    traffic: Traffic
 
 
 def shared_of(request: Request) -> Shared:
@@ -136,7 +130,7 @@ async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
     if asked is None:
         return None
     turn, priority = asked
-    await services.publisher.interrupt(turn_id, priority, services.tenant)
+    await services.shared.publisher.interrupt(turn_id, priority, services.tenant)
     return turn
 
 

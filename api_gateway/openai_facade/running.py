@@ -73,9 +73,9 @@ def client_of(http: Request) -> Client:
 
 async def awaited(created: Created, request: TurnRequest, client: Client, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
-    with services.live.watch(created.turn_id) as feed:
+    with services.shared.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
-        await wait_for_rest(created.turn_id, client, feed, services.live, services.turns)
+        await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.turns)
     return await existing_turn(created.turn_id, services)
 
 
@@ -84,16 +84,16 @@ async def followed(
 ) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
     speech = Speech(hears_hints=created.replayed is None)
-    heartbeat_s = min(services.settings.sse_heartbeat_s, max(0.5, _wait_of(http) / 2))
+    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, _wait_of(http) / 2))
     stream = EventStream(
         turn_id=turn.id,
         after=0,
         turns=services.turns,
-        live=services.live,
+        live=services.shared.live,
         heartbeat_s=heartbeat_s,
         may_go_on=services.may_go_on,
     )
-    with services.traffic.reading():
+    with services.shared.traffic.reading():
         async with aclosing(stream.events()) as events:
             await anext(events)
             await wake(created, request, services)

@@ -50,7 +50,7 @@ async def create_batch(
 ) -> Batch:
     """Enqueue many turns, all or none. ``Idempotency-Key`` makes repeats harmless for a day."""
     for place, item in enumerate(body.value.requests):
-        check_webhook(item.params.webhook, services.settings, ["body", "requests", place, "params", "webhook"])
+        check_webhook(item.params.webhook, services.shared.settings, ["body", "requests", place, "params", "webhook"])
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest) if key else None
     batch = await _posted(body.value, claim, services)
@@ -82,7 +82,7 @@ async def cancel(
     await _check_exists(batch_id, services)
     asked = await services.batches.request_cancel(batch_id)
     if asked.begun or asked.queued:
-        services.background.start(_stop(asked, services))
+        services.shared.background.start(_stop(asked, services))
     else:
         response.status_code = 200
     return await _existing(batch_id, services)
@@ -107,19 +107,19 @@ async def read_results(
 async def _posted(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
     """The batch, made and woken, or the one an earlier request with the same key made."""
     check_names(request)
-    await services.rates.admit(services.tenant, len(request.requests))
-    refusal = await services.spending.refusal(services.tenant)
+    await services.shared.rates.admit(services.tenant, len(request.requests))
+    refusal = await services.shared.spending.refusal(services.tenant)
     created = await services.batch_creator.create(request, claim, refusal)
     if created.batch is None:
         return await _existing(created.batch_id, services)
-    services.background.start(services.publisher.advance_all(created.ready, services.tenant))
+    services.shared.background.start(services.shared.publisher.advance_all(created.ready, services.tenant))
     return created.batch
 
 
 async def _stop(asked: Stopping, services: Services) -> None:
     for each in asked.begun:
-        await services.publisher.interrupt(*each, services.tenant)
-    await services.publisher.advance_all(asked.queued, services.tenant)
+        await services.shared.publisher.interrupt(*each, services.tenant)
+    await services.shared.publisher.advance_all(asked.queued, services.tenant)
 
 
 async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:

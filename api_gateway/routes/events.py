@@ -53,15 +53,15 @@ def _stream(turn_id: str, after: int, standing: Standing, services: Services) ->
         turn_id=turn_id,
         after=after,
         turns=services.turns,
-        live=services.live,
-        heartbeat_s=services.settings.sse_heartbeat_s,
+        live=services.shared.live,
+        heartbeat_s=services.shared.settings.sse_heartbeat_s,
         may_go_on=services.may_go_on,
     )
     return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 async def _counted(stream: EventStream, services: Services) -> AsyncGenerator[str]:
-    with services.traffic.reading():
+    with services.shared.traffic.reading():
         async with aclosing(stream.frames()) as frames:
             async for frame in frames:
                 yield frame

@@ -93,9 +93,9 @@ async def cancel_response(
 ) -> AgentResponse:
     """Ask a turn to stop, and wait for its end, some seconds at most."""
     client = Client(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
-    with services.live.watch(turn_id) as feed:
+    with services.shared.live.watch(turn_id) as feed:
         if await ask_to_stop(turn_id, services) is not None:
-            await wait_for_rest(turn_id, client, feed, services.live, services.turns)
+            await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
     return response_of(await existing_turn(turn_id, services))
 
 

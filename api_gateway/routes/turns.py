@@ -38,7 +38,7 @@ async def create_turn(
     body: Annotated[Body[TurnRequest], Depends(body_of(TurnRequest))],
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
-    check_webhook(body.value.webhook, services.settings)
+    check_webhook(body.value.webhook, services.shared.settings)
     return await _post(request, response, services, body.value, body.digest)
 
 
@@ -61,7 +61,7 @@ async def fork_turn(
     body: Annotated[Body[ForkRequest], Depends(body_of(ForkRequest))],
 ) -> Turn:
     """Enqueue a turn that goes on from a step of another one, in a session of its own; as a post otherwise."""
-    check_webhook(body.value.webhook, services.settings)
+    check_webhook(body.value.webhook, services.shared.settings)
     wanted = Fork(turn_id=turn_id, request=body.value)
     return await _post(request, response, services, wanted, digest({"fork": turn_id, "body": body.digest}))
 
@@ -140,5 +140,5 @@ async def add_input(
     if added is None:
         raise no_such_turn(turn_id)
     turn, priority = added
-    await services.publisher.advance(turn_id, priority, services.tenant)
+    await services.shared.publisher.advance(turn_id, priority, services.tenant)
     return turn
