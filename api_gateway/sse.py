@@ -18,7 +18,7 @@ from api_gateway.requests import EventsQuery
 from api_gateway.turns.store import Turns
 from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 ASK_S: Final = 5.0
 """How long after a key is revoked its streams may go on, and a look longer."""
 
@@ -122,7 +122,7 @@ class EventStream:
                 if clock() - spoke_at >= self.heartbeat_s:
                     spoke_at = clock()
                     yield None
-                event = await feed.next(min(LOOK_S, self.heartbeat_s))
+                event = await feed.next(min(POLL_S, self.heartbeat_s))
 
     async def _react(self, event: LiveEvent | None) -> AsyncIterator[tuple[Told | None, bool]]:
         """What follows from a live event, or from none: what to tell, each with whether it is the last."""

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Final
 
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
-from api_gateway.turns.store import Standing, Turns
+from api_gateway.turns.store import Turns, TurnState
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """How often a waiter looks into SQL at least, for live events may be lost."""
 
 RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
@@ -49,12 +49,12 @@ async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEven
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
     until = client.since + client.wait_s
     while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
-        event = await feed.next(min(left, LOOK_S))
+        event = await feed.next(min(left, POLL_S))
         if event is not None and event.type in RESTING_EVENTS:
             return
         if event is None and _rests(await turns.standing(turn_id)):
             return
 
 
-def _rests(standing: Standing | None) -> bool:
+def _rests(standing: TurnState | None) -> bool:
     return standing is None or standing.status in RESTING or standing.asks_below

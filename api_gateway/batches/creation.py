@@ -12,15 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from api_gateway.answers import Budget
 from api_gateway.batches.answers import Batch
 from api_gateway.batches.chunks import chunks_of
-from api_gateway.batches.places import BatchPlace, taken_places
 from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
-from api_gateway.batches.standing import Standing, batch_of
+from api_gateway.batches.session_order import BatchPlace, taken_places
+from api_gateway.batches.standing import BatchState, batch_of
 from api_gateway.caller import Caller
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.limits.admission import check_queue
 from api_gateway.problems import Problem
 from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
-from api_gateway.turns.places import LOOK_S
+from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks
 from harness_worker.wire import TurnStatus
 
@@ -95,7 +95,7 @@ class BatchCreator:
             await _store(connection, some)
         return BatchCreated(
             batch_id=batch_id,
-            batch=batch_of(inserted.one(), Standing(numbers={TurnStatus.QUEUED: len(items)}, goes_on=True)),
+            batch=batch_of(inserted.one(), BatchState(numbers={TurnStatus.QUEUED: len(items)}, goes_on=True)),
             ready=[_woken(turn) for turn, place in zip(new, places, strict=True) if not place.is_behind],
         )
 

@@ -11,7 +11,7 @@ from harness_worker.wire import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class BatchState:
     """How the turns of a batch stand.
 
     Args:
@@ -25,18 +25,18 @@ class Standing:
     last_end: float | None = None
 
 
-def standing_of(rows: Iterable[AnyRow]) -> Standing:
+def standing_of(rows: Iterable[AnyRow]) -> BatchState:
     """The standing of one batch by rows of (status, number, going_on, last_end), one a status."""
     found = list(rows)
     ends = [row.last_end for row in found if row.last_end is not None]
-    return Standing(
+    return BatchState(
         numbers={row.status: row.number for row in found},
         goes_on=any(row.going_on for row in found),
         last_end=max(ends, default=None),
     )
 
 
-def batch_of(row: AnyRow, standing: Standing) -> Batch:
+def batch_of(row: AnyRow, standing: BatchState) -> Batch:
     """A row of ``batches`` and how its turns stand."""
     counts = BatchCounts.model_validate(standing.numbers)
     status: BatchStatus = "ended"

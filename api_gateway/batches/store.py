@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.requests import BatchesQuery
-from api_gateway.batches.standing import Standing, batch_of, standing_of
+from api_gateway.batches.standing import BatchState, batch_of, standing_of
 from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow, newest_first, next_of
 from api_gateway.rows import turn_of
@@ -102,7 +102,7 @@ class Batches:
         standings = await self._standings(connection, [row.id for row in rows])
         return [batch_of(row, standings[row.id]) for row in rows]
 
-    async def _standings(self, connection: AsyncConnection, batch_ids: Sequence[str]) -> Mapping[str, Standing]:
+    async def _standings(self, connection: AsyncConnection, batch_ids: Sequence[str]) -> Mapping[str, BatchState]:
         query = (
             select(
                 turns.c.batch_id,

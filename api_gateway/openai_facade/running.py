@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event, Turn
 from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.openai_facade.speech import Delta, Speech
-from api_gateway.openai_facade.telling import unfinished
+from api_gateway.openai_facade.from_turn import unfinished
+from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.posting import idempotency_key_of, wake
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
@@ -57,7 +57,7 @@ def made(created: Created) -> Generator[None]:
         raise unfinished(created.turn_id) from None
 
 
-def wait_of(read_timeout: str | None) -> float:
+def client_patience(read_timeout: str | None) -> float:
     """How long to wait for a turn, in seconds, for a client that says how long it waits for an answer."""
     try:
         patience_s = float(read_timeout or "")
@@ -116,7 +116,7 @@ async def followed(
 
 
 def _wait_of(http: Request) -> float:
-    return wait_of(http.headers.get("x-stainless-read-timeout"))
+    return client_patience(http.headers.get("x-stainless-read-timeout"))
 
 
 def _data(told: Told) -> dict[str, Any]:

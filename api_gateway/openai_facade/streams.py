@@ -10,9 +10,7 @@ from pydantic import BaseModel
 
 from api_gateway.answers import Turn
 from api_gateway.openai_facade.answers import OutputItem, OutputText
-from api_gateway.openai_facade.running import Piece
-from api_gateway.openai_facade.speech import Delta
-from api_gateway.openai_facade.telling import (
+from api_gateway.openai_facade.from_turn import (
     ANSWERED,
     completion_usage,
     ended_calls,
@@ -24,6 +22,8 @@ from api_gateway.openai_facade.telling import (
     seconds,
     without_answer,
 )
+from api_gateway.openai_facade.running import Piece
+from api_gateway.openai_facade.text_stream import Delta
 from api_gateway.sse import HEARTBEAT, data_line
 from harness_worker.wire import TurnStatus
 

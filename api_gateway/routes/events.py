@@ -15,7 +15,7 @@ from api_gateway.problems import invalid_at
 from api_gateway.requests import EventsQuery, number_in
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
 from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
-from api_gateway.turns.store import Standing
+from api_gateway.turns.store import TurnState
 
 router = APIRouter(tags=["events"])
 
@@ -46,7 +46,7 @@ async def list_events(
     return await services.turns.events(turn_id, query)
 
 
-def _stream(turn_id: str, after: int, standing: Standing, services: Services) -> Response:
+def _stream(turn_id: str, after: int, standing: TurnState, services: Services) -> Response:
     if standing.status.is_final and after >= standing.last_seq:
         return Response(status_code=204)
     stream = EventStream(

@@ -10,11 +10,11 @@ from fastapi.responses import StreamingResponse
 
 from api_gateway.body import Body, body_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
-from api_gateway.openai_facade.asking import turn_of_chat, turn_of_response
+from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import awaited, claim_of, client_of, followed, made
 from api_gateway.openai_facade.streams import chat_frames, response_frames
-from api_gateway.openai_facade.telling import completion_of, response_of
+from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.posting import make_turn, wake
 from api_gateway.problems import Problem

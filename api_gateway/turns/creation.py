@@ -16,7 +16,7 @@ from api_gateway.requests import TurnRequest
 from api_gateway.rows import turn_of
 from api_gateway.turns.forking import Fork, Origin, origin_of
 from api_gateway.turns.new_turns import NewTurn, caps_of, clamped
-from api_gateway.turns.places import Place, taken_place
+from api_gateway.turns.session_order import Place, taken_place
 from harness_worker.schema import messages, turn_events, turns, webhooks
 
 

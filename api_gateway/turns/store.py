@@ -31,7 +31,7 @@ from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TurnState:
     """Where a turn stands: enough to know whether to go on waiting for it.
 
     Args:
@@ -53,7 +53,7 @@ class Turns:
         self._writer = engine.execution_options(**{WRITES: True})
         self._tenant = tenant
 
-    async def standing(self, turn_id: str) -> Standing | None:
+    async def standing(self, turn_id: str) -> TurnState | None:
         """The turn's status and last event, and whether turns below it wait for a person."""
         query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(self._is(turn_id))
         async with self._engine.connect() as connection:
@@ -62,7 +62,7 @@ class Turns:
                 return None
             below = await asked_below(connection, [row])
         asks_below = any(question_of(call) is not None for call in below[turn_id])
-        return Standing(status=TurnStatus(row.status), last_seq=row.last_seq, asks_below=asks_below)
+        return TurnState(status=TurnStatus(row.status), last_seq=row.last_seq, asks_below=asks_below)
 
     async def one(self, turn_id: str) -> Turn | None:
         """The turn with its calls, by step and position."""

@@ -24,7 +24,7 @@ from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.credentials import webhook_secrets
 
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 """How often all that may be due is looked at, for events may be lost and gateways die."""
 
 LOOKING_SHARE: Final = 0.05
@@ -98,7 +98,7 @@ class Deliverer:
             await self._try(self._look if is_time else self._start_pending)
             if is_time:
                 took = 0.0 if self._is_cut_off else clock() - began  # one that failed says nothing of how many wait
-                look_at = clock() + max(LOOK_S, took / LOOKING_SHARE)
+                look_at = clock() + max(POLL_S, took / LOOKING_SHARE)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
 

@@ -15,7 +15,7 @@ from api_gateway.batches.creation import LOOKED_AT_A_S
 from api_gateway.batches.requests import MOST_REQUESTS
 from api_gateway.batches.store import RESULTS_PAGE
 from api_gateway.problems import MOST_PROBLEMS
-from api_gateway.turns.places import LOOK_S
+from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of

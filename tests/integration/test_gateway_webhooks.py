@@ -228,7 +228,7 @@ def test_live_event_is_enough(
     serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever hears that a turn rests tells at once, long before the next look at all."""
-    monkeypatch.setattr("api_gateway.webhooks.deliverer.LOOK_S", 600.0)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     with serve(own_db(valkey_url)) as gateway:
         turn_id = posted(gateway, other.url)
         other.answers.append(answer(500))
@@ -243,7 +243,7 @@ def test_event_that_comes_while_another_is_told_follows_it(
     serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order, and at once."""
-    monkeypatch.setattr("api_gateway.webhooks.deliverer.LOOK_S", 600.0)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     other.answers.append(other.hang)
     with serve(own_db(valkey_url)) as gateway:
         turn_id = posted(gateway, other.url)

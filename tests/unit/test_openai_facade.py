@@ -17,12 +17,12 @@ from openai.types.responses import Response
 from pydantic import ValidationError
 
 from api_gateway.answers import Turn
-from api_gateway.openai_facade.asking import TRANSCRIPT, turn_of_chat, turn_of_response
+from api_gateway.openai_facade.from_turn import completion_of, ended_calls, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, wait_of
-from api_gateway.openai_facade.speech import Delta, Speech
+from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, client_patience
 from api_gateway.openai_facade.streams import chat_frames, response_frames
-from api_gateway.openai_facade.telling import completion_of, ended_calls, response_of
+from api_gateway.openai_facade.text_stream import Delta, Speech
+from api_gateway.openai_facade.to_turn import TRANSCRIPT, turn_of_chat, turn_of_response
 from api_gateway.problems import Problem, field_problems
 from tests.unit.builders import CAPS
 
@@ -415,7 +415,7 @@ def test_ended_calls_wait_for_those_before_them() -> None:
 )
 def test_wait_ends_before_the_clients_patience(said: str | None, seconds: float) -> None:
     """It would ask again."""
-    assert wait_of(said) == seconds
+    assert client_patience(said) == seconds
 
 
 # --- what a stream passes on ------------------------------------------------------------------------------------------

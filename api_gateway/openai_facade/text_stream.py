@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api_gateway.answers import Turn
-from api_gateway.openai_facade.telling import ANSWERED
+from api_gateway.openai_facade.from_turn import ANSWERED
 
 Data = Mapping[str, Any]
 
