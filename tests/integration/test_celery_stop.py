@@ -59,7 +59,7 @@ print("timer left:", signal.getitimer(signal.ITIMER_REAL)[0])
 
 POOL = """
 import os, signal, subprocess
-from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
 
 def begin():
     make_group_leader()
@@ -76,7 +76,7 @@ os._exit(0)
 HALF = """
 import os
 from celery.signals import worker_process_init
-from harness_worker.adapters.celery.children import ToolPool, begin
+from harness_worker.adapters.celery.pool_processes import ToolPool, begin
 
 def fail():
     raise MemoryError
@@ -93,7 +93,7 @@ os._exit(0)
 REFUSED = """
 import errno, os, signal
 from kombu.asynchronous import Hub
-from harness_worker.adapters.celery.children import ToolPool, make_group_leader
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
 
 pool = ToolPool.Pool(processes=2, initializer=make_group_leader, threads=False)
 pool.register_with_event_loop(Hub())

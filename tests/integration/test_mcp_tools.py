@@ -28,8 +28,8 @@ from harness_worker import (
     TurnResult,
 )
 from harness_worker.adapters.mcp.calls import McpTool
-from harness_worker.adapters.mcp.keeping import Kept
-from harness_worker.adapters.mcp.places import Mode
+from harness_worker.adapters.mcp.endpoints import Mode
+from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.servers import place_of
 from harness_worker.core.tool_options import ToolKeywords
 from harness_worker.errors import ConfigError
@@ -90,16 +90,16 @@ def before(behind: HttpServer) -> Generator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def kept(before: Proxy) -> Generator[Kept]:
+def kept(before: Proxy) -> Generator[KeptConnection]:
     """A connection through the proxy, of the newest protocol."""
     kept = _kept(before.url)
     yield kept
     kept.close()
 
 
-def _kept(url: str, mode: Mode = "auto") -> Kept:
+def _kept(url: str, mode: Mode = "auto") -> KeptConnection:
     place = place_of("tickets", command=None, env=None, cwd=None, url=url, headers={"x-token": SECRET})
-    return Kept(place, mode=mode, connect_timeout_s=10.0)
+    return KeptConnection(place, mode=mode, connect_timeout_s=10.0)
 
 
 def called(registry: Registry, tool: str, seconds: float = 30.0, **arguments: object) -> str:
@@ -169,7 +169,7 @@ def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, 
 def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
     """Calls share a server; after its death the next call starts another, and notices nothing."""
     place = place_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
-    kept = Kept(place, mode="auto", connect_timeout_s=20.0)
+    kept = KeptConnection(place, mode="auto", connect_timeout_s=20.0)
     process = McpTool(server="files", tool="process", kept=kept)
     pid, again = (json.loads(process({}, context()))["pid"] for _ in range(2))
     assert pid == again
@@ -284,7 +284,7 @@ def test_write_whose_server_died_is_in_doubt(harness: Callable[..., TurnResult],
     assert (len(notes.of("hangs")), notes.of("wrote")) == (1, [])
 
 
-def test_http_server_is_called_with_its_headers(kept: Kept, before: Proxy, notes: Notes) -> None:
+def test_http_server_is_called_with_its_headers(kept: KeptConnection, before: Proxy, notes: Notes) -> None:
     """Each request has them."""
     before.seen.clear()
     assert tool("write", kept)({"text": "x"}, context()) == "wrote x"
@@ -302,7 +302,7 @@ def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: N
     kept.close()
 
 
-def test_argument_that_is_wanted_in_a_header_is_there(kept: Kept) -> None:
+def test_argument_that_is_wanted_in_a_header_is_there(kept: KeptConnection) -> None:
     """Of the newest protocol: a server may have calls routed by it."""
     for region in ("eu", "us"):
         assert tool("route", kept)({"region": region}, context()) == f"{region} by {region}"
@@ -315,14 +315,14 @@ def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
         raise KeyError(SECRET)
 
     place = place_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
-    kept = Kept(place, mode="auto", connect_timeout_s=10.0)
+    kept = KeptConnection(place, mode="auto", connect_timeout_s=10.0)
     with pytest.raises(ToolTransientError, match="tickets was not reached: KeyError") as missed:
         tool("add", kept)({"a": 1, "b": 1}, context())
     assert type(missed.value) is ToolTransientError
     kept.close()
 
 
-def tool(name: str, kept: Kept) -> McpTool:
+def tool(name: str, kept: KeptConnection) -> McpTool:
     """A tool of the server over HTTP."""
     return McpTool(server="tickets", tool=name, kept=kept)
 
@@ -343,7 +343,7 @@ def spoiled(before: Proxy) -> Generator[Proxy]:
     ],
 )
 def test_refusal_over_http_says_whether_the_tool_may_have_run(
-    kept: Kept, spoiled: Proxy, status: int, kind: type[ToolError], said: str
+    kept: KeptConnection, spoiled: Proxy, status: int, kind: type[ToolError], said: str
 ) -> None:
     """A status of 4xx is a refusal; behind one of 5xx, somebody may be at work."""
     spoiled.status = status
@@ -352,7 +352,7 @@ def test_refusal_over_http_says_whether_the_tool_may_have_run(
     assert (type(failed.value), str(failed.value)) == (kind, said)
 
 
-def test_answer_that_is_lost_is_no_failure(kept: Kept, spoiled: Proxy, notes: Notes) -> None:
+def test_answer_that_is_lost_is_no_failure(kept: KeptConnection, spoiled: Proxy, notes: Notes) -> None:
     """The tool has run; the other calls of the connection are unharmed."""
     tool("add", kept)({"a": 1, "b": 1}, context())
     spoiled.loses = True

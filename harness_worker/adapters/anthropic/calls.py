@@ -10,15 +10,15 @@ from typing import Any, Final
 import httpx2
 from anthropic import APIConnectionError, APIStatusError, BaseModel
 
+from harness_worker.adapters.anthropic.connections import CONNECT_TIMEOUT_S, Checkout, ConnectionPool
 from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_status
-from harness_worker.adapters.anthropic.lines import CONNECT_TIMEOUT_S, Lines, Loan
 from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
 
 LAST_EVENT: Final = "message_stop"
 """Nothing of the reply comes after it, even if the connection stays open."""
 
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 """How often a silent call looks whether it shall stop, in seconds."""
 
 Event = Mapping[str, Any]
@@ -32,7 +32,7 @@ class Call:
     """One streamed model call.
 
     Args:
-        lines: Connections to the provider.
+        pool: Connections to the provider.
         body: The request's body.
         timeout_s: How long the whole call may take.
         stop: Told when to give it up.
@@ -40,9 +40,15 @@ class Call:
     """
 
     def __init__(
-        self, lines: Lines, body: Mapping[str, Any], *, timeout_s: float, stop: StopSignal, clock: Callable[[], float]
+        self,
+        pool: ConnectionPool,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        stop: StopSignal,
+        clock: Callable[[], float],
     ) -> None:
-        self._lines = lines
+        self._pool = pool
         self._body = body
         self._timeout_s = timeout_s
         self._stop = stop
@@ -58,23 +64,23 @@ class Call:
                 way that may pass.
             ModelError: The provider refused the request.
         """
-        loan = Loan(self._lines, self._lines.take())
+        checkout = Checkout(self._pool, self._pool.take())
         deadline_s = self._clock() + self._timeout_s
-        self._begin(loan)
+        self._begin(checkout)
         try:
             while (event := self._next(deadline_s)) is not None:
                 yield event
                 if event.get("type") == LAST_EVENT:
                     return
         except BaseException:
-            loan.cut()
+            checkout.cut()
             raise
 
-    def _begin(self, loan: Loan) -> None:
+    def _begin(self, checkout: Checkout) -> None:
         try:
-            threading.Thread(target=self._run, args=(loan,), name="model-call", daemon=True).start()
+            threading.Thread(target=self._run, args=(checkout,), name="model-call", daemon=True).start()
         except RuntimeError as error:
-            loan.end(whole=True)
+            checkout.end(whole=True)
             raise TransientError(f"the model cannot be asked now: {error}") from error
 
     def _next(self, deadline_s: float) -> Event | None:
@@ -85,40 +91,40 @@ class Call:
             if left_s <= 0:
                 raise TransientError(f"the model did not answer within {self._timeout_s:g} s")
             try:
-                arrived = self._arrived.get(timeout=min(LOOK_S, left_s))
+                arrived = self._arrived.get(timeout=min(POLL_S, left_s))
             except queue.Empty:
                 continue
             if isinstance(arrived, Exception):
                 raise arrived
             return arrived
 
-    def _run(self, loan: Loan) -> None:
+    def _run(self, checkout: Checkout) -> None:
         ended: Exception | None = InvariantError("the thread that reads the model's stream failed")
         try:
-            ended = self._ended(loan)
-            loan.end(whole=ended is None)
+            ended = self._ended(checkout)
+            checkout.end(whole=ended is None)
         finally:
             self._arrived.put(ended)  # whatever happened: the caller waits for it
 
-    def _ended(self, loan: Loan) -> Exception | None:
+    def _ended(self, checkout: Checkout) -> Exception | None:
         """Read the stream to its end; what went wrong, if anything did, is for the caller to raise."""
         try:
-            return self._failure(loan)
+            return self._failure(checkout)
         except Exception as error:  # noqa: BLE001 - handed over: the caller raises it
             return error
 
-    def _failure(self, loan: Loan) -> Exception | None:
+    def _failure(self, checkout: Checkout) -> Exception | None:
         try:
-            self._stream(loan)
+            self._stream(checkout)
         except APIStatusError as error:
             return told_by_status(error)
         except (APIConnectionError, httpx2.HTTPError, httpx2.StreamError) as error:
             return told_by_connection(error)
         return None
 
-    def _stream(self, loan: Loan) -> None:
+    def _stream(self, checkout: Checkout) -> None:
         timeout = httpx2.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
-        with loan.line.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
+        with checkout.connection.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
             try:
                 for event in stream:
                     self._arrived.put(_as_json(event))

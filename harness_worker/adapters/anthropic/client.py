@@ -9,7 +9,7 @@ from typing import Final
 
 from harness_worker.adapters.anthropic.assembly import Assembly
 from harness_worker.adapters.anthropic.calls import Call, CallStopped
-from harness_worker.adapters.anthropic.lines import Lines
+from harness_worker.adapters.anthropic.connections import ConnectionPool
 from harness_worker.adapters.anthropic.requests import body_of
 from harness_worker.errors import Stopped
 from harness_worker.ports import ModelReply, ModelRequest
@@ -29,7 +29,7 @@ class AnthropicModel:
     """
 
     def __init__(self, api_key: str, base_url: str | None = None) -> None:
-        self._lines = Lines(api_key, base_url)
+        self._pool = ConnectionPool(api_key, base_url)
         _keep_quiet()
 
     def complete(self, request: ModelRequest) -> ModelReply:
@@ -41,7 +41,7 @@ class AnthropicModel:
             Stopped: ``request.stop`` was set; the connection is cut, and ``said`` is the text that was there.
         """
         assembly = Assembly(request.model, request.on_text)
-        call = Call(self._lines, body_of(request), timeout_s=request.timeout_s, stop=request.stop, clock=time.monotonic)
+        call = Call(self._pool, body_of(request), timeout_s=request.timeout_s, stop=request.stop, clock=time.monotonic)
         try:
             with closing(call.events()) as events:
                 for event in events:

@@ -11,8 +11,8 @@ from typing import Any
 
 from celery.worker.control import control_command
 
+from harness_worker.adapters.celery.bootsteps import Drain
 from harness_worker.adapters.celery.requests import active_calls_of_turn, pid_of
-from harness_worker.adapters.celery.steps import Drain
 from harness_worker.ports import RunningCall
 from harness_worker.wire import DRAIN_COMMAND, STOP_COMMAND
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.exchanges import Exchange
-from harness_worker.adapters.mcp.keeping import Kept, Unreached
+from harness_worker.adapters.mcp.keeping import KeptConnection, Unreached
 from harness_worker.adapters.mcp.listing import all_tools
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
@@ -56,7 +56,7 @@ class McpTool:
 
     server: str
     tool: str
-    kept: Kept
+    kept: KeptConnection
 
     def __call__(self, arguments: Mapping[str, Any], ctx: RunContext) -> str:
         """What the server answers, as text.

@@ -19,8 +19,8 @@ import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from harness_worker.adapters.mcp.endpoints import Mode, Place
 from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
-from harness_worker.adapters.mcp.places import Mode, Place
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.tool_results import without_paths
 
@@ -47,7 +47,7 @@ class Unreached(Exception):  # noqa: N818 - reads as what it says
     """No connection could be opened: nothing was asked."""
 
 
-class Kept:
+class KeptConnection:
     """A server's connection, kept for this process; opened when it is first needed, and anew when it broke.
 
     A call that is given up takes its connection with it: a server that did not answer in time may never answer again.
@@ -154,7 +154,7 @@ class _Connection:
         self.held = asyncio.create_task(self._hold(mode, timeout_s))
 
     async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
-        """See :meth:`Kept.ask`; given up, no later call comes in here, though the server is still to be told."""
+        """See :meth:`KeptConnection.ask`; given up, no later call comes in here, though the server has yet to hear."""
         self._calls += 1  # before anybody else may leave
         asked = asyncio.create_task(self._asked(request, within_s))
         asked.add_done_callback(self._heard)

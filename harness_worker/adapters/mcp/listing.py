@@ -12,8 +12,8 @@ import anyio
 from mcp import Client
 from mcp_types import Tool
 
+from harness_worker.adapters.mcp.endpoints import Mode, Place
 from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
-from harness_worker.adapters.mcp.places import Mode, Place
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.tool_servers import ListedTool
 from harness_worker.errors import ConfigError

@@ -9,9 +9,9 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from harness_worker.adapters.mcp.calls import McpTool
-from harness_worker.adapters.mcp.keeping import Kept
+from harness_worker.adapters.mcp.endpoints import Headers, Place, checked_headers
+from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.listing import listed
-from harness_worker.adapters.mcp.places import Headers, Place, checked_headers
 from harness_worker.core.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
 
@@ -36,7 +36,7 @@ class McpServer:
 
     name: str
     tools: tuple[ListedTool, ...]
-    kept: Kept
+    kept: KeptConnection
 
     def calling(self, tool: str) -> McpTool:
         """What calls a tool, by the server's name for it."""
@@ -55,7 +55,9 @@ def server_of(place: Place, *, connect_timeout_s: float) -> McpServer:
     """
     _keep_quiet()
     mode, tools = listed(place, timeout_s=connect_timeout_s)
-    return McpServer(name=place.name, tools=tools, kept=Kept(place, mode=mode, connect_timeout_s=connect_timeout_s))
+    return McpServer(
+        name=place.name, tools=tools, kept=KeptConnection(place, mode=mode, connect_timeout_s=connect_timeout_s)
+    )
 
 
 def place_of(

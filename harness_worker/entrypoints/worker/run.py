@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 
 from celery.signals import worker_process_init, worker_ready
 
-from harness_worker.adapters.celery.children import ToolPool
-from harness_worker.adapters.celery.steps import DRAIN_TICK_S, Drain, ticker
+from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
+from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.stopping import serve_drain
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.bootstrap.knowledge import make_knowledge

@@ -9,7 +9,7 @@ from functools import partial
 
 from celery.signals import worker_process_init
 
-from harness_worker.adapters.celery.children import allow_processes, begin, make_group_leader
+from harness_worker.adapters.celery.pool_processes import allow_processes, begin, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.stopping import serve_stop, stop_tools

@@ -14,7 +14,7 @@ import httpx2
 CONNECT_TIMEOUT_S: Final = 10.0
 
 
-class Line:
+class Connection:
     """One SDK client that holds at most one connection, and knows its socket.
 
     Closing a client or a response from another thread does not wake a read that waits for bytes; shutting the socket
@@ -23,7 +23,7 @@ class Line:
     Args:
         api_key: The provider's key.
         base_url: Where the provider is.
-        tls: Shared between lines, for it takes long to make.
+        tls: Shared between connections, for it takes long to make.
     """
 
     def __init__(self, api_key: str, base_url: str | None, tls: Any) -> None:  # noqa: ANN401 - ssl.SSLContext or like
@@ -40,7 +40,7 @@ class Line:
         )
 
     def cut(self) -> None:
-        """Break the connection, now or as soon as it stands. The line is of no more use."""
+        """Break the connection, now or as soon as it stands. It is of no more use."""
         with self._lock:
             self._is_cut = True
             self._shut()
@@ -67,8 +67,8 @@ class Line:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class Lines:
-    """The lines that are free, to be used again: a TLS handshake costs two round trips.
+class ConnectionPool:
+    """The connections that are free, to be used again: a TLS handshake costs two round trips.
 
     Args:
         api_key: The provider's key.
@@ -79,35 +79,35 @@ class Lines:
         self._api_key = api_key
         self._base_url = base_url
         self._tls: Any = None
-        self._free: list[Line] = []
+        self._free: list[Connection] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._free)
 
-    def take(self) -> Line:
-        """A line that nobody else uses."""
+    def take(self) -> Connection:
+        """A connection that nobody else uses."""
         with self._lock:
             if self._free:
                 return self._free.pop()
             self._tls = self._tls or httpx2.create_ssl_context()
-        return Line(self._api_key, self._base_url, self._tls)
+        return Connection(self._api_key, self._base_url, self._tls)
 
-    def put(self, line: Line) -> None:
-        """Take a whole line back."""
+    def put(self, connection: Connection) -> None:
+        """Take a whole connection back."""
         with self._lock:
-            self._free.append(line)
+            self._free.append(connection)
 
 
-class Loan:
-    """One use of a line, ended once: by the thread that reads, or by the one that gives up waiting for it.
+class Checkout:
+    """One use of a connection, ended once: by the thread that reads, or by the one that gives up waiting for it.
 
     Args:
-        lines: Where the line goes if it comes back whole.
-        line: The line.
+        pool: Where the connection goes if it comes back whole.
+        connection: The connection.
     """
 
-    def __init__(self, lines: Lines, line: Line) -> None:
-        self.line = line
-        self._lines = lines
+    def __init__(self, pool: ConnectionPool, connection: Connection) -> None:
+        self.connection = connection
+        self._pool = pool
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -116,19 +116,19 @@ class Loan:
         with self._lock:
             if not self._is_over:
                 self._is_over = True
-                self.line.cut()
+                self.connection.cut()
 
     def end(self, *, whole: bool) -> None:
-        """Give the line back, or close it if it is cut or broken. For the thread that reads."""
+        """Give the connection back, or close it if it is cut or broken. For the thread that reads."""
         with self._lock:
             goes_back = whole and not self._is_over
             self._is_over = True
         if goes_back:
-            self._lines.put(self.line)
+            self._pool.put(self.connection)
         else:
-            self.line.close()
+            self.connection.close()
 
 
-def _close_all(lines: list[Line]) -> None:
-    for line in lines:
-        line.close()
+def _close_all(connections: list[Connection]) -> None:
+    for connection in connections:
+        connection.close()
