@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem  # pyright: ignore[reportMissingTypeStubs]
 
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
@@ -129,3 +132,42 @@ def test_blobs_delete_what_was_put(blobs: BlobStore) -> None:
     assert blobs.get(other) == b"y"
     with pytest.raises(PermanentError, match="not an artifact of this store"):
         blobs.delete("file:///etc/passwd")
+
+
+def test_blobs_leave_no_empty_directory(tmp_path: Path) -> None:
+    """The directory of a turn goes with its last file, and comes back; that of the store stays."""
+    root = tmp_path / "artifacts"
+    blobs = FsspecBlobs(f"file://{root}")
+    urls = [blobs.put("turn/art_1", b"x"), blobs.put("turn/art_2", b"y"), blobs.put("art_3", b"z")]
+    blobs.delete(urls[0])
+    assert [path.name for path in root.iterdir() if path.is_dir()] == ["turn"]
+    for url in urls[1:]:
+        blobs.delete(url)
+    assert list(root.iterdir()) == []
+    blobs.delete(urls[1])
+    assert blobs.get(blobs.put("turn/art_4", b"w")) == b"w"
+
+
+_Disk: Any = LocalFileSystem
+
+
+class Swept(_Disk):
+    """A disk on which somebody removes the empty directory that was made first, before anything is in it."""
+
+    protocol = "swept"
+    sweeps = True
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make them, and lose the last one."""
+        Path(path).mkdir(parents=True, exist_ok=exist_ok)
+        if self.sweeps:
+            self.sweeps = False
+            Path(path).rmdir()
+
+
+def test_blobs_are_put_although_their_directory_is_removed_meanwhile(tmp_path: Path) -> None:
+    """Whoever deletes the last file of a turn may be quicker than who puts the next one."""
+    register: Any = importlib.import_module("fsspec.registry")
+    register.register_implementation("swept", Swept, clobber=True)
+    blobs = FsspecBlobs(f"swept://{tmp_path}/artifacts")
+    assert blobs.get(blobs.put("turn/art_1", b"x")) == b"x"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has no types
+from fsspec.implementations.local import LocalFileSystem  # pyright: ignore[reportMissingTypeStubs]
 
 from harness_worker.errors import ConfigError, PermanentError, TransientError
 from harness_worker.urls import masked
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+DIRECTORY_TRIES: Final = 2
+"""How often a directory is made for a file: one that somebody else has just emptied is removed."""
 
 
 class FsspecBlobs:
@@ -63,7 +69,7 @@ class FsspecBlobs:
             raise TransientError(f"the artifact store did not give {url}: {_why(error)}") from error
 
     def delete(self, url: str) -> None:
-        """Remove the bytes at a URL that ``put`` returned, if they are there.
+        """Remove the bytes at a URL that ``put`` returned, if they are there, and the directory that they leave empty.
 
         Raises:
             PermanentError: It is not a URL of this store.
@@ -76,6 +82,7 @@ class FsspecBlobs:
             return
         except Exception as error:
             raise TransientError(f"the artifact store did not remove {url}: {_why(error)}") from error
+        self._leave(path.rpartition("/")[0])
 
     @property
     def _fs(self) -> Any:  # noqa: ANN401 - fsspec has no types
@@ -83,12 +90,21 @@ class FsspecBlobs:
         return _opened(self._url)[0]
 
     def _write(self, path: str, data: bytes) -> None:
-        """A directory is made when it is found to be missing; a bucket needs none."""
-        try:
-            self._fs.pipe_file(path, data)
-        except FileNotFoundError:
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._fs.pipe_file(path, data)
+        """A directory is made when it is found to be missing, again if it is left meanwhile; a bucket needs none."""
+        for _ in range(DIRECTORY_TRIES):
+            try:
+                self._fs.pipe_file(path, data)
+            except FileNotFoundError:
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            else:
+                return
+        self._fs.pipe_file(path, data)
+
+    def _leave(self, directory: str) -> None:
+        """Remove a directory that is empty, but for the store's own; elsewhere than on disk there are none."""
+        if directory != self._root and isinstance(self._fs, LocalFileSystem):
+            with suppress(OSError):  # it has other bytes in it, or somebody else was quicker
+                Path(directory).rmdir()
 
     def _path(self, url: str) -> str:
         prefix = f"{self._fs.unstrip_protocol(self._root)}/"
