@@ -17,7 +17,18 @@ def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
     """Conditions on ``turns`` of everything that the query asks for."""
     wanted = query.model_dump(include={"status", "session_id", "agent", "batch_id", "parent_id"}, exclude_none=True)
     equal = [turns.c[name] == value for name, value in wanted.items()]
+    if _is_open(query):  # follows from the status, and must be said for the index of open turns to be used
+        equal.append(turns.c.finished_at.is_(None))
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
+
+
+def few(query: Narrowing) -> bool:
+    """Whether an index finds what the query asks for, and it is few of a tenant's turns."""
+    return _is_open(query) or any((query.session_id, query.batch_id, query.parent_id))
+
+
+def _is_open(query: Narrowing) -> bool:
+    return query.status is not None and not query.status.is_final
 
 
 def metadata_text(key: str, dialect: str) -> ColumnElement[Any]:

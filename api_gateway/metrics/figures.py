@@ -124,15 +124,15 @@ async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
         return None
 
 
-_OPEN: Final = turns.c.wake_at.is_not(None)
-"""Never null before the end, always null after it; and there is an index on it."""
+_OPEN: Final = turns.c.wake_at > -1
+"""Never null before the end, always null after it; with a bound, for without one SQLite leaves the index alone."""
 
 _WAITED_FOR: Final = (
     select(tool_calls.c.queue)
     .distinct()
-    .join(turns, turns.c.id == tool_calls.c.turn_id)
-    .where(_OPEN, tool_calls.c.status == "pending")
+    .where(tool_calls.c.turn_id.in_(select(turns.c.id).where(_OPEN)), tool_calls.c.status == "pending")
 )
+"""By a subquery, not a join, or SQLite would begin with the calls, which are many."""
 
 
 async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:

@@ -22,7 +22,7 @@ from api_gateway.answers import (
 )
 from api_gateway.database import WRITES
 from api_gateway.listing import newest_first, next_of
-from api_gateway.narrowing import narrowed
+from api_gateway.narrowing import few, narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import event_of, message_of, question_of, score_of, summary_of, turn_of
 from api_gateway.turns.asked import asked_below, asked_calls
@@ -88,7 +88,7 @@ class Turns:
     async def page(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first."""
         rows = select(turns).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
-        page = newest_first(rows, turns, query.cursor).limit(query.limit + 1)
+        page = newest_first(rows, turns, query.cursor, few=few(query)).limit(query.limit + 1)
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
             shown = found[: query.limit]

@@ -1,0 +1,58 @@
+"""What is asked often must not become slower with every turn that was ever made: it is looked up by an index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.cursors import Cursor, format_cursor
+from api_gateway.database import create_engine
+from api_gateway.metrics.figures import FleetFigures
+from api_gateway.publisher import Publisher
+from api_gateway.requests import TurnsQuery
+from api_gateway.turns.store import Turns
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from tests.integration.gateway_kit import NOWHERE
+from tests.query_plans import Plans, plans_of
+
+
+def asked(database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[object]]) -> Plans:
+    """The plans of what ``ask`` asks of a table."""
+
+    async def run() -> Plans:
+        engine = create_engine(database_url)
+        with plans_of(engine.sync_engine, table) as plans:
+            await ask(engine)
+        await engine.dispose()
+        return plans
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("table", "index"), [("tool_calls", "turns_due"), ("turns", "turns_due")])
+def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, index: str) -> None:
+    """Neither the turns that ended nor their calls are read for the figures of those that have not."""
+    plans = asked(database_url, table, lambda engine: FleetFigures(engine, Publisher(NOWHERE, 1.0), None).read())
+    assert plans.use(index), plans.texts
+
+
+NARROW = [
+    *((TurnsQuery(status=status), "turns_open") for status in sorted(set(TurnStatus) - FINAL_STATUSES)),
+    (TurnsQuery(session_id="s"), "turns_session"),
+    (TurnsQuery(batch_id="b"), "turns_batch"),
+    (TurnsQuery(parent_id="p"), "turns_children"),
+]
+
+
+@pytest.mark.parametrize(("query", "index"), NARROW)
+def test_turns_that_are_few_are_found_without_walking_the_others(
+    database_url: str, query: TurnsQuery, index: str
+) -> None:
+    """A page of those that have not ended, or of a session, a batch or a turn, reads no other turns."""
+    later = query.model_copy(update={"after": format_cursor(Cursor(created_at=1.5, id="a"))})
+    for page in (query, later):
+        plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
+        assert plans.use(index), plans.texts

@@ -1,0 +1,58 @@
+"""How a database goes about the queries that a piece of code asks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """The plans of the queries of one table, a text each; there once the collecting is over."""
+
+    table: str
+    texts: list[str] = field(default_factory=list[str])
+
+    def use(self, index: str) -> bool:
+        """Whether this index is used, and none of the queries reads the whole table."""
+        return any(index in text for text in self.texts) and not any(map(self._reads_all, self.texts))
+
+    def _reads_all(self, text: str) -> bool:
+        lines = [line.strip() for line in text.splitlines()]
+        return any(line.startswith(f"SCAN {self.table}") or f"Seq Scan on {self.table}" in line for line in lines)
+
+
+@contextmanager
+def plans_of(engine: Engine, table: str) -> Generator[Plans]:
+    """Collect the plans of the queries of a table that are asked through an engine meanwhile."""
+    plans = Plans(table=table)
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object) -> None:  # noqa: ANN401 - the driver's
+        if statement.startswith("SELECT") and f"FROM {table}" in statement:
+            asked.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield plans
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    beside = create_engine(
+        engine.url.set(drivername="sqlite" if engine.dialect.name == "sqlite" else "postgresql+psycopg")
+    )
+    with beside.connect() as connection:
+        plans.texts.extend(_explained(connection, asked))
+    beside.dispose()
+
+
+def _explained(connection: Connection, asked: Sequence[tuple[str, Any]]) -> list[str]:
+    if connection.dialect.name == "sqlite":
+        told = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", given) for query, given in asked]
+        return ["\n".join(row.detail for row in rows) for rows in told]
+    connection.exec_driver_sql("SET enable_seqscan = off")  # else a table of some rows is read as a whole, rightly
+    told = [connection.exec_driver_sql(f"EXPLAIN {query}", given) for query, given in asked]
+    return ["\n".join(rows.scalars()) for rows in told]
