@@ -53,6 +53,8 @@ class Visit:
         timing: The protocol's times.
         apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
         tools: Its agent's tools; ``None`` if its worker does not serve the agent.
+        asked: The holder's monotonic clock before it asked for the turn, in seconds: what it does from then on is
+            charged to the turn's time.
     """
 
     turn: Turn
@@ -64,6 +66,7 @@ class Visit:
     timing: Timing
     apart: AbstractSet[str] = frozenset()
     tools: Sequence[ToolSpec] | None = None
+    asked: float = 0.0
 
     @property
     def stop(self) -> StopCause | None:

@@ -100,14 +100,16 @@ class Coordinator:
 
     def _open(self, turn_id: str) -> Opened | Held | None:
         opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
+        asked = self.model_step.clock.monotonic()
         try:
-            return self.store.transact(turn_id, self.finalizer.sealing(opening))
+            opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
         except (TransientError, ConfigError):
             raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
             log.exception("visit of turn %s could not open", turn_id)
             self._fail_unopened(turn_id)
             return None
+        return replace(opened, visit=replace(opened.visit, asked=asked)) if isinstance(opened, Opened) else opened
 
     def _fail_unopened(self, turn_id: str) -> None:
         """End the turn under a claim without anything besides. What cannot even be read stays: a newer worker may."""
@@ -189,9 +191,7 @@ class Coordinator:
         return None if loaded is None else self._decide(visit, partial(take_up, calls=loaded[1]))
 
     def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
-        began, remaining_s = self.model_step.clock.monotonic(), turn.deadline_at - visit.now
-        prompt = self.model_step.prepare(turn, agent, remaining_s=remaining_s, stop=stop)
-        visit = replace(visit, now=visit.now + self.model_step.clock.monotonic() - began)
+        prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)
         kind = due(prompt, turn, agent)
         if kind is None:
             return self._ask_step(visit, turn, agent, prompt, stop)
@@ -200,7 +200,7 @@ class Coordinator:
 
     def _ask_step(self, visit: Visit, turn: Turn, agent: AgentSpec, prompt: Prompt, stop: StopSignal) -> Next | None:
         try:
-            reply = self.model_step.ask(turn, agent, prompt, remaining_s=turn.deadline_at - visit.now, stop=stop)
+            reply = self.model_step.ask(turn, agent, prompt, remaining_s=self._remaining_s(visit, turn), stop=stop)
         except ScriptExhausted as error:
             return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
         except Stopped as stopped:
@@ -217,10 +217,14 @@ class Coordinator:
 
     def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:
-            aside = asking.ask(prompt, kind, remaining_s=asking.turn.deadline_at - visit.now)
+            aside = asking.ask(prompt, kind, remaining_s=self._remaining_s(visit, asking.turn))
         except Stopped:
             return self._give_up(visit, StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
         return self._decide(visit, partial(take, visit=visit, aside=aside))
+
+    def _remaining_s(self, visit: Visit, turn: Turn) -> float:
+        """What is left of the turn's time, in seconds: all that the visit did since it asked for the turn is charged."""
+        return turn.deadline_at - visit.now - (self.model_step.clock.monotonic() - visit.asked)
 
     def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next | None:
         agent = self.agents.get(after.turn.agent)

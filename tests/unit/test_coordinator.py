@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -410,6 +411,34 @@ def test_backoff_ends_at_the_deadline(engine: Engine) -> None:
     engine.advance()
     assert engine.turn.stop_reason in (StopReason.DEADLINE, StopReason.MODEL_ERROR)
     assert engine.clock.now_s <= NOW + TIMEOUT_S + 0.001
+
+
+class SlowStart(Hooks):
+    """Takes its time at a turn's start."""
+
+    def __init__(self) -> None:
+        self.waits: Callable[[], object] = list
+
+    def on_turn_start(self, event: TurnStart) -> None:  # noqa: ARG002 - the hook's signature
+        """Wait."""
+        self.waits()
+
+
+@pytest.mark.parametrize("where", ["hook", "claim", "fence"])
+def test_what_comes_before_the_model_is_charged_to_the_turns_time(where: str) -> None:
+    """A hook, the claim's commit and the gate take of the deadline like everything else: the model has the rest."""
+    hooks = SlowStart()
+    engine = Engine(hooks)
+    wait = partial(engine.clock.wait, TIMEOUT_S - 5.0)
+    if where == "hook":
+        hooks.waits = wait
+    elif where == "claim":
+        engine.seen_store.after["transact"].append(wait)
+    else:
+        engine.seen_gate.after["raise_fence"].append(wait)
+    engine.says(answers("ok"))
+    engine.advance()
+    assert [request.timeout_s for request in engine.model.requests] == [5.0]
 
 
 def test_model_no_client_serves_ends_the_turn(engine: Engine) -> None:
