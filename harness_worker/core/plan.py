@@ -99,12 +99,12 @@ def give_up(
     ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
     ``reports`` are the gate's, of reads that are still open.
     """
-    cause = stop_cause(snapshot.turn, snapshot.now) or cause
+    message, cause = clean_text(message), stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
         said = message if reason is StopReason.CANCELLED else ""
         text = "\n\n".join(part for part in (snapshot.turn.output_text, said) if part)
         return stop_turn(snapshot, replace(snapshot.turn, output_text=text), snapshot.calls, cause, reports)
-    error = {"code": reason.value, "message": clean_text(message)}
+    error = {"code": reason.value, "message": message}
     failed = partial(end_turn, status=TurnStatus.FAILED, reason=reason, now=snapshot.now, error=error)
     return cut_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.FAILED, reports, end=failed)
 

@@ -456,6 +456,14 @@ def test_stopped_model_call_keeps_what_was_said(engine: Engine) -> None:
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.CANCELLED, "half a sen")
 
 
+def test_stopped_model_call_says_what_every_database_holds(engine: Engine) -> None:
+    """What a provider sent is kept without U+0000 and halves of characters, in the turn and in its last event."""
+    engine.says(Stopped("half\x00 a \ud83d sen"))
+    engine.advance()
+    assert engine.turn.output_text == "half\ufffd a \ufffd sen"
+    assert engine.store.events[-1].data["output_text"] == engine.turn.output_text
+
+
 def test_backoff_ends_when_told_to_stop(engine: Engine) -> None:
     """A visit that waits before it asks again gives up too."""
     engine.stop.told = True
