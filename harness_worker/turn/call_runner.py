@@ -214,6 +214,8 @@ class CallRunner:
             self._wake(started)
         if go in (Go.PASS, Go.WAKE):
             self._tell(ticket, outcome, attempt=job.attempt)
+        elif go is None:
+            log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)
         else:
             self._log_late(job)
         return Handed.ON if go is Go.PASS else Handed.NOT

@@ -235,6 +235,15 @@ def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) 
     assert writing.ran == []
 
 
+def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The journal does not answer: that says nothing of whether the result was in time; the log names the call."""
+    silent = [raising(SILENT)] * (HAND_IN_TRIES + 1)
+    writing.bodies["write"] = lambda: writing.seen_store.before["transact"].extend(silent)
+    assert writing.run() is Handed.NOT
+    assert (writing.late, "late result" in caplog.text) == ([], False)
+    assert "result of write (call 0.0, turn turn) is lost" in caplog.text
+
+
 def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
     """Never a timeout: its effect may have happened. The rest is not run, and somebody looks."""
     writing.bodies["write"] = lambda: writing.clock.wait(20.0)
