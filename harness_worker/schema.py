@@ -309,7 +309,7 @@ agents = Table(
     Column("published_at", Double, nullable=False),
 )
 """The catalogue that workers publish and the gateway validates against. ``budget`` is complete: the agent's caps.
-In rows of versions that did not tell it, a tool has no ``queue``."""
+In rows of versions that did not tell it, a tool has no ``queue``. ``checks_formats`` is told where it is false."""
 
 idempotency_keys = Table(
     "idempotency_keys",

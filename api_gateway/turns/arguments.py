@@ -34,10 +34,18 @@ _READ_AS: Final[Mapping[str, Any]] = {
 """The formats that workers read more widely than JSON Schema: a time may lack its zone, a duration be in fractions."""
 
 
-def argument_problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[FieldProblem]:
-    """What does not fit, the first of it, one entry a place; empty if all does. What a worker takes of a model fits."""
+def argument_problems(
+    schema: Mapping[str, Any], arguments: Mapping[str, Any], *, checks_formats: bool = True
+) -> list[FieldProblem]:
+    """What does not fit, the first of it, one entry a place; empty if all does. What a worker takes of a model fits.
+
+    Args:
+        schema: As the tool's worker published it.
+        arguments: What the person gave.
+        checks_formats: Whether that worker holds texts to their ``format``.
+    """
     validator = jsonschema_rs.validator_for(
-        closed_schema(schema), offline=True, validate_formats=True, formats=_FORMATS
+        closed_schema(schema), offline=True, validate_formats=checks_formats, formats=_FORMATS
     )
     try:
         validator.validate(dict(arguments))

@@ -117,8 +117,10 @@ def _answered(one: _Open, decision: Decided, reason: str | None, arguments: Mapp
 async def _check(connection: AsyncConnection, agent: str, tool: str, arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that do not fit the tool's published schema; what nobody publishes is checked by workers."""
     found = (await connection.execute(select(agents.c.tools).where(agents.c.name == agent))).scalar_one_or_none()
-    schema = next((each["schema"] for each in found or () if each["name"] == tool), None)
-    problems = argument_problems(schema, arguments) if schema is not None else []
+    published = next((each for each in found or () if each["name"] == tool), None)
+    if published is None:
+        return
+    problems = argument_problems(published["schema"], arguments, checks_formats=published.get("checks_formats", True))
     if problems:
         raise invalid(problems)
 

@@ -347,6 +347,7 @@ def _spec(name: str, description: object, function: HintedFunction | RawFunction
         keys=beside_others(_keys(name, function, options), approval, lock),
         invoke=function.invoke,
         kind=options.kind,
+        checks_formats=isinstance(function, HintedFunction),
     )
 
 

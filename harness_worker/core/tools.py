@@ -53,6 +53,7 @@ class ToolSpec:
             they do not fit any more.
         kind: Where its answers come from; ``None``: elsewhere.
         delegation: It is no function but an agent, and a call of it is a turn; ``invoke`` is never called then.
+        checks_formats: Whether ``bind`` holds texts to the schema's ``format``; a JSON Schema only says what they are.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ToolSpec:
     invoke: Callable[[Arguments, RunContext], object]
     kind: ToolKind | None = None
     delegation: Delegation | None = None
+    checks_formats: bool = True
 
     def needs_approval(self, values: Arguments) -> bool:
         """Whether a person has to agree before it runs on these bound arguments."""

@@ -223,7 +223,7 @@ class Coordinator:
         return self._decide(visit, partial(take, visit=visit, aside=aside))
 
     def _remaining_s(self, visit: Visit, turn: Turn) -> float:
-        """What is left of the turn's time, in seconds: all that the visit did since it asked for the turn is charged."""
+        """What is left of the turn's time, in seconds; all that the visit did since it asked for the turn counts."""
         return turn.deadline_at - visit.now - (self.model_step.clock.monotonic() - visit.asked)
 
     def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,15 +42,15 @@ def published(world: World) -> dict[str, dict[str, Any]]:
 
 
 def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
-    """Tools with their schemas and queues, and a budget in which nothing is left to a default."""
-    read, unknown = tool("get_order", Effect.READ_ONLY), tool("anything", None)
+    """Tools with their schemas, queues and lax formats, and a budget in which nothing is left to a default."""
+    read, unknown = tool("get_order", Effect.READ_ONLY), replace(tool("anything", None), checks_formats=False)
     world.store.publish_catalogue("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
     row = published(world)["support"]
     assert row["tools"] == [
         {"name": "get_order", "description": "Does get_order.", "effect": "READ_ONLY", "schema": {"type": "object"},
          "queue": "tools"},
         {"name": "anything", "description": "Does anything.", "effect": None, "schema": {"type": "object"},
-         "queue": "tools"},
+         "queue": "tools", "checks_formats": False},
     ]  # fmt: skip
     assert row["budget"] == {
         "max_steps": 0, "max_tool_calls": 6, "max_reflections": 4, "max_tokens": None, "max_dollars": 1.0,

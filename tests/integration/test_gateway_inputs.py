@@ -223,6 +223,15 @@ def test_arguments_that_fit_are_kept_for_the_workers(gateway: Gateway) -> None:
     assert say(gateway, turn_id, "0.1", arguments={"anything": 1}).status_code == 202
 
 
+def test_formats_are_remarks_where_the_tools_worker_says_so(gateway: Gateway) -> None:
+    """A tool with a JSON Schema of its own takes of a person what it takes of a model."""
+    gateway.worker.publish_agent("lax", tools=[{**TOOL, "checks_formats": False}])
+    turn_id = parked(gateway, ASKED)
+    gateway.worker.change(turn_id, agent="lax")
+    assert say(gateway, turn_id, arguments={"order_id": 1}).status_code == 422
+    assert say(gateway, turn_id, arguments={"order_id": "1", "day": "tomorrow"}).status_code == 202
+
+
 def test_turn_of_another_tenant_is_not_there(gateway: Gateway) -> None:
     """Not found, whatever it waits for."""
     turn_id = parked(gateway, ASKED)

@@ -37,6 +37,7 @@ from api_gateway.turns.new_turns import clamped, unknown_agents
 from api_gateway.turns.store import Turns
 from api_gateway.waiting import Client, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.core.registry import Registry
 from harness_worker.core.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
@@ -463,3 +464,19 @@ def test_person_may_say_what_a_model_may(arguments: dict[str, Any], fits: bool) 
     else:
         with pytest.raises(ArgumentsInvalid):
             tool.bind(arguments)
+
+
+def test_person_may_say_what_a_model_may_to_a_tool_with_its_own_schema() -> None:
+    """Its worker reads a format as a remark; a type it holds to."""
+    schema = {"properties": {"to": {"type": "string", "format": "email"}}}
+    registry = Registry()
+    registry.add_tool(send, name="send", schema=schema, description="Sends.")
+    tool, arguments = registry.tools["send"], {"to": "nobody"}
+    assert tool.bind(arguments).values == arguments
+    assert argument_problems(tool.schema, arguments, checks_formats=tool.checks_formats) == []
+    assert argument_problems(tool.schema, {"to": 1}, checks_formats=tool.checks_formats) != []
+
+
+def send(arguments: dict[str, object]) -> object:
+    """A function of a tool that brings its own schema."""
+    return arguments["to"]

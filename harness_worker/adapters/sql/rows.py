@@ -137,7 +137,8 @@ def _tool_record(tool: ToolSpec) -> dict[str, Any]:
     effect = None if tool.effect is None else tool.effect.value
     said = {"name": tool.name, "description": tool.description, "effect": effect, "schema": dict(tool.schema)}
     whose = {} if tool.delegation is None else {"agent": tool.delegation.agent}
-    return {**said, "queue": tool.queue, **whose}
+    lax = {} if tool.checks_formats else {"checks_formats": False}
+    return {**said, "queue": tool.queue, **whose, **lax}
 
 
 def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
