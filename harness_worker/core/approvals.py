@@ -123,9 +123,10 @@ def _resolved(call: Call, edit: Edit | None, *, now: float) -> tuple[Call, Event
 
 
 def _denied(call: Call, question: Approval, reason: str) -> tuple[Call, EventDraft]:
-    denied = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.APPROVAL, details=reason)
     told = {"call_id": call.call_id, "decision": "deny", "reason": reason}
-    closed = replace(call, outcome=denied, approval=replace(question, is_resolved=True))
+    closed = replace(
+        call, outcome=call.denied(DenialReason.APPROVAL, reason), approval=replace(question, is_resolved=True)
+    )
     return closed, EventDraft(type="approval.resolved", data=told)
 
 

@@ -72,7 +72,7 @@ def too_late(call_id: str, tool: str) -> ToolDenied:
 
 def not_run(call: Call, why: str) -> ToolDenied:
     """A call that never started and never will."""
-    return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.NOT_RUN, details=why)
+    return call.denied(DenialReason.NOT_RUN, why)
 
 
 def is_doubt(call: Call) -> bool:

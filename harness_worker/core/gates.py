@@ -66,10 +66,10 @@ class Gates:
         """Why the call may not run; ``None`` if it may."""
         if call.outcome is None and (earlier := duplicate_of(self.recall, call)) is not None:
             said = f"equal to call {earlier}, which succeeded; nothing was changed since, so its result still stands"
-            return _denied(call, DenialReason.DUPLICATE, said)
+            return call.denied(DenialReason.DUPLICATE, said)
         if (failed := self.recall.blocked.get(call.tool)) is not None:
             said = f"{call.tool} failed for good in call {failed}; it does not run again in this turn"
-            return _denied(call, DenialReason.BLOCKED, said)
+            return call.denied(DenialReason.BLOCKED, said)
         if call.outcome is not None:
             return call.outcome
         return self._outdated(call) or self._without_room(call)
@@ -88,23 +88,21 @@ class Gates:
             return None
         spec = next((tool for tool in self.tools if tool.name == call.tool), None)
         if spec is None:
-            return _denied(call, DenialReason.VALIDATION, unknown_tool(call.tool, [tool.name for tool in self.tools]))
+            return call.denied(DenialReason.VALIDATION, unknown_tool(call.tool, [tool.name for tool in self.tools]))
         if (spec.is_read, spec.delegation is None) != (call.is_read, call.delegation is None):
-            return _denied(call, DenialReason.VALIDATION, f"{call.tool} was deployed as another kind of tool meanwhile")
+            return call.denied(DenialReason.VALIDATION, f"{call.tool} was deployed as another kind of tool meanwhile")
         return None
 
     def _without_room(self, call: Call) -> ToolDenied | None:
         if self.calls_left <= 0:
-            return _denied(call, DenialReason.BUDGET, f"all {self.max_tool_calls} tool calls of this turn are used")
+            return call.denied(DenialReason.BUDGET, f"all {self.max_tool_calls} tool calls of this turn are used")
         if self.is_spent and call.is_delegated:
-            return _denied(
-                call, DenialReason.BUDGET, f"nothing of this turn's tokens or dollars is left for {call.tool}"
-            )
+            return call.denied(DenialReason.BUDGET, f"nothing of this turn's tokens or dollars is left for {call.tool}")
         floor_s = min(self.floor_s, call.timeout_s)
         if self.remaining_s < floor_s:
             left = f"{max(0.0, self.remaining_s):.1f} s are left of this turn"
             said = f"{left}; {call.tool} is not started with less than {floor_s:g} s"
-            return _denied(call, DenialReason.DEADLINE, said)
+            return call.denied(DenialReason.DEADLINE, said)
         return None
 
 
@@ -116,7 +114,3 @@ def unknown_tool(name: str, tools: Iterable[str]) -> str:
 def floor_of(turn: Turn, floor_s: float) -> float:
     """A floor in proportion to the time the turn was given, in seconds."""
     return floor_s * min(1.0, turn.budget.timeout_s / FLOORS_OF_S)
-
-
-def _denied(call: Call, reason: DenialReason, details: str) -> ToolDenied:
-    return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=reason, details=details)

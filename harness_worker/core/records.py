@@ -14,7 +14,7 @@ from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.citations import Citation, Source
 from harness_worker.core.delegation import Delegation
 from harness_worker.core.effects import Effect
-from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.recall import Recall
 from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnStatus, fields_of
 
@@ -220,6 +220,10 @@ class Call:
     def is_open(self) -> bool:
         """Dispatched and not ended."""
         return self.status in (CallStatus.PENDING, CallStatus.RUNNING)
+
+    def denied(self, reason: DenialReason, details: str) -> ToolDenied:
+        """The outcome of a call that is not run; ``details`` tell the model why."""
+        return ToolDenied(call_id=self.call_id, tool_name=self.tool, reason=reason, details=details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

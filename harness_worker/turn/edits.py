@@ -8,7 +8,7 @@ from typing import Any
 
 from harness_worker.core.approvals import Edit, edited
 from harness_worker.core.gates import unknown_tool
-from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.outcomes import DenialReason
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.text import clean_json
 from harness_worker.core.tools import AgentSpec
@@ -56,12 +56,8 @@ def _check(call: Call, agent: AgentSpec) -> Edit:
     spec = agent.tool(call.tool)
     arguments: dict[str, Any] = dict(call.approval.arguments or {}) if call.approval is not None else {}
     if spec is None:
-        return _denied(call, unknown_tool(call.tool, agent.tool_names))
+        return call.denied(DenialReason.VALIDATION, unknown_tool(call.tool, agent.tool_names))
     try:
         return spec.bind(clean_json(arguments))
     except ArgumentsInvalid as invalid:
-        return _denied(call, f"the arguments given with the approval: {invalid}")
-
-
-def _denied(call: Call, details: str) -> ToolDenied:
-    return ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details=details)
+        return call.denied(DenialReason.VALIDATION, f"the arguments given with the approval: {invalid}")

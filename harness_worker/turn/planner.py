@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness_worker.core.gates import unknown_tool
-from harness_worker.core.outcomes import DenialReason, ToolDenied
+from harness_worker.core.outcomes import DenialReason
 from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.replay import fingerprint
@@ -119,8 +119,9 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int, *, asks_hooks: 
         queue=DEFAULT_TOOL_QUEUE,
         idempotency_key=f"{turn.id}:{call_id}",
         approval=Approval() if judged.needs_approval else None,
-        outcome=_denial(judged, call_id),
     )
+    if judged.denied is not None:
+        call = replace(call, outcome=call.denied(DenialReason.VALIDATION, judged.denied))
     if spec is None:
         return call
     return replace(
@@ -134,10 +135,3 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int, *, asks_hooks: 
         queue=spec.queue,
         hooked=asks_hooks,
     )
-
-
-def _denial(judged: _Judged, call_id: str) -> ToolDenied | None:
-    if judged.denied is None:
-        return None
-    reason = DenialReason.VALIDATION
-    return ToolDenied(call_id=call_id, tool_name=judged.name, reason=reason, details=judged.denied)

@@ -69,7 +69,8 @@ class PreHooks:
             case None:
                 return call
             case Deny(reason=str(reason)):
-                return _denied(call, DenialReason.PRE_HOOK, cut_text(clean_text(reason), self.threshold_chars))
+                said = cut_text(clean_text(reason), self.threshold_chars)
+                return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, said))
             case Rewrite(arguments=Mapping() as wanted):
                 arguments = self._plain(hook, event, wanted)
                 return call if arguments is None else rebound(call, spec, arguments)
@@ -94,11 +95,6 @@ def rebound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
     try:
         bound = spec.bind(arguments)
     except ArgumentsInvalid as invalid:
-        return _denied(replace(call, arguments=arguments), DenialReason.VALIDATION, str(invalid))
+        return replace(call, arguments=arguments, outcome=call.denied(DenialReason.VALIDATION, str(invalid)))
     approval = Approval() if spec.needs_approval(bound.values) else None
     return replace(call, arguments=bound.values, was_coerced=bound.was_coerced, approval=approval, outcome=None)
-
-
-def _denied(call: Call, reason: DenialReason, details: str) -> Call:
-    denied = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=reason, details=details)
-    return replace(call, outcome=denied)
