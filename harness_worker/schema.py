@@ -102,7 +102,7 @@ turns = Table(
     Column("wake_at", Double),
     Column("wakes", BigInteger, nullable=False, server_default="0"),
     Column("looks", Integer, nullable=False, server_default="0"),
-    Column("version", BigInteger, nullable=False, server_default="0"),
+    Column("version", BigInteger, nullable=False, server_default="0"),  # that of earlier processes, which nobody reads
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),

@@ -57,7 +57,6 @@ def end_turn(
         lease_until=None,
         visit_deadline=None,
         wake_at=None,
-        version=turn.version + 1,
         finished_at=now,
     )
 

@@ -143,7 +143,7 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
     if reason is not None:
         return run_out(snapshot, turn, calls, reason)
     started = EventDraft(type="step.started", data={"step": turn.step})
-    going = replace(turn, version=turn.version + 1, looks=0)
+    going = replace(turn, looks=0)
     return _close_step(snapshot, going, calls, result=AskModel(turn=going), last=started)
 
 
@@ -189,7 +189,7 @@ def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
 
 
 def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tuple[Call, ...]) -> Decision[Next]:
-    asking = replace(turn, version=turn.version + 1, looks=0)
+    asking = replace(turn, looks=0)
     asks = AskHooks(turn=asking, calls=asked, known=tuple(calls))
     return decide(snapshot, asks, turn=asking, calls=changed_from(snapshot, calls))
 

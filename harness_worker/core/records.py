@@ -82,7 +82,7 @@ class Turn:
 
     The driving fields: ``fence`` rises with each claim, ``owner`` holds the turn until
     ``lease_until``, ``wake_at`` is when somebody must look if nothing happens, ``wakes`` counts nudges that met a
-    live lease, ``version`` rises with each coordinator commit. ``step`` counts committed assistant messages.
+    live lease. ``step`` counts committed assistant messages.
     ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had
     not ended by then; ``followed``: a later one waits for it.
     ``decision`` says of an ended turn how it came by its answer.
@@ -139,7 +139,6 @@ class Turn:
     wake_at: float | None = None
     wakes: int = 0
     looks: int = 0
-    version: int = 0
     created_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None

@@ -189,7 +189,6 @@ def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:
         owner=None,
         lease_until=None,
         visit_deadline=None,
-        version=turn.version + 1,
         wake_at=now if nudged(visit, turn) else wake_at,
     )
 

@@ -91,7 +91,6 @@ TURN_CHANGES = st.fixed_dictionaries(
         "wake_at": TIME,
         "wakes": BIG,
         "looks": SMALL,
-        "version": BIG,
         "started_at": TIME,
         "finished_at": TIME,
     },

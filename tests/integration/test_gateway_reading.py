@@ -175,11 +175,11 @@ def test_events_come_in_pages(gateway: Gateway) -> None:
 def test_cancel_flags_and_wakes_the_turn(gateway: Gateway) -> None:
     """A cancel is one change of the row and one wake-up; nothing else of the turn moves."""
     turn_id = gateway.posted(priority="batch")["id"]
-    gateway.worker.change(turn_id, wake_at=9e9, version=3)
+    gateway.worker.change(turn_id, wake_at=9e9, fence=3)
     response = gateway.http.post(f"/v1/turns/{turn_id}/cancel")
     row = gateway.worker.row(turn_id)
     assert (response.status_code, response.json()["id"]) == (202, turn_id)
-    assert (row.cancel_requested, row.wakes, row.version, row.status) == (True, 1, 3, "queued")
+    assert (row.cancel_requested, row.wakes, row.fence, row.status) == (True, 1, 3, "queued")
     assert row.wake_at < 9e9
     assert len(gateway.worker.wake_ups(turn_id, "batch")) == 2
 

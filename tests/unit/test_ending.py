@@ -34,9 +34,9 @@ def content(call: Call) -> str:
 
 def test_ended_turn_is_nobodys() -> None:
     """No owner, no lease, and nobody need ever look again."""
-    over = end_turn(a_held_turn(version=2), TurnStatus.COMPLETED, StopReason.END_TURN, now=NOW + 9)
+    over = end_turn(a_held_turn(), TurnStatus.COMPLETED, StopReason.END_TURN, now=NOW + 9)
     assert (over.owner, over.lease_until, over.visit_deadline, over.wake_at) == (None, None, None, None)
-    assert (over.version, over.finished_at, over.status) == (3, NOW + 9, TurnStatus.COMPLETED)
+    assert (over.finished_at, over.status) == (NOW + 9, TurnStatus.COMPLETED)
 
 
 @pytest.mark.parametrize("reason", [StopReason.MAX_STEPS, StopReason.DEADLINE, StopReason.BUDGET])

@@ -165,7 +165,7 @@ def test_plan_waits_for_the_hooks_word() -> None:
     assert isinstance(decision.result, AskHooks)
     assert [call.position for call in decision.result.calls] == [0]
     turn = the_turn(decision)
-    assert (turn.owner, turn.version, turn.used.tool_calls) == (OWNER, 1, 0)
+    assert (turn.owner, turn.used.tool_calls) == (OWNER, 0)
     assert all(call.status is CallStatus.PLANNED for call in decision.calls)
 
 
