@@ -15,11 +15,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Metadata of an oversized output stored aside.
-
-    Args:
-        ttl_s: How long it is kept, in seconds; ``None``: as long as the store is set to.
-    """
+    """Metadata of an oversized output stored aside."""
 
     id: str
     tenant: str
@@ -29,7 +25,6 @@ class Artifact:
     url: str
     size_bytes: int
     summary: str
-    ttl_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,6 @@ def decide(
     *,
     turn: Turn | None = None,
     calls: Iterable[Call] = (),
-    first: tuple[EventDraft, ...] = (),
     last: tuple[EventDraft, ...] = (),
 ) -> Decision[T]:
     """A decision with the events and artifacts that follow from its calls.
@@ -49,15 +48,14 @@ def decide(
         result: What the caller learns.
         turn: The turn as it shall be.
         calls: The calls as they shall be.
-        first: Events that come before those of the calls.
-        last: Events that come after them.
+        last: Events that come after those of the calls.
     """
     changed = tuple(calls)
     return Decision(
         result=result,
         turn=turn,
         calls=changed,
-        events=first + call_events(before.calls, changed) + last,
+        events=call_events(before.calls, changed) + last,
         artifacts=tuple(_artifacts(before, changed)),
     )
 

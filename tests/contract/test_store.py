@@ -186,13 +186,13 @@ def test_transact_adds_the_artifacts_of_a_decision(world: World):
     turn_id = world.queued()
     artifact = Artifact(
         id="art_1", tenant="t", session_id="s", turn_id=turn_id, call_id="0.0", url="file:///a", size_bytes=2**40,
-        summary="…", ttl_s=60.0,
+        summary="…",
     )  # fmt: skip
     for _ in range(2):
         world.store.transact(turn_id, deciding(Decision(result=None, artifacts=(artifact,))))
     with world.engine.connect() as connection:
         (row,) = connection.execute(select(artifacts)).mappings()
-    assert row["expires_at"] == row["created_at"] + 60.0
+    assert row["expires_at"] == row["created_at"] + 3_600.0
     assert (row["id"], row["size_bytes"], row["url"]) == ("art_1", 2**40, "file:///a")
 
 

@@ -120,36 +120,27 @@ def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World
     assert world.turn(third).wakes == 2
 
 
-def an_artifact(artifact_id: str, ttl_s: float | None, **changes: str) -> Artifact:
-    """An artifact of session s."""
+def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:
+    """Have a store that keeps artifacts for so long store one of session s."""
     names = {"tenant": "default", "session_id": "s", "turn_id": "t", "call_id": "0.0", "summary": "…", **changes}
-    return Artifact(id=artifact_id, url=f"file:///{artifact_id}", size_bytes=1, ttl_s=ttl_s, **names)
+    made = Artifact(id=artifact_id, url=f"file:///{artifact_id}", size_bytes=1, **names)
+    store = SqlTurnStore(world.engine, world.sink, artifact_ttl_s=ttl_s)
+    store.transact(world.queued(), lambda _: Decision(result=None, artifacts=(made,)))
+    return artifact_id
 
 
 def test_artifacts_are_found_by_their_session_until_they_expire(world: World) -> None:
-    """Neither another session nor another tenant finds one, nor anybody after its time."""
-    made = (an_artifact("art_1", 60), an_artifact("art_2", 60, session_id="t"), an_artifact("art_3", -1))
-    world.store.transact(world.queued(), lambda _: Decision(result=None, artifacts=made))
-    found = [world.store.artifact_url(a.id, tenant="default", session_id="s") for a in made]
+    """Neither another session nor another tenant finds one, nor anybody after the time that its store is set to."""
+    made = [kept(world, "art_1", 60), kept(world, "art_2", 60, session_id="t"), kept(world, "art_3", -1)]
+    found = [world.store.artifact_url(artifact_id, tenant="default", session_id="s") for artifact_id in made]
     assert found == ["file:///art_1", None, None]
     assert world.store.artifact_url("art_1", tenant="other", session_id="s") is None
 
 
-def test_artifact_is_kept_as_long_as_the_store_is_set_to(world: World) -> None:
-    """Unless it says otherwise itself."""
-    stores = {
-        name: SqlTurnStore(world.engine, world.sink, artifact_ttl_s=ttl_s) for name, ttl_s in (("a", 60), ("b", -1))
-    }
-    for name, store in stores.items():
-        made = an_artifact(name, None)
-        store.transact(world.queued(), lambda _, made=made: Decision(result=None, artifacts=(made,)))
-    assert [world.store.artifact_url(name, tenant="default", session_id="s") for name in stores] == ["file:///a", None]
-
-
 def test_expired_artifacts_are_told_by_their_ids_until_they_are_forgotten(world: World) -> None:
     """As many as asked for, none that is still good."""
-    made = (an_artifact("art_1", 60), an_artifact("art_2", -5), an_artifact("art_3", -9))
-    world.store.transact(world.queued(), lambda _: Decision(result=None, artifacts=made))
+    for artifact_id, ttl_s in (("art_1", 60), ("art_2", -5), ("art_3", -9)):
+        kept(world, artifact_id, ttl_s)
     assert world.store.expired_artifacts(1) == [("art_2", "file:///art_2")]
     assert world.store.expired_artifacts(1, after="art_2") == [("art_3", "file:///art_3")]
     assert [artifact_id for artifact_id, _ in world.store.expired_artifacts(9)] == ["art_2", "art_3"]

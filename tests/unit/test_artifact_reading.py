@@ -70,7 +70,6 @@ def kept(*sessions: str) -> tuple[MemoryTurnStore, KeptBlobs]:
             url=url,
             size_bytes=len(TEXT),
             summary=TEXT,
-            ttl_s=1.0,
         )
     return store, blobs
 

@@ -104,17 +104,16 @@ def test_completed_event_says_what_became_of_the_call() -> None:
     }
 
 
-def test_decide_puts_the_calls_events_between_first_and_last() -> None:
-    """The caller's own events frame those of the calls."""
+def test_decide_puts_the_callers_events_behind_those_of_the_calls() -> None:
+    """A step's end follows what ended in it."""
     call = pending(a_call())
     decision = decide(
         snapshot(a_turn(), call),
         "result",
         calls=(ended(call),),
-        first=(EventDraft(type="model.completed", data={}),),
         last=(EventDraft(type="step.completed", data={}),),
     )
-    assert event_types(decision) == ["model.completed", "tool.completed", "wave.completed", "step.completed"]
+    assert event_types(decision) == ["tool.completed", "wave.completed", "step.completed"]
     assert decision.result == "result"
 
 

@@ -193,8 +193,5 @@ def _events(snapshot: Snapshot, decision: Decision[Any]) -> list[Event]:
     ]
 
 
-def _artifact(artifact: Artifact, now: float, usual_ttl_s: float) -> dict[str, Any]:
-    row = columns_of(artifact)
-    own_ttl_s = row.pop("ttl_s")
-    expires_at = now + (usual_ttl_s if own_ttl_s is None else own_ttl_s)
-    return {**row, "created_at": now, "expires_at": expires_at}
+def _artifact(artifact: Artifact, now: float, ttl_s: float) -> dict[str, Any]:
+    return {**columns_of(artifact), "created_at": now, "expires_at": now + ttl_s}
