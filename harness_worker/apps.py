@@ -7,6 +7,7 @@ from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.registry import Registry
 from harness_worker.core.tool_options import MAX_TIMEOUT_S, TIMEOUT_CEILING_S
 from harness_worker.core.tool_results import words_of
@@ -80,15 +81,16 @@ def _imported(label: str, module_name: str, max_tool_timeout_s: float = MAX_TIME
     _make_importable(str(Path.cwd()))
     ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s)
     try:
-        return import_module(module_name)
-    except ConfigError as error:
-        raise ConfigError(f"{label}: {error}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a module's body is the author's code: it may raise anything
-        raise ConfigError(f"{label}: {type(error).__name__}: {words_of(error) or '(no message)'}") from error
+        module = attempt(import_module, module_name)
     finally:
         TIMEOUT_CEILING_S.reset(ceiling)
+    match module:
+        case Raised(error=ConfigError() as error):
+            raise ConfigError(f"{label}: {error}") from error
+        case Raised(error=error):
+            raise ConfigError(f"{label}: {type(error).__name__}: {words_of(error) or '(no message)'}") from error
+        case _:
+            return module
 
 
 def _make_importable(directory: str) -> None:

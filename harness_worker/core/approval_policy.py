@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.tools import Arguments
 
 log = logging.getLogger(__name__)
@@ -33,14 +34,11 @@ class DeclaredApproval:
 
     def _verdict(self, values: Arguments) -> bool | None:
         """``None``, and a line in the log, if the rule raises or says neither yes nor no."""
-        try:
-            verdict = self.rule(values)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
-            log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
-            return None
-        if not isinstance(verdict, bool):
-            log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
-            return None
-        return verdict
+        match attempt(self.rule, values):
+            case bool(verdict):
+                return verdict
+            case Raised(error=error):
+                log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
+            case verdict:
+                log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
+        return None

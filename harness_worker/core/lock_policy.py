@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.tools import Arguments
 from harness_worker.errors import ConfigError
 
@@ -28,16 +29,15 @@ class DeclaredLock:
 
     def __call__(self, values: Arguments) -> str | None:
         """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
-        try:
-            name = self.rule(values)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
-            log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
-            return self._shared
-        if name is None or isinstance(name, str):
-            return name
-        log.warning("tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name)
+        match attempt(self.rule, values):
+            case None | str() as name:
+                return name
+            case Raised(error=error):
+                log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
+            case name:
+                log.warning(
+                    "tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name
+                )
         return self._shared
 
     def fails(self, values: Arguments) -> bool:

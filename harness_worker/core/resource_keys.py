@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.argument_view import ArgumentsView
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.canonical import canonical
 from harness_worker.core.lock_policy import DeclaredLock
 from harness_worker.core.tools import Arguments
@@ -58,13 +59,11 @@ class DeclaredKeys:
 
     def __call__(self, values: Arguments) -> tuple[str, ...] | None:
         """The keys; ``None``, and a line in the log, if the rule raises or returns anything but strings."""
-        try:
-            return _checked(self.rule(values))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - never raises: the rule is the tool author's code
-            log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, error)
+        keys = attempt(lambda: _checked(self.rule(values)))
+        if isinstance(keys, Raised):
+            log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, keys.error)
             return None
+        return keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from harness_worker.core.argument_model import ArgumentModel, argument_model
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.callables import CTX, parameters_of, signature_of, underlying
 from harness_worker.core.docstrings import parse_docstring
 from harness_worker.core.problems import json_text, problems_of, short
@@ -75,14 +76,13 @@ class HintedFunction:
         return self.fn(**self.typed(values), **context)
 
     def _parse(self, text: str, *, strict: bool = False) -> BaseModel:
-        try:
-            return self.arguments.model.model_validate_json(text, strict=strict)
-        except ValidationError as invalid:
-            raise ArgumentsInvalid(problems_of(invalid)) from None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a validator is the tool author's code: it may raise anything
-            raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {error}')}",)) from None
+        match attempt(self.arguments.model.model_validate_json, text, strict=strict):  # validators are the author's
+            case Raised(error=ValidationError() as invalid):
+                raise ArgumentsInvalid(problems_of(invalid))
+            case Raised(error=error):
+                raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {error}')}",))
+            case parsed:
+                return parsed
 
     def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
         """The converted values, unless a type does not survive its own JSON, as a secret does not."""

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from pydantic import TypeAdapter
 
 from harness_worker.apps import load_named
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.callables import signature_of
 from harness_worker.core.judges import Score, score_of
 from harness_worker.core.text import clean_text
@@ -43,13 +44,10 @@ class Check:
     def __call__(self, case: Case, turn: JsonObject) -> JsonObject:
         """Its word on a turn, shaped as a judge's score; what it prints goes to stderr."""
         said: JsonObject = {"judge": self.name, "score": None, "reason": "", "error": None, "at": turn["finished_at"]}
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                score = _score(self.fn(deepcopy(case), _turns.validate_python(deepcopy(turn))))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - its author's code: it may raise anything
-            return {**said, "error": describe(error)}
+        with contextlib.redirect_stdout(sys.stderr):
+            score = attempt(lambda: _score(self.fn(deepcopy(case), _turns.validate_python(deepcopy(turn)))))
+        if isinstance(score, Raised):
+            return {**said, "error": describe(score.error)}
         return {**said, "score": score.value, "reason": clean_text(score.reason)}
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.hooks import HookEvent, Hooks, PostToolUse, TurnEnd, TurnStart, UsageReport, overrides
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Turn
@@ -40,13 +41,11 @@ class HookCaller:
 
     def ask(self, hook: Hooks, point: str, event: HookEvent) -> Any:  # noqa: ANN401 - whatever the author's code says
         """What one hook says; ``None`` if it raises."""
-        try:
-            return getattr(hook, point)(event)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - never raises: a hook is the application's code
-            self.failed(hook, point, event, repr(error))
+        answer = attempt(lambda: getattr(hook, point)(event))
+        if isinstance(answer, Raised):
+            self.failed(hook, point, event, repr(answer.error))
             return None
+        return answer
 
     def failed(self, hook: Hooks, point: str, event: HookEvent, what: str) -> None:
         """Log and count a hook that did not do its part."""

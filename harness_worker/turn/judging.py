@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from harness_worker.core import memory_prompt
+from harness_worker.core import author_code, memory_prompt
+from harness_worker.core.author_code import Raised
 from harness_worker.core.judge_prompt import case_of, system_of, verdict_of
 from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, Score, score_of
 from harness_worker.core.memories import Remembered, scope_of
@@ -87,14 +88,12 @@ class Judging:
         if attempt is None:
             return
         found: Remembered | None = None
-        try:
-            score, found = duty.work()
-            said = partial(give, attempt=attempt, score=score)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a judge is the application's code
-            log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
-            said = partial(miss, attempt=attempt, why=_told(error))
+        match author_code.attempt(duty.work):
+            case Raised(error=error):
+                log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
+                said = partial(miss, attempt=attempt, why=_told(error))
+            case (score, found):
+                said = partial(give, attempt=attempt, score=score)
         if not self.scores.change(turn_id, name, said, found):
             log.warning("judge %s came too late for turn %s, its word is dropped", name, turn_id)
 

@@ -1,0 +1,31 @@
+"""Calling what an application's authors wrote: it may raise anything, and none of that may get past its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """What an author's function raised instead of returning."""
+
+    error: BaseException
+
+
+def attempt(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised:
+    """What ``fn`` returns, or what it raises, which need be no ``Exception``: authors call ``sys.exit``.
+
+    Raises:
+        KeyboardInterrupt: Somebody pressed Ctrl-C meanwhile.
+    """
+    try:
+        return fn(*args, **kwargs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - never raises: it is the author's code
+        return Raised(error=error)
