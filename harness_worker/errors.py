@@ -14,9 +14,9 @@ HarnessError
 ├── ArgumentsInvalid     a tool call's arguments do not fit the tool's schema
 │   └── ArgumentsOutdated they fitted when it was planned: the tool was deployed anew since
 ├── UnserialisableResult a tool returned what JSON cannot hold
-├── ToolError            raised by a tool: the model reads its message
-└── ToolTransientError   raised by a tool: tried again unseen where the tool is retry_safe
-    └── ToolOutcomeUnknown  and nobody can tell whether it took effect
+└── ToolError            raised by a tool: the model reads its message
+    └── ToolTransientError   tried again unseen where the tool is retry_safe
+        └── ToolOutcomeUnknown   and nobody can tell whether it took effect
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ def elapsed_ms_of(outcome: ToolOutcome) -> float:
 def shortened(outcome: ToolOutcome, most_chars: int) -> ToolOutcome:
     """The outcome, with what is told of a call that failed or was denied cut to so many characters.
 
-    Its author's code says it, and it stands in the history of a session: what no model can be sent ends that for good.
+    The text comes from tool code and stays in the session's history; one too long to send would break every later
+    turn.
     """
     match outcome:
         case ToolFailure():

@@ -51,7 +51,7 @@ class Visit:
         seen: ``wakes`` as claimed: more at release means somebody knocked.
         now: The database's clock when claimed.
         timing: The protocol's times.
-        apart: The reads that may not run beside those before them in their wave, as far as it has asked their tools.
+        apart: The reads that may not run beside those before them in their wave, as far as this visit has checked.
         tools: Its agent's tools; ``None`` if its worker does not serve the agent.
         asked: The holder's monotonic clock before it asked for the turn, in seconds: what it does from then on is
             charged to the turn's time.
@@ -84,9 +84,10 @@ def stop_cause(turn: Turn, now: float) -> StopCause | None:
 def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
     """Take the turn, or leave word (``wakes``) with the one who holds it.
 
-    ``None`` if it is over, or if it waits for an earlier turn of its session or for its tenant's turn; only a cancel
-    lets it overtake. A turn that has waited has all its time from here on; what it, or a turn that it waits for, has
-    waited for a person is added to its deadline. One that must stop before it was ever taken never starts.
+    ``None`` if it is over, or if it waits for an earlier turn of its session, or because its tenant already runs as
+    many turns as it may; only a cancel lets it overtake. A turn that has waited has all its time from here on; what it,
+    or a turn that it waits for, has waited for a person is added to its deadline. One that must stop before it was ever
+    taken never starts.
     """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:

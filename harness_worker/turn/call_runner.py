@@ -140,7 +140,7 @@ class CallRunner:
         return Handed.ON
 
     def _say_overran(self, run: RunningCall, over_at: float) -> None:
-        """Be seen alive when its time is over at the gate, a round trip later than here; a revoked one need not."""
+        """Beat once more after the deadline, so that the gate records a timeout, not a lost process."""
         left_s = over_at - self.clock.monotonic()
         if left_s <= STALE_START_S:
             self.clock.wait(max(0.0, left_s))

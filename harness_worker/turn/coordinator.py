@@ -85,10 +85,12 @@ class Coordinator:
 
         Args:
             turn_id: Which turn.
-            was_told: This look obeys a stop command, which must not beget others for as long as the holder is silent.
+            was_told: This look was triggered by a stop command, so it must not broadcast another.
 
         Raises:
             TransientError: The store did not answer; nobody has looked.
+            ConfigError: The database has not the tables of this version.
+            Exception: A bug of ours, met by the claim itself: a row that cannot be read stays for a newer worker.
         """
         opened = self._open(turn_id)
         if isinstance(opened, Held) and opened.stop and not was_told:

@@ -1,7 +1,8 @@
-"""The nine steps with which a turn ends, each guarded: none can keep a turn from its end.
+"""What ends a turn beside its rule, each part guarded: citations, four seals and three notices.
 
-What must not be lost is part of the commit that ends the turn, which stays one (``core/sealing.py``); what others are
-told follows it. docs/reference/decisions.md says where each of the nine is.
+None can keep a turn from its end. Citations come before the commit that ends the turn; the seals, which must not be
+lost, are part of it (``core/sealing.py``); usage, judges and the end are reported after it.
+docs/reference/decisions.md says where each of the nine steps of a turn's end is.
 """
 
 from __future__ import annotations

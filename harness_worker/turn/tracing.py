@@ -1,4 +1,4 @@
-"""Tells of turns that are over as traces, in a thread of its own: no turn ever waits for whoever collects them."""
+"""Exports finished turns as traces, in a thread of its own: no turn ever waits for whoever collects them."""
 
 from __future__ import annotations
 
