@@ -361,12 +361,8 @@ class Locks(Protocol):
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-def uncounted() -> None:
-    """What is told of each thing to count when nobody counts."""
-
-
-def unheard(_text: str) -> None:
-    """What a piece of a model's text is told to when nobody listens."""
+def ignore(*_what: object) -> None:
+    """A listener for what nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,7 +393,7 @@ class ModelRequest:
     metadata: Mapping[str, str]
     timeout_s: float
     stop: StopSignal
-    on_text: Callable[[str], None] = unheard
+    on_text: Callable[[str], None] = ignore
     kind: RequestKind = RequestKind.STEP
     think: ThinkLevel = "off"
     max_tokens: int | None = None

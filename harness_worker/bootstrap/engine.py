@@ -28,6 +28,7 @@ from harness_worker.ports import (
     SoftDeadline,
     StopSignal,
     TurnStore,
+    ignore,
 )
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
@@ -39,12 +40,7 @@ from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from harness_worker.turn.tool_selector import ToolSelector
-from harness_worker.turn.tracing import untold
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
-
-
-def _uncounted(_name: str) -> None:
-    """What is told of each thing to count when nobody counts."""
 
 
 def timing_of(settings: Settings) -> Timing:
@@ -71,11 +67,11 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     events: EventSink,
     models: Mapping[str, ModelClient],
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
-    count: Callable[[str], None] = _uncounted,
-    trace: Callable[[str], None] = untold,
+    count: Callable[[str], None] = ignore,
+    trace: Callable[[str], None] = ignore,
 ) -> Coordinator:
     """A coordinator over these ports."""
-    hooks = HookCaller(partial(count, HOOK_FAILURES))
+    hooks = HookCaller(lambda _point: count(HOOK_FAILURES))
     step = ModelStep(
         store=store,
         models=models,
@@ -101,7 +97,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
             store=store,
             hooks=hooks,
             dispatcher=dispatcher,
-            on_failure=partial(count, FINALIZER_FAILURES),
+            on_failure=lambda _step: count(FINALIZER_FAILURES),
             trace=trace,
         ),
         threshold_chars=settings.artifact_threshold_chars,
@@ -120,7 +116,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     soft_deadline: SoftDeadline,
     locks: Locks,
     events: EventSink,
-    count: Callable[[str], None] = _uncounted,
+    count: Callable[[str], None] = ignore,
 ) -> CallRunner:
     """A runner of calls over these ports."""
     artifact_reader = _artifact_reader(settings, store)
@@ -143,7 +139,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         on_late=partial(count, LATE_RESULTS),
         hint=events.hint,
         agents=knowledge.agents,
-        hooks=HookCaller(partial(count, HOOK_FAILURES)),
+        hooks=HookCaller(lambda _point: count(HOOK_FAILURES)),
     )
 
 

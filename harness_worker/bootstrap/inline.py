@@ -35,13 +35,13 @@ from harness_worker.core.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Traces
+from harness_worker.ports import Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
-from harness_worker.turn.tracing import Tracing, untold
+from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import MEMORY, TENANT, Priority
 
 LAST_TRACES_S = 2.0
@@ -185,7 +185,7 @@ class AgentHarness:
             events=events,
             models=self._models,
             holding=_unwatched,
-            trace=untold if self._tracing is None else self._tracing.tell,
+            trace=ignore if self._tracing is None else self._tracing.tell,
         )
         runner = make_call_runner(
             settings=self._settings,

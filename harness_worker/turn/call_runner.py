@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -20,8 +20,8 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.writes import Go, Started, end_write, enter_write, hand_back, late, start_write
 from harness_worker.errors import TransientError
-from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore, uncounted
-from harness_worker.turn.deltas import Hint, unheard_hint
+from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
+from harness_worker.turn.deltas import Hint
 from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.locking import LockKeeper, Withdrawn
 from harness_worker.turn.tickets import Ticket, ticket_for
@@ -92,10 +92,10 @@ class CallRunner:
     tools: Mapping[str, ToolSpec]
     clock: Clock
     timing: Timing
-    on_late: Callable[[], None] = uncounted
-    hint: Hint = unheard_hint
-    agents: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
-    hooks: HookCaller = field(default_factory=HookCaller)
+    on_late: Callable[[], None]
+    hint: Hint
+    agents: Mapping[str, AgentSpec]
+    hooks: HookCaller
 
     def run(self, job: Job) -> Handed:
         """Serve one message. Never raises: a call that could not be started is sent again by a look-in."""

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
@@ -75,7 +75,7 @@ class Coordinator:
     timing: Timing
     finalizer: Finalizer
     threshold_chars: int
-    hooks: HookCaller = field(default_factory=HookCaller)
+    hooks: HookCaller
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.

@@ -16,10 +16,6 @@ Hint = Callable[[str, HintType, Mapping[str, Any]], None]
 """``ports.EventSink.hint``: turn, type, data."""
 
 
-def unheard_hint(_turn_id: str, _kind: str, _data: Mapping[str, Any]) -> None:
-    """What hints are given to when nobody watches."""
-
-
 class Deltas:
     """Gathers pieces of text and sends them on as ``model.delta`` hints ``{step, attempt, start, text}``.
 

@@ -8,8 +8,6 @@ docs/reference/decisions.md says where each of the nine steps of a turn's end is
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -20,9 +18,8 @@ from harness_worker.core.prompt import Prompt
 from harness_worker.core.records import Turn
 from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.tools import AgentSpec
-from harness_worker.ports import Dispatcher, TurnStore, uncounted
+from harness_worker.ports import Dispatcher, TurnStore
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
-from harness_worker.turn.tracing import untold
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +34,9 @@ class Finalizer:
         store: The journal.
         hooks: Calls the agents' hooks.
         dispatcher: Sends judges.
+        on_failure: Given each step that failed, by name; threads may call it at the same time.
         seals: The steps of the commit.
-        on_failure: Told of each step that failed.
         trace: Told of each turn that is over; never waits, never raises.
-
-    Attributes:
-        failures: How often each step failed in this process.
     """
 
     def __init__(  # noqa: PLR0913 - what an end needs
@@ -52,11 +46,10 @@ class Finalizer:
         store: TurnStore,
         hooks: HookCaller,
         dispatcher: Dispatcher,
+        on_failure: Callable[[str], None],
+        trace: Callable[[str], None],
         seals: tuple[tuple[str, Seal], ...] = SEALS,
-        on_failure: Callable[[], None] = uncounted,
-        trace: Callable[[str], None] = untold,
     ) -> None:
-        self.failures: Counter[str] = Counter()
         self._agents = agents
         self._store = store
         self._hooks = hooks
@@ -64,7 +57,6 @@ class Finalizer:
         self._seals = seals
         self._on_failure = on_failure
         self._trace = trace
-        self._lock = threading.Lock()
 
     def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
         """The rule, with the steps of the commit where it ends the turn; any other decision is left as it is."""
@@ -109,9 +101,7 @@ class Finalizer:
             return work()
         except Exception:
             log.exception("step %s of the end of turn %s did not work and is left out", step, turn.id)
-            with self._lock:
-                self.failures[step] += 1
-            self._on_failure()
+            self._on_failure(step)
             return otherwise
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,7 +10,6 @@ from harness_worker.core.author_code import Raised, attempt
 from harness_worker.core.hooks import HookEvent, Hooks, PostToolUse, TurnEnd, TurnStart, UsageReport, overrides
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Turn
-from harness_worker.ports import uncounted
 from harness_worker.turn.tickets import Ticket
 
 log = logging.getLogger(__name__)
@@ -22,16 +19,11 @@ class HookCaller:
     """Calls hooks; what they raise is logged, counted and swallowed.
 
     Args:
-        on_failure: Told of each failure.
-
-    Attributes:
-        failures: How often each point's hooks failed in this process.
+        on_failure: Given the point of each failure; threads may call it at the same time.
     """
 
-    def __init__(self, on_failure: Callable[[], None] = uncounted) -> None:
-        self.failures: Counter[str] = Counter()
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
         self._on_failure = on_failure
-        self._lock = threading.Lock()
 
     def tell(self, hooks: Iterable[Hooks], point: str, event: HookEvent) -> None:
         """Call every hook at a point that asks for no answer."""
@@ -49,9 +41,7 @@ class HookCaller:
 
     def failed(self, hook: Hooks, point: str, event: HookEvent, what: str) -> None:
         """Log and count a hook that did not do its part."""
-        with self._lock:
-            self.failures[point] += 1
-        self._on_failure()
+        self._on_failure(point)
         name = f"{type(hook).__name__}.{point}"
         log.warning("hook %s failed in turn %s and is ignored: %s", name, event.turn_id, what)
 

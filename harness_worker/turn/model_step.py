@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -25,8 +25,8 @@ from harness_worker.core.tool_selection import kept, selects
 from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.visits import MODEL_SLACK_S, prolong
 from harness_worker.errors import ModelError, OutOfTime, Stopped, TransientError
-from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, unheard
-from harness_worker.turn.deltas import Deltas, Hint, unheard_hint
+from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, ignore
+from harness_worker.turn.deltas import Deltas, Hint
 from harness_worker.turn.gathering import Gathering
 from harness_worker.turn.hooking import HookCaller, whose
 from harness_worker.turn.tool_selector import ToolSelector
@@ -59,8 +59,8 @@ class ModelStep:
     models: Mapping[str, ModelClient]
     clock: Clock
     timeout_s: float
-    hint: Hint = unheard_hint
-    hooks: HookCaller = field(default_factory=HookCaller)
+    hint: Hint
+    hooks: HookCaller
     artifact_reader: ToolSpec | None = None
     gathering: Gathering | None = None
     selector: ToolSelector | None = None
@@ -117,7 +117,7 @@ class ModelStep:
                 metadata=turn.metadata,
                 timeout_s=min(left_s, self.timeout_s),
                 stop=stop,
-                on_text=self._listeners(turn, agent, deltas, attempt) if prompt.kind is RequestKind.STEP else unheard,
+                on_text=self._listeners(turn, agent, deltas, attempt) if prompt.kind is RequestKind.STEP else ignore,
                 kind=prompt.kind,
                 think=agent.think,
                 max_tokens=prompt.max_tokens,

@@ -13,7 +13,7 @@ from harness_worker.core.tools import AgentSpec
 from harness_worker.core.trace_story import Story
 from harness_worker.core.trace_telling import trace_of
 from harness_worker.errors import TransientError
-from harness_worker.ports import Clock, Trace, Traces, TurnStore, uncounted
+from harness_worker.ports import Clock, Trace, Traces, TurnStore
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,6 @@ BATCH: Final = 32
 
 QUIET_S: Final = 60.0
 """How long the log is silent after a word on lost traces."""
-
-
-def untold(_turn_id: str) -> None:
-    """What hears of each turn that is over where nobody collects traces."""
 
 
 class Tracing:
@@ -55,8 +51,8 @@ class Tracing:
         traces: Traces,
         agents: Mapping[str, AgentSpec],
         clock: Clock,
+        on_lost: Callable[[], None],
         has_content: bool = False,
-        on_lost: Callable[[], None] = uncounted,
     ) -> None:
         self.lost = 0
         self._store = store

@@ -22,7 +22,6 @@ from harness_worker.adapters.telemetry.otlp import OtlpTraces
 from harness_worker.core.trace import Caller, Span, Trace, call_span_id, chat_span_id, turn_span_id
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.testing.waiting import wait_until
-from harness_worker.turn import tracing
 from tests.collector import Collector, Taken, collecting, no_bytes
 
 CLIENT, INTERNAL = (kind.value + 1 for kind in (Kind.CLIENT, Kind.INTERNAL))  # as the protocol counts them
@@ -329,4 +328,3 @@ def test_without_a_collector_nothing_is_loaded() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == "False ['MainThread']"
-    assert tracing.untold("turn") is None

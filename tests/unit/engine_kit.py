@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.registry import Registry
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
-from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall, ignore
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
@@ -215,12 +215,15 @@ class Engine:
         self.stop = SetStop(self.clock)
         self.late: list[str] = []
         self._registry = self._tools(hooks, effects or {"look": Effect.READ_ONLY, "write": Effect.LOCAL_WRITE})
-        self.hooks = HookCaller()
+        self.failures: Counter[str] = Counter()
+        self.hooks = HookCaller(self.failed)
         self.finalizer = Finalizer(
             agents=self._registry.agents,
             store=cast("Any", self.seen_store),
             hooks=self.hooks,
             dispatcher=cast("Any", self.seen_sent),
+            on_failure=self.failed,
+            trace=ignore,
         )
         self.coordinator = self._coordinator()
         self.runner = self._runner()
@@ -246,6 +249,10 @@ class Engine:
     def event_types(self) -> list[str]:
         """The types of its events."""
         return [event.type for event in self.store.events]
+
+    def failed(self, what: str) -> None:
+        """Count a hook's point, or a step of a turn's end, that failed."""
+        self.failures[what] += 1
 
     def flush(self) -> None:
         """Lose everything the gate knows."""
@@ -334,7 +341,14 @@ class Engine:
     def _coordinator(self) -> Coordinator:
         owners = itertools.count(1)
         store = cast("Any", self.seen_store)
-        step = ModelStep(store=store, models={"": self.model}, clock=self.clock, timeout_s=MODEL_TIMEOUT_S)
+        step = ModelStep(
+            store=store,
+            models={"": self.model},
+            clock=self.clock,
+            timeout_s=MODEL_TIMEOUT_S,
+            hint=ignore,
+            hooks=self.hooks,
+        )
         return Coordinator(
             store=store,
             gate=cast("Any", self.seen_gate),
@@ -368,7 +382,9 @@ class Engine:
             clock=self.clock,
             timing=TIMING,
             on_late=lambda: self.late.append("late"),
+            hint=ignore,
             agents=self._registry.agents,
+            hooks=self.hooks,
         )
 
     @contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from harness_worker.adapters.anthropic.assembly import Assembly
 from harness_worker.errors import TransientError
-from harness_worker.ports import ModelReply, unheard
+from harness_worker.ports import ModelReply, ignore
 
 START: dict[str, Any] = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": None}}
 TEXT: dict[str, Any] = {"type": "text", "text": ""}
@@ -59,7 +59,7 @@ def ends(stop_reason: object) -> dict[str, Any]:
 )
 def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]]) -> None:
     """Whatever comes of it would fail the turn later, in the database, in the next request or in the price."""
-    assembly = Assembly("claude-sonnet-5-5", unheard)
+    assembly = Assembly("claude-sonnet-5-5", ignore)
     with pytest.raises(TransientError):  # noqa: PT012 - which of them says so is no rule
         for event in (START, *events, *END):
             assembly.take(event)
@@ -68,7 +68,7 @@ def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]])
 
 def put_together(*events: dict[str, Any], start: dict[str, Any] = START) -> ModelReply:
     """The reply of a whole stream."""
-    assembly = Assembly("claude-sonnet-5-5", unheard)
+    assembly = Assembly("claude-sonnet-5-5", ignore)
     for event in (start, *events, *END):
         assembly.take(event)
     return assembly.reply()

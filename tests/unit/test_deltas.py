@@ -12,8 +12,9 @@ import pytest
 from harness_worker.core.budget import Usage
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import TransientError
-from harness_worker.ports import ModelReply, ModelRequest
+from harness_worker.ports import ModelReply, ModelRequest, ignore
 from harness_worker.turn.deltas import BATCH_CHARS, Deltas
+from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
 from tests.unit.builders import a_held_turn
 from tests.unit.memory_store import MemoryTurnStore
@@ -113,7 +114,9 @@ def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
     store = MemoryTurnStore(time.monotonic)
     store.insert_turn(a_held_turn(id="t"))
     turn = store.turns["t"]
-    step = ModelStep(store=store, models={"": model}, clock=time, timeout_s=60.0, hint=heard.hint)
+    step = ModelStep(
+        store=store, models={"": model}, clock=time, timeout_s=60.0, hint=heard.hint, hooks=HookCaller(ignore)
+    )
     agent = AgentSpec(name="a", model="claude", system="", tools=())
     stop = Stop(time)
     prompt = step.prepare(turn, agent, remaining_s=60.0, stop=stop)

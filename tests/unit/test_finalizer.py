@@ -15,7 +15,7 @@ from harness_worker.core.records import Turn
 from harness_worker.core.sealing import SEALS, Seal
 from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ModelError, ToolError, TransientError
-from harness_worker.ports import ModelReply
+from harness_worker.ports import ModelReply, ignore
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.wire import Strategy, TurnStatus
 from tests.unit.engine_kit import TURN_ID, Engine, answers, raising
@@ -59,6 +59,8 @@ def sealed_by(engine: Engine, *seals: tuple[str, Seal]) -> Finalizer:
         store=engine.coordinator.store,
         hooks=engine.hooks,
         dispatcher=engine.coordinator.dispatcher,
+        on_failure=engine.failed,
+        trace=ignore,
         seals=seals,
     )
     object.__setattr__(engine.coordinator, "finalizer", finalizer)
@@ -75,7 +77,7 @@ def test_each_step_may_fail_alone(step: str) -> None:
     """The turn ends, its answer stands, the failure is counted, and every other step is done."""
     hooks = Told(step)
     engine = Engine(hooks)
-    finalizer = sealed_by(engine, *with_broken(step))
+    sealed_by(engine, *with_broken(step))
     if step == "send":
         engine.seen_sent.before["judge"].append(raising(ValueError("no")))
     engine.says(answers("ok"))
@@ -83,8 +85,7 @@ def test_each_step_may_fail_alone(step: str) -> None:
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "ok")
     assert (engine.event_types[-1], engine.event_types.count("turn.completed")) == ("turn.completed", 1)
     assert hooks.told == ["usage", "turn_end"]
-    counted = finalizer.failures + engine.hooks.failures
-    assert sum(counted.values()) == 1
+    assert engine.failures.total() == 1
     assert engine.store.judges == ([] if step == "judges" else SENT)
     assert engine.sent.judged == ([] if step == "send" else SENT)
     assert engine.turn.decision is (None if step == "decision" else Strategy.DIRECT_ANSWER)
@@ -111,7 +112,7 @@ def test_journal_that_cannot_be_read_after_the_end_is_told_to_nobody() -> None:
     engine.seen_store.before["load"].append(raising(TransientError("away")))
     engine.advance()
     assert (engine.turn.status, hooks.told) == (TurnStatus.COMPLETED, [])
-    assert engine.finalizer.failures == {"load": 1}
+    assert engine.failures == {"load": 1}
 
 
 def test_decision_follows_from_the_calls_that_succeeded() -> None:
@@ -191,4 +192,4 @@ def test_turn_without_hooks_is_not_read_again() -> None:
     engine.seen_store.before["load"].append(raising(AssertionError("read")))
     engine.advance()
     assert engine.turn.status is TurnStatus.COMPLETED
-    assert engine.finalizer.failures == {}
+    assert engine.failures == {}

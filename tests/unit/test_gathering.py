@@ -16,7 +16,7 @@ from harness_worker.core.memories import Memory, MemoryKind
 from harness_worker.core.prompt import Gathered
 from harness_worker.core.records import Turn
 from harness_worker.errors import TransientError
-from harness_worker.ports import Match, TextIndex
+from harness_worker.ports import Match, TextIndex, ignore
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.gathering import Gathering
 from harness_worker.wire import StopReason, TurnStatus
@@ -91,7 +91,14 @@ def remembering(engine: Engine, **options: Any) -> None:  # noqa: ANN401 - an ag
     (name,) = agents
     changed = {name: replace(agents[name], **options)}
     driving = engine.coordinator
-    finalizer = Finalizer(agents=changed, store=driving.store, hooks=engine.hooks, dispatcher=driving.dispatcher)
+    finalizer = Finalizer(
+        agents=changed,
+        store=driving.store,
+        hooks=engine.hooks,
+        dispatcher=driving.dispatcher,
+        on_failure=engine.failed,
+        trace=ignore,
+    )
     object.__setattr__(engine.coordinator, "agents", changed)
     object.__setattr__(engine.coordinator, "finalizer", finalizer)
 

@@ -26,7 +26,7 @@ from harness_worker.core.hooks import (
 )
 from harness_worker.core.registry import Registry
 from harness_worker.errors import ConfigError, ToolError
-from harness_worker.ports import ModelReply
+from harness_worker.ports import ModelReply, ignore
 from harness_worker.turn.call_runner import Handed
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.planner import plan_calls
@@ -149,8 +149,7 @@ def test_hooks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> No
     engine.advance()
     assert (engine.turn.status, engine.contents) == (TurnStatus.COMPLETED, ["write done"])
     assert len(recorder.seen) == len(POINTS)
-    counted = engine.coordinator.hooks.failures + engine.runner.hooks.failures
-    assert counted + engine.coordinator.model_step.hooks.failures == dict.fromkeys(POINTS, 1)
+    assert engine.failures == dict.fromkeys(POINTS, 1)
     assert "hook Raising.on_turn_end failed in turn turn and is ignored" in caplog.text
 
 
@@ -292,8 +291,8 @@ class Ruled(Hooks):
         return self.rules.get(order if isinstance(order, str) else f"_{order}")
 
 
-def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[Any], HookCaller]:
-    """Arguments or denial of each call after its hooks, and who called them."""
+def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[Any], list[str]]:
+    """Arguments or denial of each call after its hooks, and the points that failed."""
     registry = Registry()
     registry.tool(effect=Effect.READ_ONLY)(get)
     registry.tool(effect=Effect.LOCAL_WRITE)(cancel)
@@ -301,10 +300,11 @@ def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[
     uses = [{"type": "tool_use", "id": "u", "name": tool, "input": {"order_id": order}} for order in orders]
     calls = plan_calls(uses, a_turn(), agent)
     assert all(call.hooked for call in calls)
-    caller = HookCaller()
+    failures = list[str]()
+    caller = HookCaller(failures.append)
     after = PreHooks(caller=caller, turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS).answered(calls)
     assert not any(call.hooked for call in after)
-    return [getattr(call.outcome, "details", None) or call.arguments for call in after], caller
+    return [getattr(call.outcome, "details", None) or call.arguments for call in after], failures
 
 
 def test_rewritten_arguments_are_validated() -> None:
@@ -333,9 +333,9 @@ def test_reads_rewritten_to_the_same_thing_do_not_run_together() -> None:
 @pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([]), Rewrite({"order_id": object()})])  # type: ignore[arg-type]
 def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> None:
     """As if the hook had raised."""
-    said, caller = answered("A", A=answer)
+    said, failures = answered("A", A=answer)
     assert said == [{"order_id": "A"}]
-    assert caller.failures == {"on_pre_tool_use": 1}
+    assert failures == ["on_pre_tool_use"]
 
 
 def test_long_reason_of_a_denial_is_cut() -> None:
@@ -357,9 +357,9 @@ def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked
     registry.tool(approval=lambda a: a.cents > 100)(refund)
     agent = registry.agent("a", model="m", tools=["refund"], hooks=[Ruled({"": Rewrite({"cents": cents})})])
     (call,) = plan_calls([{"id": "u", "name": "refund", "input": {"cents": 50}}], a_turn(), agent)
-    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS).answered(
-        [call]
-    )
+    (after,) = PreHooks(
+        caller=HookCaller(ignore), turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS
+    ).answered([call])
     assert (after.arguments, is_undecided(after)) == ({"cents": cents}, is_asked)
 
 
@@ -370,9 +370,9 @@ def test_tool_deployed_away_is_left_to_the_gate() -> None:
     agent = registry.agent("a", model="m", tools=["get"], hooks=[Ruled({"A": Deny("no")})])
     (call,) = plan_calls([{"id": "u", "name": "get", "input": {"order_id": "A"}}], a_turn(), agent)
     empty = registry.agent("b", model="m", hooks=[Ruled({"A": Deny("no")})])
-    (after,) = PreHooks(caller=HookCaller(), turn=a_turn(), agent=empty, threshold_chars=THRESHOLD_CHARS).answered(
-        [call]
-    )
+    (after,) = PreHooks(
+        caller=HookCaller(ignore), turn=a_turn(), agent=empty, threshold_chars=THRESHOLD_CHARS
+    ).answered([call])
     assert (after.outcome, after.hooked) == (None, False)
 
 

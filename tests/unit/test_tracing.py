@@ -105,6 +105,7 @@ def test_turn_is_told_by_who_ends_it_once_its_end_is_committed() -> None:
         store=cast("Any", engine.seen_store),
         hooks=engine.hooks,
         dispatcher=cast("Any", engine.seen_sent),
+        on_failure=engine.failed,
         trace=lambda turn_id: heard.append((turn_id, engine.turn.status.is_final)),
     )
     object.__setattr__(engine.coordinator, "finalizer", finalizer)

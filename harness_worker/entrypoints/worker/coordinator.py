@@ -17,6 +17,7 @@ from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.core.registry import Registry
 from harness_worker.errors import HarnessError
+from harness_worker.ports import ignore
 from harness_worker.testing.faults import Faults, faulty_models
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.coordinator import Coordinator
@@ -24,7 +25,7 @@ from harness_worker.turn.heartbeat import VisitHeartbeat
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.submitting import Submitting
-from harness_worker.turn.tracing import Tracing, untold
+from harness_worker.turn.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def serve_turns(
         models=models,
         holding=heartbeat.holding,
         count=tally.add,
-        trace=untold if tracing is None else tracing.tell,
+        trace=ignore if tracing is None else tracing.tell,
     )
     judging = Judging(
         store=fleet.store,

@@ -18,7 +18,7 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, frees_session
 from harness_worker.core.writes import Entered, Go, Started
 from harness_worker.errors import TransientError
-from harness_worker.ports import Admission, Admitted, RunningCall
+from harness_worker.ports import Admission, Admitted, RunningCall, ignore
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
@@ -282,13 +282,28 @@ class World:
             store=store,
             gate=gate,
             dispatcher=self.broker,
-            model_step=ModelStep(store=store, models={"": model}, clock=clock, timeout_s=MODEL_TIMEOUT_S),
+            model_step=ModelStep(
+                store=store,
+                models={"": model},
+                clock=clock,
+                timeout_s=MODEL_TIMEOUT_S,
+                hint=ignore,
+                hooks=HookCaller(ignore),
+            ),
             agents=agents,
             holding=self._holding,
             new_owner=lambda: f"visit-{next(owners)}",
             timing=TIMING,
-            finalizer=Finalizer(agents=agents, store=store, hooks=HookCaller(), dispatcher=self.broker),
+            finalizer=Finalizer(
+                agents=agents,
+                store=store,
+                hooks=HookCaller(ignore),
+                dispatcher=self.broker,
+                on_failure=ignore,
+                trace=ignore,
+            ),
             threshold_chars=LONG_OUTPUT_CHARS - 1,
+            hooks=HookCaller(ignore),
         )
         self.runner = CallRunner(
             store=store,
@@ -305,7 +320,10 @@ class World:
             tools={tool.name: tool for tool in agent.tools},
             clock=clock,
             timing=TIMING,
+            on_late=ignore,
+            hint=ignore,
             agents=agents,
+            hooks=HookCaller(ignore),
         )
 
     def _pause(self) -> None:
