@@ -160,8 +160,8 @@ def test_docstring_with_gaps_is_read() -> None:
     assert doc.arguments == {"x": "The x, whole."}
 
 
-def test_raw_arguments_the_validator_cannot_read_are_denied(registry: Registry) -> None:
-    """Whatever the validator says of a value it cannot take, the model reads a denial."""
+def test_raw_arguments_the_validator_could_not_read_are_denied(registry: Registry) -> None:
+    """The validator has a limit of its own, which no value reaches."""
 
     def raw(args: dict[str, Any]) -> object:
         return args
@@ -171,5 +171,5 @@ def test_raw_arguments_the_validator_cannot_read_are_denied(registry: Registry) 
     deep: Any = 1
     for _ in range(300):
         deep = [deep]
-    with pytest.raises(ArgumentsInvalid, match="arguments: Recursion limit reached"):
+    with pytest.raises(ArgumentsInvalid, match="x: nests deeper than 200 levels"):
         registry.tools["raw"].bind({"x": deep})
