@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import connect_anew_after, is_read_only, parse_url, postgres_arguments, set_pragmas
-from harness_worker.schema import metadata
+from harness_worker.schema import give_clock, metadata
 
 WRITES: Final = "harness_writes"
 """Execution option of connections whose transactions write."""
@@ -76,6 +76,7 @@ def _sqlite(url: URL) -> AsyncEngine:
         connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "connect", _use_wal)
+    event.listen(engine.sync_engine, "connect", give_clock)
     event.listen(engine.sync_engine, "begin", _begin)
     return engine
 

@@ -5,7 +5,8 @@ Times are seconds since the epoch as double precision, by the database's clock (
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -30,6 +31,16 @@ from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
+_CLOCK: Final = "harness_now"
+
+
+def give_clock(connection: Any, _record: object = None) -> None:  # noqa: ANN401 - the driver's connection
+    """Have a connection to SQLite know :func:`db_now`: SQLite's own clock has milliseconds.
+
+    Every engine for SQLite does it when it connects.
+    """
+    connection.create_function(_CLOCK, 0, time.time)
+
 
 class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
     """The database's clock now, in seconds since the epoch; moves within a transaction."""
@@ -40,7 +51,7 @@ class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
 
 @compiles(db_now, "sqlite")
 def _sqlite_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
-    return "((julianday('now') - 2440587.5) * 86400.0)"
+    return f"{_CLOCK}()"
 
 
 @compiles(db_now, "postgresql")

@@ -65,6 +65,12 @@ def test_insert_turn_by_several_at_once_makes_one(world: World):
     assert world.turn(world.queued(session_id="delivered twice")).number == 2
 
 
+def test_time_tells_moments_apart(world: World):
+    """It has microseconds: what ended a moment ago did not end before it began."""
+    asked = [world.now() for _ in range(20)]
+    assert asked == sorted(set(asked))
+
+
 def test_load_of_no_turn_is_none(world: World):
     """An id that nobody gave has no turn, no history, and nothing to transact on."""
     assert world.store.load("nobody") is None

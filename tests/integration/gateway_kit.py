@@ -15,7 +15,7 @@ from typing import Any, cast
 import httpx
 import redis
 import uvicorn
-from sqlalchemy import Engine, create_engine, insert, select, update
+from sqlalchemy import Engine, create_engine, event, insert, select, update
 
 from api_gateway.app import create_app
 from api_gateway.config import Settings
@@ -23,7 +23,7 @@ from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.credentials import KEY_PREFIX, key_digest
-from harness_worker.schema import agents, messages, tool_calls, turn_events, turns
+from harness_worker.schema import agents, give_clock, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import EVENT_STREAM, LATER, turn_queue
 from tests.unit.builders import CAPS
@@ -202,7 +202,7 @@ class Gateway:
 def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **settings: Any) -> Generator[Gateway]:
     """A gateway on a migrated database, with one agent published."""
     chosen = Settings(database_url=database_url, redis_url=redis_url, dev_keyless=True, **settings)
-    engine = create_engine(sync_url(database_url))
+    engine = sync_engine(database_url)
     broker: Any = cast("Any", redis.Redis).from_url(live_redis_url, decode_responses=True)
     try:
         worker = Worker(engine=engine, redis=broker)
@@ -238,6 +238,14 @@ def bearer(key: str) -> dict[str, str]:
 def sync_url(database_url: str) -> str:
     """The URL with a driver that is installed."""
     return database_url.replace("postgresql://", "postgresql+psycopg://")
+
+
+def sync_engine(database_url: str) -> Engine:
+    """An engine that knows the database's clock."""
+    engine = create_engine(sync_url(database_url))
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", give_clock)
+    return engine
 
 
 def own_db(valkey_url: str) -> str:

@@ -19,13 +19,14 @@ import jsonschema_rs
 import psycopg
 import pytest
 from kombu.exceptions import OperationalError
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text
 
 from api_gateway import database as gateway_database
 from api_gateway.config import Settings
 from api_gateway.problems import UNREACHABLE, no_database
 from api_gateway.publisher import THREADS, Publisher
 from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.schema import db_now
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving, shut_down, sync_url
@@ -142,6 +143,20 @@ def valkey_on(port: int) -> Generator[None]:
 def _woken(gateway: Gateway) -> str:
     turn_id = gateway.posted()["id"]
     return turn_id if gateway.worker.wake_ups(turn_id) else ""
+
+
+def test_gateways_time_tells_moments_apart(database_url: str) -> None:
+    """It is the worker's, to the microsecond."""
+
+    async def asked() -> list[float]:
+        engine = gateway_database.create_engine(database_url)
+        async with engine.connect() as connection:
+            found = [(await connection.execute(select(db_now()))).scalar_one() for _ in range(20)]
+        await engine.dispose()
+        return found
+
+    times = asyncio.run(asked())
+    assert times == sorted(set(times))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, select, text, update
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.credentials import key_digest
 from harness_worker.schema import api_keys, db_now
-from tests.integration.gateway_kit import sync_url
+from tests.integration.gateway_kit import sync_engine, sync_url
 from tests.stacks import HARNESS, ROOT, run_harness
 
 pytestmark = pytest.mark.one_database("sqlite")
@@ -123,7 +123,7 @@ def test_list_tells_states_and_no_key(database_url: str) -> None:
         document(database_url, "create", "--tenant", each, "--name", "Ü b", "--days", "1") for each in ("b", "a", "a")
     ]
     keys(database_url, "revoke", made[1]["id"])
-    engine = create_engine(sync_url(database_url))
+    engine = sync_engine(database_url)
     with engine.begin() as connection:
         connection.execute(update(api_keys).where(api_keys.c.id == made[2]["id"]).values(expires_at=db_now() - 1))
     engine.dispose()

@@ -12,6 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from harness_worker.adapters.sql.failures import is_stale
 from harness_worker.databases import connect_anew_after, parse_url, postgres_arguments, set_pragmas
+from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
 _AUTOCOMMIT: Final = "harness_autocommit"
@@ -88,6 +89,7 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         pool_timeout=timeouts.checkout_s,
     )
     event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "connect", give_clock)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
