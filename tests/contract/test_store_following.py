@@ -14,6 +14,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import CallStatus
 from harness_worker.ports import TurnStore
 from harness_worker.schema import tool_calls, turns
+from harness_worker.testing.waiting import wait_until
 from tests.contract.store_world import World, new_call, one_event
 from tests.contract.test_store_fake import TURN, failed_in_the_middle, finished_by_reads, finished_by_writes
 from tests.unit.builders import a_turn
@@ -96,6 +97,42 @@ def test_a_lease_that_seems_over_is_read_again(postgres_world: World):
     world = postgres_world
     turn_id = world.queued()
     world.put(new_call(turn_id, 0, status=CallStatus.RUNNING, lease_until=world.now() - 0.01, runner="host/1"))
+    until = world.now() + 6.0
+    with world.engine.begin() as beat:
+        beat.execute(update(tool_calls).where(tool_calls.c.turn_id == turn_id).values(lease_until=until))
+    seen: list[float | None] = []
+    world.store.transact(turn_id, lambda s: Decision(result=seen.append(s.calls[0].lease_until)), follows=True)
+    assert seen == [until]
+
+
+def stand_still(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is remembered lag, as it does behind the database's answer: this process's time does not go on."""
+    monkeypatch.setattr(vars(world.store)["_recent"], "clock", lambda: 100.0)
+
+
+def test_what_follows_while_a_call_runs_has_the_databases_time(postgres_world: World, monkeypatch: pytest.MonkeyPatch):
+    """What ended a call a moment ago must not be told to have ended before that."""
+    world = postgres_world
+    stand_still(world, monkeypatch)
+    turn_id = world.queued()
+    world.put(new_call(turn_id, 0, status=CallStatus.RUNNING, lease_until=world.now() + 6.0, runner="host/1"))
+    body_ended = world.now()
+    seen: list[float] = []
+    world.store.transact(turn_id, lambda s: Decision(result=seen.append(s.now)), follows=True)
+    assert len(seen) == 2, "what is remembered was asked first"
+    assert body_ended < seen[0] < seen[1]
+
+
+def test_a_lease_that_is_over_by_the_databases_time_is_read_again(
+    postgres_world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """By this process's time it is not, but that lags: its heartbeat is looked for."""
+    world = postgres_world
+    stand_still(world, monkeypatch)
+    turn_id = world.queued()
+    ends = world.now() + 0.1
+    world.put(new_call(turn_id, 0, status=CallStatus.RUNNING, lease_until=ends, runner="host/1"))
+    wait_until(lambda: world.now() > ends, "the lease to be over")
     until = world.now() + 6.0
     with world.engine.begin() as beat:
         beat.execute(update(tool_calls).where(tool_calls.c.turn_id == turn_id).values(lease_until=until))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable
+from sqlalchemy import Connection, Engine, Executable, select
 
 from harness_worker import sessions
 from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
@@ -42,19 +42,21 @@ from harness_worker.adapters.sql.statements import (
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
-from harness_worker.core.afterwards import after
+from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
-from harness_worker.core.records import Call, Message, Park, Turn
+from harness_worker.core.records import Call, CallStatus, Message, Park, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.ports import Event, EventSink, RunningCall
+from harness_worker.schema import db_now
 from harness_worker.wire import TurnStatus, child_turn_id
 
 T = TypeVar("T")
 
 READ: Final = read_statement()
+NOW: Final = select(db_now())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +119,9 @@ class SqlTurnStore:
         """``None`` if somebody else was quicker each time, or the database has no such way."""
 
         def work(connection: Connection) -> Decided[T] | None:
-            left = self._recent.take(turn_id)
-            decided = self._decided(connection, left, decide) if follows and left is not None else None
+            taken = self._recent.take(turn_id)
+            left = None if taken is None or not follows else self._timed(connection, taken)
+            decided = None if left is None else self._decided(connection, left, decide)
             if decided is not None and decided.is_committed:
                 return decided
             seen = self._seen(connection, turn_id)
@@ -137,6 +140,16 @@ class SqlTurnStore:
         found = read_of(rows[0])
         found = replace(found, snapshot=self._placed(connection, found.snapshot))
         return Seen(read=found, at=self._recent.clock(), asked=asked)
+
+    def _timed(self, connection: Connection, seen: Seen) -> Seen | None:
+        """What was seen, with the database's own time where a call runs: counted on, it lies before the body's end."""
+        snapshot = seen.read.snapshot
+        if not any(call.status is CallStatus.RUNNING for call in snapshot.calls):
+            return seen
+        ((now,),) = fetch(connection, [NOW], {})[0]
+        snapshot = replace(snapshot, now=now)
+        timed = replace(seen, read=replace(seen.read, snapshot=snapshot), at=self._recent.clock())
+        return None if needs_beats(snapshot) else timed
 
     def _decided(
         self, connection: Connection, seen: Seen, decide: Callable[[Snapshot], Decision[T]]
