@@ -7,15 +7,17 @@ from dataclasses import replace
 from itertools import groupby
 
 from harness_worker.core.decisions import Artifact, Decision, Snapshot, T
-from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome, elapsed_ms_of, is_error
+from harness_worker.core.outcomes import ToolArtifactReference, ToolDenied, ToolOutcome, elapsed_ms_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.wire import EventType
 
 
 def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
-    """The call with its one outcome. A call that ended already keeps what it has."""
+    """The call with its one outcome. A call that ended already keeps what it has; one that is denied never began."""
     if call.status is CallStatus.ENDED:
         return call
+    if isinstance(outcome, ToolDenied):
+        call = replace(call, worker=None, started_at=None)
     finished_at = call.finished_at if call.finished_at is not None else now
     return replace(call, status=CallStatus.ENDED, outcome=outcome, lease_until=None, finished_at=finished_at)
 

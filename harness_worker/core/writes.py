@@ -10,7 +10,7 @@ from harness_worker.core.collect_writes import lost_write
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import end_with_doubt, is_doubt
 from harness_worker.core.lifecycle import decide, end_call
-from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
 
@@ -140,7 +140,8 @@ def _wake(snapshot: Snapshot, calls: tuple[Call, ...] = ()) -> Decision[Started]
 
 def _stops_chain(call: Call) -> bool:
     """Whether later calls of the plan must not run: the call ended in doubt, or never ran."""
-    return is_doubt(call) or (call.started_at is None and not call.is_read)
+    outcome = call.outcome
+    return is_doubt(call) or (isinstance(outcome, ToolDenied) and outcome.reason is DenialReason.NOT_RUN)
 
 
 def _is_blocked(call: Call, plan: Iterable[Call]) -> bool:

@@ -260,6 +260,7 @@ def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> Non
     assert writing.run() is Handed.ON
     assert writing.ran == []
     assert outcome(writing) == "denied: deadline: the time of write ended before it could start"
+    assert (writing.calls[0].started_at, writing.calls[0].worker) == (None, None)
 
 
 def deploy_anew(engine: Engine, tool: str, *, raw: bool = False) -> None:

@@ -30,6 +30,13 @@ def test_end_call_keeps_the_time_the_gate_gave() -> None:
     assert end_call(replace(a_call(), finished_at=NOW - 1), ok(a_call()), now=NOW).finished_at == NOW - 1
 
 
+def test_end_call_tells_no_start_of_a_call_that_never_began() -> None:
+    """It was let in, and denied before its body was entered."""
+    denial = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.DEADLINE, details="late")
+    over = end_call(running(a_write()), denial, now=NOW + 2)
+    assert (over.outcome, over.started_at, over.worker, over.finished_at) == (denial, None, None, NOW + 2)
+
+
 def test_merge_puts_changed_calls_in_place() -> None:
     """Order stays; new calls come behind."""
     one, two = a_call(0), a_call(1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness_worker.core.decisions import Decision
-from harness_worker.core.doubt import not_run, unknown
+from harness_worker.core.doubt import not_run, too_late, unknown
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.writes import Go, Started, end_write, hand_back, late, start_write
@@ -93,9 +93,10 @@ def test_message_of_another_attempt_is_ignored() -> None:
 
 
 def test_ended_write_lets_the_chain_go_on() -> None:
-    """A redelivered link whose work is done passes on, whether it succeeded or failed."""
+    """A redelivered link whose work is done passes on, whether it succeeded, failed or came too late to begin."""
     assert start(ended(a_write())).result.go is Go.PASS
     assert start(ended(a_write(), failed(a_write()))).result.go is Go.PASS
+    assert start(ended(a_write(), too_late("0.0", "tool0"), started_at=None)).result.go is Go.PASS
 
 
 def test_ended_write_in_doubt_stops_the_chain() -> None:
