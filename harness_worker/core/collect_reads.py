@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from harness_worker.core.doubt import timed_out, worker_lost
+from harness_worker.core.doubt import not_run, timed_out, worker_lost
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.reads import ReadState
@@ -80,6 +80,20 @@ def taken(call: Call, report: ReadReport, *, now: float) -> Call:
     return end_call(seen, outcome, now=now)
 
 
+def never_begun(call: Call, report: ReadReport, why: str, *, now: float) -> Call:
+    """How a read ends whose attempt did not begin: not run, or as the attempt before it, which was lost.
+
+    Of an attempt that the gate has forgotten nobody knows whether it began: it counts as lost as well.
+    """
+    if call.attempt == 1:
+        return end_call(call, not_run(call, why), now=now)
+    if report.state is ReadState.GONE:
+        last = replace(call, worker=None, started_at=None)
+    else:
+        last = replace(call, attempt=call.attempt - 1)
+    return end_call(last, worker_lost(last), now=now)
+
+
 def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> tuple[Call, bool]:
     if report.outcome is not None:
         return taken(call, report, now=now), False
@@ -88,12 +102,19 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
     if report.state is ReadState.UNADMITTED:
         return call, True
     if report.state is ReadState.EXPIRED:
-        seen = replace(call, worker=report.worker, started_at=report.started_at)
-        return end_call(seen, timed_out(seen), now=now), False
+        return _expired(call, report, now=now), False
     if call.attempt >= attempt_cap or (not call.retry_safe and _may_have_run(report)):
         seen = replace(call, worker=report.worker, started_at=report.started_at)
         return end_call(seen, worker_lost(call), now=now), False
-    return replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING), True
+    seen = replace(call, worker=report.worker, started_at=report.started_at)
+    return replace(seen, attempt=call.attempt + 1, status=CallStatus.PENDING), True
+
+
+def _expired(call: Call, report: ReadReport, *, now: float) -> Call:
+    if not report.has_started:
+        return never_begun(call, report, "its time ended before it could start", now=now)
+    seen = replace(call, worker=report.worker, started_at=report.started_at)
+    return end_call(seen, timed_out(seen), now=now)
 
 
 def _may_have_run(report: ReadReport) -> bool:

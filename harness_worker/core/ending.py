@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness_worker.core.collect_reads import GONE, ReadReport, taken
+from harness_worker.core.collect_reads import GONE, ReadReport, never_begun, taken
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call
@@ -117,8 +117,8 @@ def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) ->
 def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
     if report.outcome is not None:
         return taken(call, report, now=now)
-    if call.status is CallStatus.PLANNED or not (report.has_started or call.attempt > 1):
-        return end_call(call, not_run(call, STOPPED_BECAUSE[cause]), now=now)
+    if call.status is CallStatus.PLANNED or not report.has_started:
+        return never_begun(call, report, STOPPED_BECAUSE[cause], now=now)
     seen = replace(call, worker=report.worker, started_at=report.started_at)
     cut: ToolOutcome = timed_out(seen) if cause is StopCause.DEADLINE else cancelled_read(seen, now=now)
     return end_call(seen, cut, now=now)

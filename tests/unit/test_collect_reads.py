@@ -52,6 +52,18 @@ def test_read_past_its_deadline_is_a_timeout() -> None:
     assert (call.started_at, call.finished_at, call.worker) == (NOW, NOW + 5, "w/7")
 
 
+def test_read_past_its_deadline_that_never_began_is_no_timeout() -> None:
+    """It was not run; or what became of the attempt before it is told."""
+    (first,) = judged(SENT, ReadReport(state=ReadState.EXPIRED)).changed
+    assert first.outcome is not None
+    assert content_of(first.outcome) == "denied: not_run: its time ended before it could start"
+    (lost,) = judged(SENT, ReadReport(state=ReadState.LOST, started_at=NOW + 1, worker="w/7")).changed
+    (second,) = judged(lost, ReadReport(state=ReadState.EXPIRED)).changed
+    assert second.outcome is not None
+    assert content_of(second.outcome) == "worker_lost: the process running tool0 was lost once"
+    assert (second.attempt, second.started_at, second.worker) == (1, NOW + 1, "w/7")
+
+
 def test_read_cut_by_its_turns_end_tells_the_time_it_had() -> None:
     """It started with less of its turn left than its tool may take."""
     (call,) = judged(SENT, ReadReport(state=ReadState.EXPIRED, started_at=DEADLINE - 4, worker="w/7")).changed
