@@ -8,11 +8,13 @@ from enum import StrEnum
 
 from harness_worker.core.collect_writes import lost_write
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.doubt import end_with_doubt, is_doubt
+from harness_worker.core.doubt import end_with_doubt, is_doubt, unknown
+from harness_worker.core.ending import STOPPED_BECAUSE
 from harness_worker.core.lifecycle import decide, end_call
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
+from harness_worker.core.visits import StopCause
 
 
 class Go(StrEnum):
@@ -49,6 +51,14 @@ class Entered:
     """A call that has its lock may enter its body, and run for so many seconds."""
 
     remaining_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedIn:
+    """What to do after a body's end, and what was told of the call; no outcome where there is no such call."""
+
+    go: Go
+    outcome: ToolOutcome | None = None
 
 
 def start_write(
@@ -100,6 +110,22 @@ def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, ou
         calls = end_with_doubt(call, outcome, snapshot.calls, now=now)
         return decide(snapshot, Go.WAKE, turn=_knocked(turn, now), calls=calls)
     return decide(snapshot, Go.PASS, turn=replace(turn, looks=0) if turn.looks else None, calls=(ended,))
+
+
+def hand_in(
+    snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome | None
+) -> Decision[HandedIn]:
+    """Record what a body came to, as :func:`end_write` does; ``None``: it was cut, by its time's end or a cancel."""
+    call, turn = find(snapshot.calls, call_id), snapshot.turn
+    if outcome is None and call is not None and call.status is CallStatus.ENDED and not turn.status.is_final:
+        outcome = call.outcome  # this was said before, and its answer was lost
+    if outcome is None and call is not None:
+        is_cancelled = turn.cancel_requested and not turn.status.is_final
+        outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
+    if outcome is None:
+        return late(snapshot, call_id=call_id, attempt=attempt).telling(HandedIn(go=Go.IGNORE))
+    ended = end_write(snapshot, call_id=call_id, attempt=attempt, runner=runner, outcome=outcome)
+    return ended.telling(HandedIn(go=ended.result, outcome=outcome))
 
 
 def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:

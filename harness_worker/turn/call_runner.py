@@ -18,7 +18,7 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, 
 from harness_worker.core.records import Call
 from harness_worker.core.timing import Timing
 from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.core.writes import Go, Started, end_write, enter_write, hand_back, late, start_write
+from harness_worker.core.writes import Go, Started, enter_write, hand_back, hand_in, late, start_write
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
 from harness_worker.turn.deltas import Hint
@@ -177,7 +177,7 @@ class CallRunner:
             outcome = self._outcome(spec, ticket, job, until=until, enter=lambda: self._enter_write(job))
         except Withdrawn:
             return Handed.NOT
-        return self._hand_in(job, started, ticket, _certain(call, outcome))
+        return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
 
     def _enter_write(self, job: Job) -> float:
         """Have the journal note that the body begins, after a wait; until when it may run."""
@@ -207,13 +207,14 @@ class CallRunner:
             log.warning("gate did not answer for %s of turn %s, going on: %s", run.call_id, run.turn_id, error)
             return True
 
-    def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome) -> Handed:
-        rule = partial(end_write, outcome=outcome, **_run_of(job))
-        go = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
+    def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome | None) -> Handed:
+        rule = partial(hand_in, outcome=outcome, **_run_of(job))
+        handed = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
+        go, told = (None, None) if handed is None else (handed.go, handed.outcome)
         if go is Go.WAKE:
             self._wake(started)
-        if go in (Go.PASS, Go.WAKE):
-            self._tell(ticket, outcome, attempt=job.attempt)
+        if go in (Go.PASS, Go.WAKE) and told is not None:
+            self._tell(ticket, told, attempt=job.attempt)
         elif go is None:
             log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)
         else:
@@ -311,10 +312,8 @@ class CallRunner:
             return otherwise
 
 
-def _certain(call: Call, outcome: ToolOutcome | None) -> ToolOutcome:
+def _certain(call: Call, outcome: ToolOutcome) -> ToolOutcome:
     """What is told of a write: one that did not start is in doubt if an earlier attempt of it may have."""
-    if outcome is None:
-        return unknown(call, "did not end in time")
     if isinstance(outcome, ToolDenied) and call.attempt > 1:
         in_time = " in time" if outcome.reason is DenialReason.DEADLINE else f": {outcome.details}"
         return unknown(call, f"could not run again{in_time}")

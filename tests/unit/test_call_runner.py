@@ -21,6 +21,7 @@ from harness_worker.errors import (
     ToolTransientError,
     TransientError,
 )
+from harness_worker.ports import DeadlineReached
 from harness_worker.turn import tool_body
 from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
 from harness_worker.turn.tool_body import Tries
@@ -341,6 +342,20 @@ def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
     assert writing.run() is Handed.NOT
     assert outcome(writing).startswith("outcome_unknown: write started and the turn was cancelled")
     assert writing.event_types[-1] == "turn.cancelled"
+
+
+def test_write_cut_before_the_turn_has_ended_says_why(writing: Engine) -> None:
+    """It hands in first: it had time left, and the turn is asked to stop. Said twice, it is one outcome."""
+
+    def cancel() -> None:
+        writing.store.cancel(TURN_ID)
+        raise DeadlineReached
+
+    writing.bodies["write"] = cancel
+    writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
+    assert writing.run() is Handed.NOT
+    assert outcome(writing).startswith("outcome_unknown: write started and the turn was cancelled; ")
+    assert writing.event_types.count("tool.late") == 0
 
 
 def test_write_hands_in_patiently(writing: Engine) -> None:
