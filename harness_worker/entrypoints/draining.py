@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.broker import translated
-from harness_worker.entrypoints.doctor import Places
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.wire import DRAIN_COMMAND
@@ -26,11 +26,11 @@ class Drained:
     left: tuple[str, ...]
 
 
-def drain_workers(places: Places, clock: Clock, names: Sequence[str], wait_s: float) -> Drained:
+def drain_workers(addresses: Addresses, clock: Clock, names: Sequence[str], wait_s: float) -> Drained:
     """Ask workers to drain, all that answer or those of these names, and wait until they are gone.
 
     Args:
-        places: Where the broker is.
+        addresses: Where the broker is.
         clock: For the wait.
         names: ``ROLE@HOST`` each; none is everybody.
         wait_s: How long to wait, in seconds.
@@ -39,7 +39,9 @@ def drain_workers(places: Places, clock: Clock, names: Sequence[str], wait_s: fl
         TransientError: The broker does not answer, or refuses.
         ConfigError: No worker of such a name answers; none is asked then.
     """
-    with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
+    with closing(
+        make_app(addresses.settings, redis_url=addresses.redis_url or "", broker_url=addresses.broker_url)
+    ) as app:
         workers = _Workers(app.control)
         with translated():
             asked = _chosen(workers.draining(), names)

@@ -27,8 +27,8 @@ from api_gateway.requests import EventsQuery
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.entrypoints.cli.sweep_stack import sweep_settings
 from harness_worker.entrypoints.client import RequestRefused
-from harness_worker.entrypoints.sweep_stack import StackWish, sweep_settings
 from harness_worker.errors import ConfigError
 from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns
 from harness_worker.wire import artifact_key
@@ -470,16 +470,17 @@ def test_limits_are_each_keys_tenants(database_url: str, valkey_url: str) -> Non
     assert told == [(202, None), (429, "queue_full"), (202, None), (429, "rate_limited")]
 
 
-def test_sweep_sends_its_key_to_a_running_stack(sqlite_url: str) -> None:
+def test_sweep_sends_its_key_to_a_running_stack(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks a gateway that wants one which agents it serves."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url, keys_on(sqlite_url) as keys:
         key, _ = new_key(keys, "acme")
 
-        def settings(key: str | None) -> object:
-            return sweep_settings(StackWish(url=url, home=None, coordinators=1, tools=1, key=key), "tau2-retail")
+        def settings(key: str) -> object:
+            monkeypatch.setenv("HARNESS_API_KEY", key)
+            return sweep_settings(url, None, "tau2-retail")
 
         with pytest.raises(RequestRefused, match=r"asks for an API key\. Set HARNESS_API_KEY"):
-            settings(None)
+            settings("")
         with pytest.raises(RequestRefused, match="refuses the key in HARNESS_API_KEY"):
             settings(UNKNOWN)
         with pytest.raises(ConfigError, match="has no agent tau2-retail"):

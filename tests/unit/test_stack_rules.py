@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.doctor.places import find_places
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line, publish
@@ -95,7 +95,13 @@ def test_home_tells_of_the_broker_beside_its_redis(
     home = Home(tmp_path)
     home.prepare()
     publish(home, info)
-    assert find_places(Settings(home=tmp_path).model_copy(update=given)).broker_url == broker_url
+    assert Addresses(Settings(home=tmp_path).model_copy(update=given)).broker_url == broker_url
+
+
+def test_url_that_is_set_needs_no_home() -> None:
+    """A command with --url works where the home cannot be looked at, as in a directory that was removed."""
+    settings = Settings(home=Path("~nobody-has-this-name"), gateway_url="http://127.0.0.1:1")
+    assert Addresses(settings).gateway_url == "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", "starting …"])

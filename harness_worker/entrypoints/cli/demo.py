@@ -51,7 +51,7 @@ def demo(
     console.print("A shop's support agent answers three customers.", style="bold")
     console.print(f"Its model is {_model(settings)}; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
-    with reach(Target(url=None, home=place, app=APP, key=None), lambda _words: None) as client:
+    with reach(Target(settings=_own(settings, place)), lambda _words: None) as client:
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
         answers = [_converse(client, each, console) for each in CONVERSATIONS]
         console.print("\nStopping the stack …")
@@ -59,6 +59,11 @@ def demo(
     console.print(f"Stopped after {duration(clock.monotonic() - stopping_s)}.")
     _conclude(answers, place, console)
     raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
+
+
+def _own(settings: Settings, home: Path) -> Settings:
+    """Settings that name no stack but the demo's own."""
+    return settings.model_copy(update={"home": home, "app": APP, "gateway_url": None, "api_key": None})
 
 
 def _reset(shop: Path) -> None:

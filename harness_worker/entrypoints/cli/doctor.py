@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from harness_worker.config import environment, load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.client import StackUnreachable
-from harness_worker.entrypoints.doctor import Examination, examine, find_places
+from harness_worker.entrypoints.doctor import Examination, examine
 from harness_worker.entrypoints.messages import FAILED, UNREACHABLE
 from harness_worker.entrypoints.view.findings import draw_finding
 
@@ -31,15 +32,15 @@ def doctor(
 
     Exits with 0 if nothing is wrong, 1 if something is, 3 if nothing can be reached.
     """
-    places = find_places(load_settings(home=home))
-    if places.is_empty:
+    addresses = Addresses(load_settings(home=home))
+    if addresses.is_empty:
         raise StackUnreachable(
-            f"there is nothing to look at: no stack runs in {places.home}, and neither HARNESS_REDIS_URL nor "
-            "HARNESS_DATABASE_URL is set. Start a stack with\n"
+            f"there is nothing to look at: no stack runs in {addresses.settings.home}, and neither HARNESS_REDIS_URL "
+            "nor HARNESS_DATABASE_URL is set. Start a stack with\n"
             "  harness up --app package.module:registry\n"
             "or name the home of a running one with --home."
         )
-    found = examine(places, environment())
+    found = examine(addresses, environment())
     _print(found, as_json=as_json)
     raise typer.Exit(_exit_code(found))
 

@@ -10,9 +10,9 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.client import StackUnreachable
-from harness_worker.entrypoints.doctor import find_places
 from harness_worker.entrypoints.draining import Drained, drain_workers
 from harness_worker.entrypoints.messages import FAILED
 
@@ -42,14 +42,14 @@ def drain(
     Exits with 0 when all are gone, 1 if some still answer.
     """
     settings = load_settings(home=home)
-    places = find_places(settings)
-    if not (places.redis_url or places.broker_url):
+    addresses = Addresses(settings)
+    if not (addresses.redis_url or addresses.broker_url):
         raise StackUnreachable(
-            f"no workers to ask: no stack runs in {places.home}, and HARNESS_REDIS_URL is not set. "
+            f"no workers to ask: no stack runs in {settings.home}, and HARNESS_REDIS_URL is not set. "
             "Name the home of a running stack with --home."
         )
     wait_s = settings.grace_s + _SLACK_S if wait is None else wait
-    drained = drain_workers(places, SystemClock(), workers or (), wait_s)
+    drained = drain_workers(addresses, SystemClock(), workers or (), wait_s)
     _print(drained, as_json=as_json)
     raise typer.Exit(FAILED if drained.left else 0)
 

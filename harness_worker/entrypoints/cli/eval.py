@@ -106,8 +106,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
 
 def _target(settings: Settings, concurrency: int) -> Target:
     """The stack; one that is started has a thread for each cell in flight, within reason."""
-    where = {"url": settings.gateway_url, "app": settings.app, "key": settings.gateway_key}
-    return Target(**where, home=settings.home, coordinators=min(concurrency, MOST_COORDINATORS))
+    return Target(settings=settings, coordinators=min(concurrency, MOST_COORDINATORS))
 
 
 def _content(cases: Path) -> bytes:

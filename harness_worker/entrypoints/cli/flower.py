@@ -14,8 +14,8 @@ import typer
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.flower.server import serve_flower
 from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.listening import listen
-from harness_worker.entrypoints.doctor.places import find_places
 from harness_worker.entrypoints.flower_access import VARIABLE, given_access
 from harness_worker.errors import ConfigError
 
@@ -55,14 +55,14 @@ def flower(
 
 
 def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes are generic without need
-    places = find_places(settings)
-    redis_url = places.redis_url or places.broker_url
+    addresses = Addresses(settings)
+    redis_url = addresses.redis_url or addresses.broker_url
     if redis_url is None:
         raise ConfigError(
             f"HARNESS_REDIS_URL is not set, and no stack runs in {settings.home}: give redis://HOST:PORT/DB, "
             "or name the home of a running stack with --home"
         )
-    app = make_app(settings, redis_url=redis_url, broker_url=places.broker_url)
+    app = make_app(settings, redis_url=redis_url, broker_url=addresses.broker_url)
     app.conf.broker_transport = None  # Flower looks into queues of a broker only if it knows it by its URL
     return app
 

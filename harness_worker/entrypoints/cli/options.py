@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.cli.target import Target, attach
+from harness_worker.entrypoints.cli.target import attach
 from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.errors import ConfigError
 
@@ -29,9 +29,7 @@ def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
     Raises:
         StackUnreachable: None runs.
     """
-    settings = load_settings(home=home, gateway_url=url)
-    target = Target(url=settings.gateway_url, home=settings.home, app=None, key=settings.gateway_key)
-    with attach(target) as client:
+    with attach(load_settings(home=home, gateway_url=url)) as client:
         yield client
 
 

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.config import Settings, load_settings
+from harness_worker.config import Settings
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
+from harness_worker.entrypoints.cli.sweep_stack import sweep_gateway, sweep_settings
+from harness_worker.entrypoints.cli.target import Target
 from harness_worker.entrypoints.sweep_runners import HttpRunner, InProcessRunner
-from harness_worker.entrypoints.sweep_stack import StackWish, sweep_gateway, sweep_settings
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
 from harness_worker.workloads.base import Half, Workload
@@ -83,9 +84,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
     """  # noqa: D301 - click reads the \b
     require_workload(workload)
-    key = load_settings().gateway_key
-    wish = StackWish(url=url, home=home, coordinators=coordinators, tools=tools, key=key)
-    settings = sweep_settings(wish, workload)
+    settings = sweep_settings(url, home, workload)
+    target = _target(settings, coordinators, tools)
     loaded = load_workload(workload, settings)
     console = wide_console(stderr=True)
     with closing(Sweep(loaded, half, concurrency, limit=limit, category=category)) as sweep:
@@ -93,7 +93,7 @@ def run(  # noqa: PLR0913 - one parameter an option
             console.print(f"replaying {len(sweep.tasks)} tasks without the harness first …")
             sweep.finish_replays()
         with (
-            _runner(loaded, settings, via, wish, console) as runner,
+            _runner(loaded, target, via, console) as runner,
             SweepProgress(console, SystemClock(), loaded.name, len(sweep.tasks)) as progress,
         ):
             result = sweep.run(runner, progress)
@@ -102,15 +102,19 @@ def run(  # noqa: PLR0913 - one parameter an option
     raise typer.Exit(0 if result.passed else 1)
 
 
+def _target(settings: Settings, coordinators: int, tools: int) -> Target:
+    # The app reads its places from the environment, before the stack tells it which home it got.
+    env = {"HARNESS_HOME": str(settings.home.expanduser().absolute())}
+    return Target(settings=settings, coordinators=coordinators, tools=tools, env=env)
+
+
 @contextmanager
-def _runner(
-    workload: Workload, settings: Settings, via: Via, wish: StackWish, console: Console
-) -> Generator[TurnRunner]:
+def _runner(workload: Workload, target: Target, via: Via, console: Console) -> Generator[TurnRunner]:
     if via is Via.INPROCESS:
-        with closing(AgentHarness(workload.registry(), settings)) as harness:
+        with closing(AgentHarness(workload.registry(), target.settings)) as harness:
             yield InProcessRunner(harness)
         return
-    with sweep_gateway(wish, workload, settings, lambda words: console.print(words, markup=False)) as client:
+    with sweep_gateway(target, workload, lambda words: console.print(words, markup=False)) as client:
         yield HttpRunner(client, SystemClock())
 
 

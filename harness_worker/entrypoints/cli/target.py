@@ -1,33 +1,33 @@
-"""Which stack a command talks to: one that is named, the one that runs in the home, or one started for the command."""
+"""The stack a command talks to: one that is named, the one that runs in the home, or one started for the command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness_worker.config import Settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
-from harness_worker.entrypoints.stack import open_stack, running_stack
+from harness_worker.entrypoints.stack import open_stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to look for a stack, in this order.
+    """Which stack, and what one that has to be started is like.
 
     Args:
-        url: A gateway's address; nothing else is tried if it is given.
-        home: The directory in which a stack may be running.
-        app: ``module:registry`` to start a stack with, if none runs.
-        key: The API key of a stack that runs; one that is started knows none.
+        settings: Name its gateway, or the home in which it may be running; also the API key, and the app to start.
         coordinators: Threads that wait for models, of a stack that is started.
+        tools: Processes that run tools, of a stack that is started.
+        env: Variables of a stack that is started, on top of this process's environment.
     """
 
-    url: str | None
-    home: Path
-    app: str | None
-    key: str | None = field(repr=False)
+    settings: Settings
     coordinators: int = 2
+    tools: int = 4
+    env: Mapping[str, str] | None = None
 
 
 @contextmanager
@@ -36,51 +36,60 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
 
     Args:
         target: Where to look.
-        say: Told in words what takes time.
+        say: Gets in words what takes time.
 
     Raises:
         StackUnreachable: Nothing runs, and there is no app to start a stack with.
         ConfigError: The app cannot be served.
     """
-    url = _running_url(target)
+    settings = target.settings
+    url = Addresses(settings).gateway_url
     if url is not None:
-        with GatewayClient(url, target.key) as client:
+        with GatewayClient(url, settings.gateway_key) as client:
             yield client
         return
-    if target.app is None:
-        raise StackUnreachable(_nothing_runs(target.home))
-    say(f"no stack runs in {target.home}; starting one …")
-    stack = open_stack(home=target.home, app=target.app, coordinators=target.coordinators)
+    if settings.app is None:
+        raise StackUnreachable(_nothing_runs(settings.home))
+    say(f"no stack runs in {settings.home}; starting one …")
+    with start(target, settings.app, say) as client:
+        yield client
+
+
+@contextmanager
+def start(target: Target, app: str, say: Callable[[str], None]) -> Generator[GatewayClient]:
+    """A client of a stack that is started, and drained at the end; it takes no key.
+
+    Raises:
+        HarnessError: It does not start, or another one runs in the home.
+    """
+    stack = open_stack(
+        home=target.settings.home, app=app, coordinators=target.coordinators, tools=target.tools, env=target.env
+    )
     with stack as started, GatewayClient(started.gateway_url) as client:
         yield client
         say("stopping the stack …")
 
 
 @contextmanager
-def attach(target: Target) -> Generator[GatewayClient]:
-    """A client of the target's stack, which must be running.
+def attach(settings: Settings) -> Generator[GatewayClient]:
+    """A client of the stack that the settings name, which must be running.
 
     Raises:
         StackUnreachable: None runs.
     """
-    url = _running_url(target)
+    url = Addresses(settings).gateway_url
     if url is None:
         raise StackUnreachable(
-            f"no stack runs in {target.home}: name the home of a running one with --home, "
+            f"no stack runs in {settings.home}: name the home of a running one with --home, "
             "or its gateway with --url or HARNESS_GATEWAY_URL"
         )
-    with GatewayClient(url, target.key) as client:
+    with GatewayClient(url, settings.gateway_key) as client:
         yield client
 
 
 def is_running(target: Target) -> bool:
     """Whether the target's turns can be asked about now: no longer, once a stack that ``reach`` started is drained."""
-    return _running_url(target) is not None
-
-
-def _running_url(target: Target) -> str | None:
-    running = None if target.url else running_stack(target.home)
-    return target.url or (running.gateway_url if running else None)
+    return Addresses(target.settings).gateway_url is not None
 
 
 def _nothing_runs(home: Path) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.doctor.places import find_places
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
@@ -68,8 +68,11 @@ def _joined(settings: Settings) -> Settings:
     Raises:
         ConfigError: None are given, and no stack runs there.
     """
-    places = find_places(settings)
-    named = {"HARNESS_REDIS_URL": places.redis_url or places.broker_url, "HARNESS_DATABASE_URL": places.database_url}
+    addresses = Addresses(settings)
+    named = {
+        "HARNESS_REDIS_URL": addresses.redis_url or addresses.broker_url,
+        "HARNESS_DATABASE_URL": addresses.database_url,
+    }
     missing = [name for name, url in named.items() if url is None]
     if missing:
         raise ConfigError(
@@ -78,10 +81,10 @@ def _joined(settings: Settings) -> Settings:
         )
     return settings.model_copy(
         update={
-            "redis_url": places.redis_url,
-            "broker_url": places.broker_url,
-            "database_url": places.database_url,
-            "artifact_url": places.artifact_url,
+            "redis_url": addresses.redis_url,
+            "broker_url": addresses.broker_url,
+            "database_url": addresses.database_url,
+            "artifact_url": addresses.artifact_url,
         }
     )
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.doctor import database, services
 from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
 from harness_worker.entrypoints.doctor.finding import UNASKED, Finding, Probe, State, probe, wrong
-from harness_worker.entrypoints.doctor.places import Places
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
@@ -40,21 +40,21 @@ class Examination:
         return not any(finding.state is State.WRONG for finding in self.findings)
 
 
-def examine(places: Places, environment: Mapping[str, str]) -> Examination:
+def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination:
     """Look at everything; takes some seconds, and more where something does not answer."""
-    key = places.settings.gateway_key
-    gateway = _asked(places.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
-    redis = _asked(places.redis_url, "redis", _MEND_REDIS, _check_redis)
-    broker = _asked(places.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
-    sql = _asked(places.database_url, "database", _MEND_DATABASE, database.check_database)
-    fleet = _fleet(places, broker if places.broker_url else redis, redis, sql)
-    artifacts = _asked(places.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)
+    key = addresses.settings.gateway_key
+    gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
+    redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis)
+    broker = _asked(addresses.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
+    sql = _asked(addresses.database_url, "database", _MEND_DATABASE, database.check_database)
+    fleet = _fleet(addresses, broker if addresses.broker_url else redis, redis, sql)
+    artifacts = _asked(addresses.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)
     seen = (gateway, redis, broker, sql)
-    clocks = _clocks(places, redis, sql)
+    clocks = _clocks(addresses, redis, sql)
     probes = (*seen, clocks, *fleet, artifacts)
     settings = check_variables(environment, refused_by_gateway())
     return Examination(
-        findings=(*settings, *_unnamed(places), *(each for one in probes for each in one.findings)),
+        findings=(*settings, *_unnamed(addresses), *(each for one in probes for each in one.findings)),
         reached_something=any(one.answered for one in seen),
     )
 
@@ -63,14 +63,16 @@ def _asked(url: str | None, name: str, mend: str, check: Callable[[str], Iterabl
     return UNASKED if url is None else probe(name, mend, lambda: check(url))
 
 
-def _unnamed(places: Places) -> Iterator[Finding]:
+def _unnamed(addresses: Addresses) -> Iterator[Finding]:
     """Workers and gateways need both; a single machine's `harness up` brings them."""
     for name, url, variable in (
-        ("redis", places.redis_url, "HARNESS_REDIS_URL"),
-        ("database", places.database_url, "HARNESS_DATABASE_URL"),
+        ("redis", addresses.redis_url, "HARNESS_REDIS_URL"),
+        ("database", addresses.database_url, "HARNESS_DATABASE_URL"),
     ):
         if url is None:
-            yield wrong(name, f"nobody says where it is, and no stack runs in {places.home}", f"set {variable}")
+            yield wrong(
+                name, f"nobody says where it is, and no stack runs in {addresses.settings.home}", f"set {variable}"
+            )
 
 
 def _check_redis(url: str) -> Iterator[Finding]:
@@ -78,9 +80,9 @@ def _check_redis(url: str) -> Iterator[Finding]:
         yield from services.check_redis(client, url)
 
 
-def _clocks(places: Places, redis: Probe, sql: Probe) -> Probe:
+def _clocks(addresses: Addresses, redis: Probe, sql: Probe) -> Probe:
     clocks: dict[str, Callable[[], float]] = {}
-    url, database_url = places.redis_url, places.database_url
+    url, database_url = addresses.redis_url, addresses.database_url
     if redis.answered and url is not None:
         clocks["Redis"] = lambda: _redis_time(url)
     if sql.answered and database_url is not None:
@@ -88,16 +90,16 @@ def _clocks(places: Places, redis: Probe, sql: Probe) -> Probe:
     return probe("clocks", _MEND_FLEET, lambda: judge_clocks({name: skew_s(clock) for name, clock in clocks.items()}))
 
 
-def _fleet(places: Places, broker: Probe, redis: Probe, sql: Probe) -> tuple[Probe, ...]:
+def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tuple[Probe, ...]:
     """Workers and catalogue, as far as they can be asked."""
     workers: list[Worker] = []
 
     def ask() -> Iterator[Finding]:
-        workers.extend(living_workers(places))
+        workers.extend(living_workers(addresses))
         return check_workers(workers)
 
     asked = probe("workers", _MEND_BROKER, ask) if broker.answered and redis.answered else UNASKED
-    url = places.database_url
+    url = addresses.database_url
     if not sql.answered or url is None:
         return (asked,)
     known = workers if asked.answered else None

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.broker import translated
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
-from harness_worker.entrypoints.doctor.places import Places
 from harness_worker.entrypoints.worker.name import role_of
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.wire import TOOL_TASK_PREFIX, Priority, turn_queue
@@ -39,13 +39,15 @@ class Worker:
         return role_of(self.name)
 
 
-def living_workers(places: Places) -> list[Worker]:
+def living_workers(addresses: Addresses) -> list[Worker]:
     """The workers that answer within ``ANSWER_S``, by name.
 
     Raises:
         TransientError: The broker does not answer, or refuses.
     """
-    with closing(make_app(places.settings, redis_url=places.redis_url or "", broker_url=places.broker_url)) as app:
+    with closing(
+        make_app(addresses.settings, redis_url=addresses.redis_url or "", broker_url=addresses.broker_url)
+    ) as app:
         control: Any = app.control
         with translated():
             return _asked(control.inspect)
