@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
 from api_gateway.problems import Problem
 from api_gateway.usage.requests import UsageQuery
-from harness_worker.entrypoints.cli.usage import moment_of
+from harness_worker.entrypoints.cli.usage import moment_of, refused_by_option
+from harness_worker.entrypoints.client import GatewayClient
 from harness_worker.entrypoints.view.usage_table import usage_table
+from harness_worker.errors import ConfigError
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 DAY_S = 86_400.0
@@ -103,6 +106,28 @@ def figures(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - any member
     """A group."""
     tokens = {f"{name}_tokens": 10 for name in ("input", "output", "cache_read", "cache_write")}
     return {"turns": 1, "steps": 2, "tool_calls": 3, "dollars": 0.5, **tokens, **more}
+
+
+@pytest.mark.parametrize(
+    ("loc", "msg", "said"),
+    [
+        (["query", "from"], "lies more than 366 days before `to`", "--since: lies more than 366 days before --until"),
+        (["query"], "from: must be before `to`", "--since: must be before --until"),
+        (["query", "to"], "give a time with its zone", "--until: give a time with its zone"),
+        (["query", "by"], "give agent or day", "--by: give agent or day"),
+    ],
+)
+def test_refusal_names_the_option_that_was_given(loc: list[str], msg: str, said: str) -> None:
+    """Whoever typed --since never wrote the query that the gateway refuses."""
+    problem = {"code": "invalid_request", "title": "Invalid", "errors": [{"loc": loc, "msg": msg}]}
+    transport = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
+    with (
+        GatewayClient("http://gateway", transport=transport) as client,
+        pytest.raises(ConfigError) as refused,
+        refused_by_option(),
+    ):
+        client.usage()
+    assert str(refused.value) == said
 
 
 def test_table_fits_its_width_and_ends_with_the_total() -> None:

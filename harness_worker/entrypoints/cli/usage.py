@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
@@ -11,11 +13,23 @@ import typer
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.client import RequestRefused
 from harness_worker.entrypoints.view.usage_table import usage_table
+from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus, rfc3339
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_OPTIONS: Final[Mapping[str, str]] = {
+    "query: from": "--since",
+    "query.from": "--since",
+    "query.to": "--until",
+    "`to`": "--until",
+    "query.session_id": "--session",
+    "query.metadata.": "--metadata ",
+    "query.": "--",
+}
+"""The gateway's parameters, as it names them in a refusal, and the options that set them; the first one wins."""
 
 
 def usage(  # noqa: PLR0913 - one parameter an option
@@ -50,7 +64,7 @@ def usage(  # noqa: PLR0913 - one parameter an option
     named = {"status": status, "session_id": session, "agent": agent, "to": until and moment_of(until, now)}
     wanted = {name: value for name, value in named.items() if value is not None}
     kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
-    with running_at(url, home) as client:
+    with running_at(url, home) as client, refused_by_option():
         report = client.usage(**{"from": moment_of(since, now), "by": by, "limit": limit, **wanted, **kept})
     if as_json:
         write_json(report)
@@ -61,6 +75,25 @@ def usage(  # noqa: PLR0913 - one parameter an option
     if report["groups"] > len(report["data"]):
         left = f"{report['groups'] - len(report['data']):,} groups more are in the total: --limit shows them"
         tell(left)
+
+
+@contextmanager
+def refused_by_option() -> Generator[None]:
+    """Have a refusal of a parameter name the option that set it.
+
+    Raises:
+        ConfigError: The gateway refuses a parameter.
+        RequestRefused: It refuses for another reason.
+    """
+    try:
+        yield
+    except RequestRefused as refused:
+        if refused.code != "invalid_request":
+            raise
+        said = refused.detail
+        for parameter, option in _OPTIONS.items():
+            said = said.replace(parameter, option)
+        raise ConfigError(said) from refused
 
 
 def moment_of(text: str, now: float) -> str:
