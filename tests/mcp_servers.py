@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import httpx
+import httpx2
 import psutil
 
 from harness_worker import RunContext
@@ -151,7 +151,7 @@ class _Spoiling(BaseHTTPRequestHandler):
             self.send_error(self.server.status)
             return
         kept = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "content-length")}
-        answer = httpx.post(self.server.behind, content=body, headers=kept, timeout=30, trust_env=False)
+        answer = httpx2.post(self.server.behind, content=body, headers=kept, timeout=30, trust_env=False)
         if is_call and self.server.loses:
             self.close_connection = True
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-import httpx
+import httpx2
 
 from harness_worker.adapters.embedded.parent_death import guarded
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
@@ -44,7 +44,7 @@ class S3:
     def new_bucket(self) -> str:
         """The ``s3://`` URL of an empty bucket."""
         name = f"bucket-{next(_numbers)}"
-        httpx.put(f"{self.url}/{name}", trust_env=False).raise_for_status()
+        httpx2.put(f"{self.url}/{name}", trust_env=False).raise_for_status()
         return f"s3://{name}"
 
 
@@ -62,6 +62,6 @@ def s3_service() -> Generator[S3]:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/moto-api/", trust_env=False).is_success
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/moto-api/", trust_env=False).is_success
+    except httpx2.TransportError:
         return False

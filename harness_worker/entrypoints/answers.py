@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-import httpx
+import httpx2
 
 from harness_worker.errors import HarnessError, TransientError
 from harness_worker.urls import masked
@@ -61,7 +61,7 @@ def how_to_start(url: str, broken: Exception) -> str:
     )
 
 
-def body_of(response: httpx.Response) -> JsonObject:
+def body_of(response: httpx2.Response) -> JsonObject:
     """The JSON object of a successful answer.
 
     Raises:
@@ -76,13 +76,13 @@ def body_of(response: httpx.Response) -> JsonObject:
     raise _unexpected(response)
 
 
-def _unexpected(response: httpx.Response) -> RequestRefused:
+def _unexpected(response: httpx2.Response) -> RequestRefused:
     url = masked(str(response.url))
     detail = f"{url} answered {response.status_code} with something unexpected: is it the gateway?"
     return RequestRefused(response.status_code, "unexpected_answer", detail, retry_after_s=_retry_after_s(response))
 
 
-def refusal_of(response: httpx.Response) -> RequestRefused:
+def refusal_of(response: httpx2.Response) -> RequestRefused:
     """What a problem document says."""
     try:
         problem: JsonObject = response.json()
@@ -94,13 +94,13 @@ def refusal_of(response: httpx.Response) -> RequestRefused:
         return _unexpected(response)
 
 
-def _retry_after_s(response: httpx.Response) -> float | None:
+def _retry_after_s(response: httpx2.Response) -> float | None:
     """What ``Retry-After`` says, in seconds; a date, as only others than the gateway give it, says nothing."""
     given = response.headers.get("Retry-After", "")
     return float(given) if given.isascii() and given.isdigit() else None
 
 
-def _about_keys(response: httpx.Response) -> str:
+def _about_keys(response: httpx2.Response) -> str:
     """What a gateway that asks for a key wants of who uses the command line, who sets no headers."""
     url = masked(str(response.url.copy_with(path="/", query=None)))
     if response.request.headers.get("authorization", "").startswith("Bearer "):

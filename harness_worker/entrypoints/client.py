@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
-import httpx
+import httpx2
 
 from harness_worker.entrypoints.answers import (
     JsonObject,
@@ -42,7 +42,7 @@ class GatewayClient:
         base_url: Such as ``http://127.0.0.1:8700``.
         key: The API key, if the gateway asks for one.
         timeout_s: How long it may keep silent, in seconds.
-        transport: Another httpx transport, for tests.
+        transport: Another httpx2 transport, for tests.
 
     Raises:
         ConfigError: ``base_url`` is no URL of HTTP.
@@ -54,11 +54,11 @@ class GatewayClient:
         key: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx2.BaseTransport | None = None,
     ) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.base_url = _checked(base_url)
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=self.base_url,
             headers=headers,
             auth=(lambda request: request) if key else None,  # else a user in the URL would take the key's place
@@ -143,7 +143,7 @@ class GatewayClient:
         finally:
             response.close()
 
-    def _streamed(self, response: httpx.Response) -> Iterator[JsonObject]:
+    def _streamed(self, response: httpx2.Response) -> Iterator[JsonObject]:
         with self._reaching():
             if not response.is_success:
                 response.read()
@@ -199,7 +199,7 @@ class GatewayClient:
             return False
         return True
 
-    def _send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx's options
+    def _send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's options
         with self._reaching():
             response = self._http.request(method, path, **options)
         if response.is_success:
@@ -210,17 +210,17 @@ class GatewayClient:
     def _reaching(self) -> Generator[None]:
         try:
             yield
-        except (httpx.TransportError, httpx.InvalidURL) as broken:
+        except (httpx2.TransportError, httpx2.InvalidURL) as broken:
             raise StackUnreachable(how_to_start(self.base_url, broken)) from broken
 
 
 def _checked(base_url: str) -> str:
     try:
-        url = httpx.URL(base_url)
+        url = httpx2.URL(base_url)
         is_one = (
             url.scheme in {"http", "https"} and url.host.encode("idna") != b"" and (url.port or 1) in range(1 << 16)
         )
-    except (httpx.InvalidURL, ValueError):
+    except (httpx2.InvalidURL, ValueError):
         is_one = False
     if not is_one:
         raise ConfigError(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from tests.chaos.judge import Ended
 
@@ -29,7 +29,7 @@ class Client:
     """
 
     def __init__(self, url: str, *, seed: int, in_flight: int) -> None:
-        self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._http = httpx2.Client(base_url=url, timeout=30, trust_env=False)
         self._chance = random.Random(seed)  # noqa: S311 - no secret
         self._in_flight = in_flight
         self._running: list[str] = []
@@ -87,7 +87,7 @@ class Client:
     def _turn(self, turn_id: str) -> dict[str, Any] | None:
         return self._said(self._http.get(f"/v1/turns/{turn_id}", params={"include": "messages"}))
 
-    def _said(self, answer: httpx.Response) -> dict[str, Any] | None:
+    def _said(self, answer: httpx2.Response) -> dict[str, Any] | None:
         """What the gateway answers; ``None`` while its database stands still."""
         if answer.status_code == UNAVAILABLE:
             return None

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.testing.faults import Action, Fault, Ledger, Point, write_plan
@@ -39,7 +39,7 @@ class Bench:
         self.fleet = fleet
         self.faults = faults
         self.outside = outside
-        self.http = httpx.Client(base_url=fleet.stack.gateway_url, timeout=30, trust_env=False)
+        self.http = httpx2.Client(base_url=fleet.stack.gateway_url, timeout=30, trust_env=False)
         self.recoveries: dict[str, float] = {}
 
     def run(self, fault: Fault) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import httpx
+import httpx2
 from kombu import Connection
 
 from harness_worker.entrypoints.stack import StackInfo
@@ -40,7 +40,7 @@ class Outsider:
         self.stack = stack
         self.broker_url = stack.broker_url or stack.redis_url
         self.directory = directory
-        self.http = httpx.Client(base_url=stack.gateway_url, timeout=30, trust_env=False)
+        self.http = httpx2.Client(base_url=stack.gateway_url, timeout=30, trust_env=False)
 
     def body(self, *steps: Step, agent: str = "worker", **options: object) -> Json:
         """What to post for a turn whose model says ``steps``: text, calls, or whole script lines."""

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import create_engine, func, select
 
@@ -42,7 +42,7 @@ def ended(outsider: Outsider, batch_id: str) -> Json:
     def look() -> Json | None:
         try:
             batch = outsider.http.get(f"/v1/batches/{batch_id}").json()
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return None
         return batch if batch["status"] == "ended" else None
 
@@ -101,7 +101,7 @@ def test_batch_whose_wake_ups_are_never_sent_ends(outsider: Outsider) -> None:
     settings = Settings(database_url=outsider.stack.database_url, redis_url=NOWHERE, dev_keyless=True)
     bodies = [outsider.body([call("put", n=number)], "done") for number in range(30)]
     with serving(settings) as url:
-        answer = httpx.post(f"{url}/v1/batches", json=batch_of(bodies), timeout=30)
+        answer = httpx2.post(f"{url}/v1/batches", json=batch_of(bodies), timeout=30)
         assert answer.status_code == 202, answer.text
     batch_id = answer.json()["id"]
     assert ended(outsider, batch_id)["counts"]["completed"] == 30
@@ -124,8 +124,8 @@ def test_gateway_killed_behind_its_commit_leaves_a_batch_that_ends(outsider: Out
     before = made()
     key = {"Idempotency-Key": f"kill-{time.time()}"}
 
-    def post_again() -> httpx.Response:
-        return httpx.post(
+    def post_again() -> httpx2.Response:
+        return httpx2.post(
             f"{outsider.stack.gateway_url}/v1/batches", json=batch_of(bodies), headers=key, timeout=60, trust_env=False
         )
 
@@ -138,10 +138,10 @@ def test_gateway_killed_behind_its_commit_leaves_a_batch_that_ends(outsider: Out
         posting.exception(LONG_S)
     engine.dispose()
 
-    def answered() -> httpx.Response | None:
+    def answered() -> httpx2.Response | None:
         try:
             return post_again()
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return None
 
     again = wait_until(answered, "the stack to start another gateway", LONG_S, interval_s=0.2)

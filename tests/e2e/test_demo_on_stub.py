@@ -8,7 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.core.visits import MODEL_SLACK_S
@@ -122,7 +122,7 @@ def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: Gatew
     stub.answer(said(ANSWER, piece_chars=4, pause_s=0.02))
     turn = client.create_turn(asked())
     url = f"{stack.gateway_url}/v1/turns/{turn['id']}/events"
-    with httpx.stream("GET", url, headers={"Accept": "text/event-stream"}, timeout=30) as response:
+    with httpx2.stream("GET", url, headers={"Accept": "text/event-stream"}, timeout=30) as response:
         lines = list(response.iter_lines())
     frames = [frame.split("\n") for frame in "\n".join(lines).split("\n\n") if frame.startswith("event: ")]
     kinds = [frame[0].removeprefix("event: ") for frame in frames]

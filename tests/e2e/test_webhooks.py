@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Generator
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.stack import running_stack
@@ -88,5 +88,5 @@ def test_gateway_that_is_killed_while_it_tells_is_followed_by_the_next(outsider:
 def _if_answered(outsider: Outsider, turn_id: str) -> Json | None:
     try:
         return webhook_of(outsider, turn_id)
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return None

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.adapters.sql.migrate import upgrade
@@ -107,8 +107,8 @@ def _await_ready(hosts: Sequence[Path], outsider: Outsider) -> None:
     wait_until(lambda: _answers(outsider.http), "the gateway to answer", START_TIMEOUT_S)
 
 
-def _answers(http: httpx.Client) -> bool:
+def _answers(http: httpx2.Client) -> bool:
     try:
         return http.get("/readyz").is_success
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import postgres_service
@@ -44,7 +44,7 @@ class Fleet:
     """
 
     hosts: Mapping[str, Host]
-    http: httpx.Client
+    http: httpx2.Client
     outside: Outside
     directory: Path
 
@@ -81,7 +81,7 @@ class Fleet:
     def _events(self, turn_id: str) -> list[Json]:
         return self._asked("GET", f"/v1/turns/{turn_id}/events", params={"limit": 1_000})["data"]
 
-    def _asked(self, method: str, path: str, **options: Any) -> Json:  # noqa: ANN401 - httpx's own
+    def _asked(self, method: str, path: str, **options: Any) -> Json:  # noqa: ANN401 - httpx2's own
         with self.hosts["gateway"].inside():
             answer = self.http.request(method, path, **options)
         return answer.raise_for_status().json()
@@ -124,18 +124,18 @@ def _start_worker(
     return ready.exists
 
 
-def _start_gateway(stack: ExitStack, host: Host, env: Mapping[str, str], directory: Path) -> httpx.Client:
+def _start_gateway(stack: ExitStack, host: Host, env: Mapping[str, str], directory: Path) -> httpx2.Client:
     stack.enter_context(_process(host, ("gateway", "--port", "8700"), env, directory))
-    client = stack.enter_context(httpx.Client(base_url="http://127.0.0.1:8700", timeout=30, trust_env=False))
+    client = stack.enter_context(httpx2.Client(base_url="http://127.0.0.1:8700", timeout=30, trust_env=False))
     with host.inside():
         wait_until(lambda: _answers(client), "the gateway to answer", START_TIMEOUT_S)
     return client
 
 
-def _answers(client: httpx.Client) -> bool:
+def _answers(client: httpx2.Client) -> bool:
     try:
         return client.get("/readyz").is_success
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return False
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import httpx
+import httpx2
 import redis
 import uvicorn
 from sqlalchemy import Engine, create_engine, event, insert, select, update
@@ -154,13 +154,13 @@ class Worker:
 class Gateway:
     """A served gateway with a client and a worker's hand."""
 
-    http: httpx.Client
+    http: httpx2.Client
     worker: Worker
     settings: Settings
     url: str
     defaults: dict[str, Any] = field(default_factory=lambda: {"agent": AGENT, "input": "Where is order ö1?"})
 
-    def post(self, *, prefer: str | None = None, key: str | None = None, **body: Any) -> httpx.Response:
+    def post(self, *, prefer: str | None = None, key: str | None = None, **body: Any) -> httpx2.Response:
         """Post a turn."""
         given = {"Prefer": prefer, "Idempotency-Key": key}
         headers = {name: value for name, value in given.items() if value is not None}
@@ -172,7 +172,7 @@ class Gateway:
         assert response.status_code == 202, response.text
         return response.json()
 
-    def post_batch(self, *params: dict[str, Any], key: str | None = None, **body: Any) -> httpx.Response:
+    def post_batch(self, *params: dict[str, Any], key: str | None = None, **body: Any) -> httpx2.Response:
         """Post a batch of turns; the first is called ``t0``, the next ``t1``."""
         items = [{"custom_id": f"t{number}", "params": {**self.defaults, **each}} for number, each in enumerate(params)]
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -207,7 +207,7 @@ def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **
     try:
         worker = Worker(engine=engine, redis=broker)
         worker.publish_agent()
-        with serving(chosen) as url, httpx.Client(base_url=url, timeout=30) as http:
+        with serving(chosen) as url, httpx2.Client(base_url=url, timeout=30) as http:
             yield Gateway(http=http, worker=worker, settings=chosen, url=url)
     finally:
         broker.close()
@@ -260,7 +260,7 @@ def shut_down(port: int) -> None:
     client.close()
 
 
-def problem_of(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def problem_of(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     """The problem document of a response that must be one."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"

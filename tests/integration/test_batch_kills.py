@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import Engine, create_engine, func, select
 
@@ -78,9 +78,9 @@ def place(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Place
     engine.dispose()
 
 
-def post(url: str, key: str) -> httpx.Response:
+def post(url: str, key: str) -> httpx2.Response:
     """Post the batch under this key."""
-    return httpx.post(f"{url}/v1/batches", json=BODY, headers={"Idempotency-Key": key}, timeout=60)
+    return httpx2.post(f"{url}/v1/batches", json=BODY, headers={"Idempotency-Key": key}, timeout=60)
 
 
 def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Place) -> None:
@@ -99,6 +99,6 @@ def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Plac
 
 def _healthy(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz").status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/healthz").status_code == 200
+    except httpx2.TransportError:
         return False

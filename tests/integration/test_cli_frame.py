@@ -81,7 +81,7 @@ def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> Non
     assert "no database (503 not_ready)" in listed.stderr
 
 
-@pytest.mark.parametrize("loaded", ["pydantic", "typer", "httpx"])
+@pytest.mark.parametrize("loaded", ["pydantic", "typer", "httpx2"])
 def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> None:
     """It comes while the package, the command line or the command is imported: 130 at once, and not a word."""
     (tmp_path / f"{loaded}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

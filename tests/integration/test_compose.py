@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -233,11 +233,11 @@ def test_migration_may_run_again(here: Here) -> None:
 def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
     """A turn posted to the gateway's service is driven by the coordinator's and the tools'."""
     gateway = f"http://127.0.0.1:{here.ports['8700']}"
-    assert httpx.get(f"{gateway}/healthz", trust_env=False).status_code == 200
+    assert httpx2.get(f"{gateway}/healthz", trust_env=False).status_code == 200
     asked = CONVERSATIONS[0]
     body = {"agent": "support", "input": asked.question, "metadata": {"script": asked.script}}
     options: dict[str, Any] = {"headers": {"Prefer": "wait=30"}, "timeout": 40, "trust_env": False}
-    turn = httpx.post(f"{gateway}/v1/turns", json=body, **options).json()
+    turn = httpx2.post(f"{gateway}/v1/turns", json=body, **options).json()
     assert turn["status"] == "completed", turn
     assert {call["outcome"] for call in turn["calls"]} == {"ToolExecutionResult"}
 
@@ -257,21 +257,21 @@ def test_gateway_serves_neighbours_with_a_key_alone(here: Here) -> None:
     families = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
     others = [a.address for a in families if a.family is socket.AF_INET and not a.address.startswith("127.")]
     for address in others:
-        assert httpx.get(f"http://{address}:{port}/v1/turns", trust_env=False).status_code == 401
-        mine = httpx.get(f"http://{address}:{port}/v1/turns", headers=key, trust_env=False)
+        assert httpx2.get(f"http://{address}:{port}/v1/turns", trust_env=False).status_code == 401
+        mine = httpx2.get(f"http://{address}:{port}/v1/turns", headers=key, trust_env=False)
         assert mine.json() == {"data": [], "next": None}
-        assert httpx.get(f"http://{address}:{port}/healthz", trust_env=False).status_code == 200
+        assert httpx2.get(f"http://{address}:{port}/healthz", trust_env=False).status_code == 200
 
 
 @pytest.mark.usefixtures("fleet")
 def test_flower_sees_both_workers_and_no_password(here: Here) -> None:
     """Flower asks for the password of the file, lists the workers, and gives no other password away."""
     url = f"http://127.0.0.1:{here.ports['5555']}"
-    assert httpx.get(f"{url}/api/workers", trust_env=False).status_code == 401
+    assert httpx2.get(f"{url}/api/workers", trust_env=False).status_code == 401
     user, _, password = SECRETS["HARNESS_FLOWER_AUTH"].partition(":")
 
     def page(path: str) -> str:
-        return httpx.get(f"{url}{path}", auth=(user, password), timeout=20, trust_env=False).text
+        return httpx2.get(f"{url}{path}", auth=(user, password), timeout=20, trust_env=False).text
 
     wait_until(lambda: '"coordinator@' in page("/api/workers?refresh=1"), "the coordinator in Flower", 20)
     wait_until(lambda: '"tools@' in page("/api/workers?refresh=1"), "the tool worker in Flower", 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -45,7 +45,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 def turn(stack: StackInfo) -> Mapping[str, Any]:
     """A finished turn with reads and writes; one a test, for Flower forgets them when it is started again."""
     body = {"agent": "support", "input": QUESTION.question, "metadata": {"script": QUESTION.script}}
-    posted = httpx.post(
+    posted = httpx2.post(
         f"{stack.gateway_url}/v1/turns", json=body, headers={"Prefer": "wait=30"}, timeout=40, trust_env=False
     )
     done = posted.json()
@@ -53,10 +53,10 @@ def turn(stack: StackInfo) -> Mapping[str, Any]:
     return done
 
 
-def flower(stack: StackInfo, path: str) -> httpx.Response:
+def flower(stack: StackInfo, path: str) -> httpx2.Response:
     """Flower's answer, asked with the address that the stack gives."""
     assert stack.flower_url is not None
-    return httpx.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
+    return httpx2.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
 
 
 def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def test_flower_pages_name_turn_and_call(stack: StackInfo, turn: Mapping[str, An
     query = {"draw": 1, "start": 0, "length": 100, "search[value]": "", "order[0][column]": 0, "order[0][dir]": "asc"}
     columns = {"columns[0][data]": "name"}
     assert stack.flower_url is not None
-    answer = httpx.get(f"{stack.flower_url}/tasks/datatable", params={**query, **columns}, trust_env=False, timeout=20)
+    answer = httpx2.get(f"{stack.flower_url}/tasks/datatable", params={**query, **columns}, trust_env=False, timeout=20)
     rows = {(row["name"], row["args"], row["kwargs"]) for row in answer.json()["data"]}
     mine = f"turn {turn['id']}"
     calls = {(f"tool.{call['tool']}", mine, f"call {call['call_id']}, attempt 1") for call in turn["calls"]}
@@ -138,8 +138,8 @@ def test_flower_asks_for_its_password(stack: StackInfo) -> None:
     parts = urlsplit(str(stack.flower_url))
     bare = f"http://{parts.hostname}:{parts.port}"
     for path in ("/", "/api/workers", "/api/tasks", "/tasks"):
-        assert httpx.get(bare + path, trust_env=False).status_code == 401
-        assert httpx.get(bare + path, auth=("harness", "guess"), trust_env=False).status_code == 401
+        assert httpx2.get(bare + path, trust_env=False).status_code == 401
+        assert httpx2.get(bare + path, auth=("harness", "guess"), trust_env=False).status_code == 401
     assert parts.hostname == "127.0.0.1"
     assert len(unquote(parts.password or "")) >= 20
 
@@ -149,7 +149,7 @@ def test_flower_changes_nothing(stack: StackInfo, path: str) -> None:
     """Workers are not ended and tasks are not sent from it."""
     worker = next(iter(flower(stack, "/api/workers").json()))
     url = f"{stack.flower_url}{path.format(worker=worker)}"
-    assert httpx.post(url, json={"args": []}, trust_env=False).status_code == 403
+    assert httpx2.post(url, json={"args": []}, trust_env=False).status_code == 403
 
 
 def test_flower_password_is_in_no_command_line(stack: StackInfo) -> None:

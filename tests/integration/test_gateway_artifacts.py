@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import insert, update
 
@@ -52,7 +52,7 @@ def keep(gateway: Gateway, artifact_id: str, tenant: str = "default") -> None:
         connection.execute(insert(artifacts).values(row))
 
 
-def got(gateway: Gateway, **headers: str) -> httpx.Response:
+def got(gateway: Gateway, **headers: str) -> httpx2.Response:
     """The artifact, or what is said instead."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return gateway.http.get(f"/v1/artifacts/{ID}", headers=named)

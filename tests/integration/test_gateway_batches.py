@@ -7,7 +7,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import func, select, text
 
@@ -279,7 +279,7 @@ def test_batch_of_a_tenant_whose_budget_is_used_up_is_refused(database_url: str,
         assert gateway.post_batch({}, key="once").json()["id"] == first.json()["id"]
 
 
-def _refused(gateway: Gateway) -> httpx.Response | None:
+def _refused(gateway: Gateway) -> httpx2.Response | None:
     answer = gateway.post_batch({}, {})
     return answer if answer.status_code == 402 else None
 

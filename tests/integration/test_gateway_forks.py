@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import func, select, update
 
@@ -56,7 +56,7 @@ def ran(gateway: Gateway, *, effect: str = "READ_ONLY", **body: Any) -> dict[str
     return gateway.turn(turn_id, include="messages")
 
 
-def fork(gateway: Gateway, turn: dict[str, Any], *, key: str | None = None, **body: Any) -> httpx.Response:
+def fork(gateway: Gateway, turn: dict[str, Any], *, key: str | None = None, **body: Any) -> httpx2.Response:
     """Fork a turn."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return gateway.http.post(f"/v1/turns/{turn['id']}/fork", json=body, headers=headers)

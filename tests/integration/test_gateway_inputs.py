@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import select
 
@@ -45,7 +45,9 @@ def parked(gateway: Gateway, *approvals: dict[str, Any] | None, **columns: Any) 
     return turn_id
 
 
-def say(gateway: Gateway, turn_id: str, call_id: str = "0.0", decision: str = "approve", **more: Any) -> httpx.Response:
+def say(
+    gateway: Gateway, turn_id: str, call_id: str = "0.0", decision: str = "approve", **more: Any
+) -> httpx2.Response:
     """Decide about a call."""
     body = {"call_id": call_id, "decision": decision, **more}
     return gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from sqlalchemy import insert, select, text, update
@@ -60,10 +60,10 @@ def keys(gateway: Gateway) -> Generator[SqlApiKeys]:
         yield found
 
 
-def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx.Client:
+def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx2.Client:
     """A client with a key of the tenant, who calls the gateway by a name that is not this machine's."""
     key, _ = new_key(keys, tenant)
-    return httpx.Client(base_url=gateway.url, headers={**bearer(key), "Host": "gateway.example"}, timeout=30)
+    return httpx2.Client(base_url=gateway.url, headers={**bearer(key), "Host": "gateway.example"}, timeout=30)
 
 
 # --- who is let in ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys:
     """None of them remembers it; what is under way with it goes on, and the tenant's other key reads it."""
     key, known = new_key(keys, "acme")
     second, _ = new_key(keys, "acme")
-    with serving(gateway.settings) as url, httpx.Client(base_url=url) as other:
+    with serving(gateway.settings) as url, httpx2.Client(base_url=url) as other:
         turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(key)).json()["id"]
         assert other.get(f"/v1/turns/{turn_id}", headers=bearer(key)).status_code == 200
         keys.revoke(known.id)
@@ -150,15 +150,15 @@ def test_good_key_is_found_whatever_is_around_it(gateway: Gateway, keys: SqlApiK
 def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None:
     """503: a client must not throw its key away; in the shape that it reads."""
     with serving(Settings(database_url="postgresql://u:secret@127.0.0.1:1/x", redis_url=NOWHERE)) as url:
-        away = httpx.get(f"{url}/v1/turns", headers=bearer(UNKNOWN))
+        away = httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN))
         assert "secret" not in problem_of(away, 503, "not_ready")["detail"]
-        told = httpx.get(f"{url}/v1/models", headers=bearer(UNKNOWN))
+        told = httpx2.get(f"{url}/v1/models", headers=bearer(UNKNOWN))
         assert (told.status_code, told.json()["error"]["code"]) == (503, "not_ready")
-        problem_of(httpx.get(f"{url}/v1/turns", headers=bearer("hk_no-key")), 401, "unauthorized")
+        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer("hk_no-key")), 401, "unauthorized")
     away_keys = Keys(create_engine("postgresql://u:secret@127.0.0.1:1/x"))
     assert asyncio.run(away_keys.still_accepts(UNKNOWN))
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
-        problem_of(httpx.get(f"{url}/v1/turns", headers=bearer(UNKNOWN)), 401, "unauthorized")
+        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN)), 401, "unauthorized")
 
 
 def test_keys_of_a_database_that_is_not_migrated_are_503(gateway: Gateway) -> None:
@@ -184,11 +184,11 @@ def test_clients_on_other_machines_need_a_key(sqlite_url: str, keyless: bool) ->
         port = url.rpartition(":")[2]
         for address in addresses():
             there = f"http://{address}:{port}"
-            refused = httpx.get(f"{there}/v1/turns", trust_env=False)
+            refused = httpx2.get(f"{there}/v1/turns", trust_env=False)
             assert "harness keys create" in problem_of(refused, 401, "unauthorized")["detail"]
             assert refused.headers["www-authenticate"] == "Bearer"
-            assert httpx.get(f"{there}/v1/turns", headers=bearer(key), trust_env=False).status_code == 200
-            assert httpx.get(f"{there}/healthz", trust_env=False).status_code == 200
+            assert httpx2.get(f"{there}/v1/turns", headers=bearer(key), trust_env=False).status_code == 200
+            assert httpx2.get(f"{there}/healthz", trust_env=False).status_code == 200
 
 
 def test_openapi_lets_people_enter_their_key(gateway: Gateway) -> None:
@@ -286,7 +286,7 @@ def ids_of(theirs: Theirs) -> dict[str, str]:
     return asdict(theirs)
 
 
-def told(answer: httpx.Response, theirs: Theirs, never: dict[str, str]) -> tuple[Any, ...]:
+def told(answer: httpx2.Response, theirs: Theirs, never: dict[str, str]) -> tuple[Any, ...]:
     """All that an answer says, with one name for the id that was asked for."""
     text = answer.text
     for each in (*ids_of(theirs).values(), *never.values()):
@@ -364,7 +364,7 @@ def test_conversation_of_another_tenant_cannot_be_gone_on_with(
     before = rows(gateway, theirs)[0]
     with as_tenant(gateway, keys, "other") as other:
 
-        def asked(**body: Any) -> httpx.Response:
+        def asked(**body: Any) -> httpx2.Response:
             return other.post("/v1/responses", json={"model": "support", "input": "x", "background": True, **body})
 
         refused, nowhere = (asked(previous_response_id=each) for each in (theirs.turn_id, never))

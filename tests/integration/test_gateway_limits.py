@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-import httpx
 import httpx2
 import openai
 import pytest
@@ -159,7 +158,7 @@ def spend(gateway: Gateway, dollars: float, *, ago_s: float = 0.0, **columns: An
 def refused_for_its_budget(gateway: Gateway) -> dict[str, Any]:
     """The refusal, once the gateway has heard of what was used; how long that takes is a part of a second here."""
 
-    def refused() -> httpx.Response | None:
+    def refused() -> httpx2.Response | None:
         answer = gateway.post()
         return answer if answer.status_code == 402 else None
 
@@ -260,7 +259,7 @@ def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -
 def test_gateways_count_together(rated: Serving) -> None:
     """A tenant gets no more from two than from one."""
     with rated(tenant_rate="2/hour") as one, serving(one.settings) as url:
-        posts = [httpx.post(f"{each}/v1/turns", json=one.defaults) for each in (one.url, url, one.url, url)]
+        posts = [httpx2.post(f"{each}/v1/turns", json=one.defaults) for each in (one.url, url, one.url, url)]
     assert [post.status_code for post in posts] == [202, 202, 429, 429]
 
 

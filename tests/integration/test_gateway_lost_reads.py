@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
@@ -27,7 +27,7 @@ def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
         yield running
 
 
-def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx.Response:
+def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx2.Response:
     """A request to a gateway whose database answers nothing from its first commit on."""
     app = create_app(gateway.settings)
     engine = app.state.shared.engine.sync_engine
@@ -40,9 +40,9 @@ def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request:
 
     event.listen(engine, "commit", go_away, once=True)
 
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+    async def ask() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+        client = httpx2.AsyncClient(transport=transport, base_url="http://localhost")
         async with app.router.lifespan_context(app), client:
             return await client.post(path, **request)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics  # pyright: ignore[reportUnknownVariableType]
 from prometheus_client.parser import text_string_to_metric_families
@@ -233,7 +233,7 @@ def test_metrics_survive_whatever_is_away(tmp_path: Path) -> None:
     """Without database and broker the process still tells of itself, and which of them does not answer."""
     nothing = Settings(database_url=f"sqlite:////{tmp_path}/no/where.db", redis_url=NOWHERE, dev_keyless=True)
     with serving(nothing) as url:
-        answer = httpx.get(f"{url}/metrics", timeout=20)
+        answer = httpx2.get(f"{url}/metrics", timeout=20)
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
     up = {sample.labels["source"]: sample.value for sample in families["harness_source_up"].samples}
     assert up == {"database": 0, "broker": 0, "redis": 0}

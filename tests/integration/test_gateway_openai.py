@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import httpx2
 import openai
 import pytest
@@ -156,7 +155,7 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client,
     turn_id = the_turn(gateway)
     gateway.worker.event(turn_id, "step.started", step=0)
     body = {"model": AGENT, "messages": ASKED, "stream": True}
-    with httpx.stream("POST", f"{gateway.url}/v1/chat/completions", json=body, headers=key, timeout=20) as raw:
+    with httpx2.stream("POST", f"{gateway.url}/v1/chat/completions", json=body, headers=key, timeout=20) as raw:
         lines = raw.iter_lines()
         assert any(line == ": heartbeat" for line in lines)
         say(gateway, turn_id, "do", "ne")
@@ -170,7 +169,7 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client,
 def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> None:
     """What was to be read then is told later, in order."""
     body = {"model": AGENT, "input": "Where is it?", "stream": True}
-    with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, timeout=20) as raw:
+    with httpx2.stream("POST", f"{gateway.url}/v1/responses", json=body, timeout=20) as raw:
         lines = raw.iter_lines()
         turn_id = the_turn(gateway)
         gateway.worker.call(turn_id, 0, 0, status="ended", outcome={"kind": "ToolExecutionResult", "content": "x"})
@@ -355,7 +354,7 @@ def test_errors_of_every_kind_have_openais_shape(gateway: Gateway) -> None:
     problem_of(http.get("/v1/turns/x"), 404, "not_found")
 
 
-def _without_tables(gateway: Gateway) -> httpx.Response:
+def _without_tables(gateway: Gateway) -> httpx2.Response:
     _run(gateway, "ALTER TABLE agents RENAME TO gone")
     try:
         return gateway.http.get("/v1/models")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema_rs
 import psycopg
 import pytest
@@ -89,12 +89,12 @@ def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
 def test_gateway_without_anything_is_alive_but_not_ready(database: str, caplog: pytest.LogCaptureFixture) -> None:
     """It starts without database and broker, names both, logs why, and gives no secret away."""
     with serving(Settings(database_url=database, redis_url=NOWHERE, dev_keyless=True)) as url:
-        assert httpx.get(f"{url}/healthz").status_code == 200
-        problem = problem_of(httpx.get(f"{url}/readyz"), 503, "not_ready")
+        assert httpx2.get(f"{url}/healthz").status_code == 200
+        problem = problem_of(httpx2.get(f"{url}/readyz"), 503, "not_ready")
         assert problem["missing"] == ["database", "broker"]
         assert ("not ready: the database: " in caplog.text, "not ready: the broker: " in caplog.text) == (True, True)
         assert "secret" not in caplog.text
-        refused = httpx.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
+        refused = httpx2.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
         assert "secret" not in problem_of(refused, 503, "not_ready")["detail"]
 
 
@@ -258,10 +258,10 @@ def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str)
     """Without HARNESS_DEV_KEYLESS=1 every request of the API is 401, with a bearer token too; health is open."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
         for headers in ({}, {"Authorization": "Bearer x"}):
-            response = httpx.get(url + path, headers=headers)
+            response = httpx2.get(url + path, headers=headers)
             problem_of(response, 401, "unauthorized")
             assert response.headers["www-authenticate"] == "Bearer"
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert httpx2.get(f"{url}/healthz").status_code == 200
 
 
 def test_keyless_api_ignores_a_bearer_token(gateway: Gateway) -> None:
@@ -398,10 +398,10 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
         wait_until(lambda: _healthy(url), "the gateway to answer", 20)
         with ThreadPoolExecutor(2) as pool:
             body = {"agent": "support", "input": "x"}
-            post = pool.submit(httpx.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
+            post = pool.submit(httpx2.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
             sse = {"Accept": "text/event-stream"}
-            stream = pool.submit(httpx.get, f"{url}/v1/turns/{turn_id}/events", headers=sse, timeout=30)
+            stream = pool.submit(httpx2.get, f"{url}/v1/turns/{turn_id}/events", headers=sse, timeout=30)
             wait_until(lambda: f"/v1/turns/{turn_id}/events" in (tmp_path / "log").read_text(), "the stream", 5)
             process.send_signal(signal.SIGTERM)
             assert post.result(10).status_code == 202
@@ -432,13 +432,13 @@ def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> 
 
 def _healthy(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz").status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/healthz").status_code == 200
+    except httpx2.TransportError:
         return False
 
 
 def _first_turn(url: str) -> str:
-    turns = httpx.get(f"{url}/v1/turns").json()["data"]
+    turns = httpx2.get(f"{url}/v1/turns").json()["data"]
     return turns[0]["id"] if turns else ""
 
 
@@ -462,8 +462,8 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
     with gateway_process(port, sqlite_url, own_db(valkey_url), log):
         wait_until(lambda: _healthy(url), "the gateway to answer", 20)
         headers = {"Authorization": "Bearer my-key"}
-        httpx.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
-        httpx.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
+        httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
+        httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
         wait_until(lambda: '"GET", "path": "/v1/turns"' in log.read_text(), "the log line")
     lines = [json.loads(line) for line in log.read_text().splitlines() if '"POST"' in line and line.startswith("{")]
     assert [(line["method"], line["path"], line["status"]) for line in lines] == [("POST", "/v1/turns", 202)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -60,7 +60,7 @@ class Process:
     @property
     def readers(self) -> int:
         """How many streams are open, as it tells Prometheus."""
-        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=20).text
+        text = httpx2.get(f"http://127.0.0.1:{self.port}/metrics", timeout=20).text
         (told,) = re.findall(r"^harness_sse_readers (\S+)$", text, re.MULTILINE)
         return int(float(told))
 
@@ -89,8 +89,8 @@ def gateway(sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytes
 
 def _is_healthy(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    except httpx2.TransportError:
         return False
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import insert, select
 
@@ -21,7 +21,7 @@ def places(gateway: Gateway, session_id: str = "s") -> list[tuple[str, bool, boo
         return [tuple(row) for row in connection.execute(wanted.order_by(turns.c.number))]
 
 
-def at_once(gateway: Gateway, times: int, **body: Any) -> list[httpx.Response]:
+def at_once(gateway: Gateway, times: int, **body: Any) -> list[httpx2.Response]:
     """Post the same turn several times at the same moment."""
     with ThreadPoolExecutor(times) as threads:
         return [pending.result() for pending in [threads.submit(gateway.post, **body) for _ in range(times)]]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.testing.waiting import wait_until
@@ -33,7 +33,7 @@ class Listener:
         self._reading = pool.submit(self._read)
 
     def _read(self) -> None:
-        with httpx.stream("GET", self._url, headers=self._headers, timeout=20) as response:
+        with httpx2.stream("GET", self._url, headers=self._headers, timeout=20) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             # Heartbeats come for ever: a test that fails must not leave this thread behind.
             until = time.monotonic() + 20
@@ -88,7 +88,7 @@ def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: L
 
 
 def test_stream_of_text_with_unicodes_line_breaks_is_not_split(gateway: Gateway, listen: Listen) -> None:
-    """Readers of lines like httpx's end one at U+0085, U+2028 and U+2029: events and hints escape them."""
+    """Readers of lines like httpx2's end one at U+0085, U+2028 and U+2029: events and hints escape them."""
     text = "one\u2028two\u2029three\u0085four größe"
     turn_id = gateway.posted()["id"]
     gateway.worker.event(turn_id, "step.started", step=0, text=text)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import select, update
 
@@ -45,7 +45,7 @@ def pool() -> Generator[ThreadPoolExecutor]:
         yield threads
 
 
-def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tuple[Future[httpx.Response], str]:
+def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tuple[Future[httpx2.Response], str]:
     """Start a post that waits; returns it with the turn's id as soon as it is stored."""
     answer = pool.submit(gateway.post, **given)
 
@@ -148,10 +148,10 @@ def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
         ) as process,
     ):
         headers = {"Prefer": "wait=50", "Idempotency-Key": "k"}
-        first = pool.submit(httpx.post, f"{doomed}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
+        first = pool.submit(httpx2.post, f"{doomed}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
         (turn_id,) = wait_until(gateway.ids, "the turn to be stored")
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(httpx2.TransportError):
             first.result(10)
         problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
         gateway.worker.finish(turn_id)
@@ -175,15 +175,15 @@ def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_to
 
 def _is_healthy(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz").status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/healthz").status_code == 200
+    except httpx2.TransportError:
         return False
 
 
 def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
     """A client that goes away while it waits may ask again at once, and gets the turn it made."""
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(
+    with pytest.raises(httpx2.ReadTimeout):
+        httpx2.post(
             f"{gateway.url}/v1/turns",
             json=gateway.defaults,
             headers={"Prefer": "wait=2", "Idempotency-Key": "k"},
@@ -194,7 +194,7 @@ def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
     assert response.status_code == 202
 
 
-def _accepted(response: httpx.Response) -> httpx.Response | None:
+def _accepted(response: httpx2.Response) -> httpx2.Response | None:
     return response if response.status_code != 409 else None
 
 
@@ -211,5 +211,5 @@ def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> No
     assert (again.status_code, [again.json()["id"]]) == (202, first)
 
 
-def _unless_in_flight(answer: httpx.Response) -> httpx.Response | None:
+def _unless_in_flight(answer: httpx2.Response) -> httpx2.Response | None:
     return None if answer.status_code == 409 else answer

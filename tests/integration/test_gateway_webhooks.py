@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import httpx
+import httpx2
 import jsonschema_rs
 import pytest
 from pydantic import SecretStr
@@ -330,7 +330,7 @@ def told_by_a_process(
         command = [*HARNESS, "gateway", "--port", str(port)]
         log = tmp_path / "gateway.log"
         with running_server(command, log=log, is_ready=lambda: _is_ready(url), stop=signal.SIGTERM) as process:
-            response = httpx.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
+            response = httpx2.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
             turn_id = response.json()["id"]
             reader.worker.finish(turn_id)
             other.await_count(1)
@@ -339,8 +339,8 @@ def told_by_a_process(
 
 def _is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/readyz", trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 

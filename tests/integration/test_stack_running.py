@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from redis import Redis
@@ -36,8 +36,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 def is_ready(stack: StackInfo) -> bool:
     """Whether the gateway answers at the URL of the ready line."""
     try:
-        return httpx.get(f"{stack.gateway_url}/readyz", timeout=5, trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{stack.gateway_url}/readyz", timeout=5, trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from rich.console import Console
 
@@ -38,22 +38,22 @@ def _gateway(agents: list[str], posted: list[dict[str, Any]], **ended: object) -
     """A gateway that serves ``agents`` and ends every turn at once."""
     turn = {**TURN, **ended}
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         match (request.method, request.url.path):
             case ("POST", "/v1/turns"):
                 posted.append(json.loads(request.content))
                 if posted[-1]["agent"] in agents:
-                    return httpx.Response(202, json=turn)
-                return httpx.Response(404, json={"code": "unknown_agent", "title": "Unknown agent", "status": 404})
+                    return httpx2.Response(202, json=turn)
+                return httpx2.Response(404, json={"code": "unknown_agent", "title": "Unknown agent", "status": 404})
             case ("GET", "/v1/agents"):
-                return httpx.Response(200, json={"data": [{"name": name} for name in agents]})
+                return httpx2.Response(200, json={"data": [{"name": name} for name in agents]})
             case ("GET", "/v1/turns/t1/events"):
                 event: dict[str, Any] = {"seq": 1, "type": "turn.completed", "at": AT, "data": {}}
-                return httpx.Response(200, json={"data": [event], "next": None})
+                return httpx2.Response(200, json={"data": [event], "next": None})
             case _:
-                return httpx.Response(200, json=turn)
+                return httpx2.Response(200, json=turn)
 
-    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer))
+    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
 
 
 def _ask(agents: list[str], agent: str | None, posted: list[dict[str, Any]] | None = None) -> str:
@@ -92,7 +92,7 @@ def test_ask_of_an_unknown_agent_lists_those_there_are() -> None:
 def test_ask_passes_other_refusals_on() -> None:
     """A refusal that is not about the agent is shown as it is."""
     client = GatewayClient(
-        "http://gateway", transport=httpx.MockTransport(lambda _: httpx.Response(429, json={"code": "queue_full"}))
+        "http://gateway", transport=httpx2.MockTransport(lambda _: httpx2.Response(429, json={"code": "queue_full"}))
     )
     with pytest.raises(RequestRefused):
         ask(client, {"input": "hi", "agent": "a"}, Console(file=io.StringIO()))

@@ -7,7 +7,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.batching import items_in, until_ended
@@ -58,26 +58,26 @@ def test_a_file_that_holds_no_turns_is_told_by_its_line(content: bytes, said: st
     assert str(refused.value).startswith(said)
 
 
-def client_that_answers(*answers: httpx.Response | Exception) -> GatewayClient:
+def client_that_answers(*answers: httpx2.Response | Exception) -> GatewayClient:
     """A client of a gateway that gives these answers, the last one again and again."""
     left = list(answers)
 
-    def handle(_request: httpx.Request) -> httpx.Response:
+    def handle(_request: httpx2.Request) -> httpx2.Response:
         answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    return GatewayClient("http://gateway", transport=httpx.MockTransport(handle))
+    return GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
 
 
 def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
     """Until the end, however long that takes; what stands as it stood is not told again."""
     stands = [batch(queued=2), batch(queued=2), batch(running=1, completed=1)]
-    answers = [httpx.Response(200, json=each) for each in stands]
-    end = httpx.Response(200, json=batch("ended", completed=2))
+    answers = [httpx2.Response(200, json=each) for each in stands]
+    end = httpx2.Response(200, json=batch("ended", completed=2))
     told: list[Any] = []
-    client = client_that_answers(*answers, httpx.ConnectError("away"), end)
+    client = client_that_answers(*answers, httpx2.ConnectError("away"), end)
     ended = until_ended(client, SetClock(now_s=0.0), batch(queued=2), math.inf, told.append)
     assert ended == batch("ended", completed=2)
     assert told == [batch(running=1, completed=1)]
@@ -85,7 +85,7 @@ def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
 
 def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
     """Somebody who cancels does not wait for ever."""
-    client, clock = client_that_answers(httpx.Response(200, json=batch("canceling", running=1))), SetClock(now_s=0.0)
+    client, clock = client_that_answers(httpx2.Response(200, json=batch("canceling", running=1))), SetClock(now_s=0.0)
     assert until_ended(client, clock, batch(running=1), 5.0, print)["status"] == "canceling"
     assert 5 <= clock.monotonic() < 7
 
@@ -94,16 +94,16 @@ def test_results_come_line_by_line_and_refusals_are_told() -> None:
     """A JSON object a line."""
     lines: list[Any] = [{"custom_id": "a", "turn": {"input": "ä"}}, {"custom_id": "b", "turn": {}}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    assert list(client_that_answers(httpx.Response(200, text=text)).batch_results("01928c")) == lines
+    assert list(client_that_answers(httpx2.Response(200, text=text)).batch_results("01928c")) == lines
     problem = {"status": 404, "code": "not_found", "detail": "there is no batch 'x'", "title": "Not Found"}
     with pytest.raises(RequestRefused, match=r"there is no batch 'x' \(404 not_found\)"):
-        list(client_that_answers(httpx.Response(404, json=problem)).batch_results("x"))
+        list(client_that_answers(httpx2.Response(404, json=problem)).batch_results("x"))
 
 
 def test_batch_is_named_by_the_end_of_its_id() -> None:
     """As a turn is."""
     page = {"data": [{"id": "0192-abcd"}, {"id": "0192-abce"}], "next": None}
-    client = client_that_answers(httpx.Response(200, json=page))
+    client = client_that_answers(httpx2.Response(200, json=page))
     assert whole_batch_id(client, "abce") == "0192-abce"
     assert whole_batch_id(client, "any name at all") == "any name at all"
     with pytest.raises(ConfigError, match="batch 'e': give at least 4 characters"):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
 from harness_worker.entrypoints.client import GatewayClient
 from tests.unit.test_patience import Waits
 
-DOWN = httpx.ConnectError("refused")
+DOWN = httpx2.ConnectError("refused")
 
 
 class Stopping:
@@ -22,19 +22,19 @@ class Stopping:
 
     def client(self) -> GatewayClient:
         """Asks it."""
-        return GatewayClient("http://gateway", transport=httpx.MockTransport(self._answer))
+        return GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
         self.asked += 1
         turn_id, *cancel = request.url.path.removeprefix("/v1/turns/").split("/")
         if cancel or turn_id not in self._cancelled:
             self._cancelled.update({turn_id} if cancel else ())
-            return httpx.Response(200, json={"id": turn_id, "status": "running"})
+            return httpx2.Response(200, json={"id": turn_id, "status": "running"})
         polls = self._polls[turn_id]
         found = polls.pop(0) if len(polls) > 1 else polls[0]
         if isinstance(found, Exception):
             raise found
-        return httpx.Response(200, json={"id": turn_id, "status": found})
+        return httpx2.Response(200, json={"id": turn_id, "status": found})
 
 
 def seen(cancelled: list[Cancelled]) -> list[str]:

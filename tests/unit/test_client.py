@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 
 
-def _client(answer: httpx.Response, seen: list[httpx.Request] | None = None) -> GatewayClient:
-    def handle(request: httpx.Request) -> httpx.Response:
+def _client(answer: httpx2.Response, seen: list[httpx2.Request] | None = None) -> GatewayClient:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         if seen is not None:
             seen.append(request)
         return answer
 
-    return GatewayClient("http://gateway/", "key-1", transport=httpx.MockTransport(handle))
+    return GatewayClient("http://gateway/", "key-1", transport=httpx2.MockTransport(handle))
 
 
 def test_client_create_turn_sends_headers_and_body() -> None:
     """A turn is posted with its key, its idempotency key and how long the gateway may wait."""
-    seen: list[httpx.Request] = []
-    with _client(httpx.Response(202, json={"id": "t1"}), seen) as client:
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(202, json={"id": "t1"}), seen) as client:
         turn = client.create_turn({"agent": "a", "input": "hi"}, wait_s=20, idempotency_key="k")
     assert turn == {"id": "t1"}
     assert seen[0].url == "http://gateway/v1/turns"
@@ -36,10 +36,10 @@ def test_client_new_events_follows_pages() -> None:
     """Events are read to the end, however many pages they take."""
     pages = {"0": {"data": [{"seq": 1}], "next": 1}, "1": {"data": [{"seq": 2}], "next": None}}
 
-    def handle(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, json=pages[request.url.params["after"]])
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json=pages[request.url.params["after"]])
 
-    client = GatewayClient("http://gateway", transport=httpx.MockTransport(handle))
+    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
     assert [event["seq"] for event in client.new_events("t1")] == [1, 2]
 
 
@@ -49,7 +49,7 @@ def test_client_refusal_carries_the_problem() -> None:
     detail = "input: must be a string; tags.0: too long"
     problem = {"status": 422, "code": "invalid_request", "detail": detail, "title": "Invalid", "errors": errors}
     with pytest.raises(RequestRefused) as refused:
-        _client(httpx.Response(422, json=problem)).create_turn({})
+        _client(httpx2.Response(422, json=problem)).create_turn({})
     assert (refused.value.status, refused.value.code) == (422, "invalid_request")
     assert str(refused.value) == "input: must be a string\n  tags.0: too long (422 invalid_request)"
 
@@ -65,7 +65,7 @@ def test_client_that_is_not_let_in_is_told_what_to_set(key: str | None, said: st
         "detail": "send Authorization: Bearer KEY",
         "title": "Unauthorized",
     }
-    transport = httpx.MockTransport(lambda _: httpx.Response(401, json=problem))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(401, json=problem))
     with GatewayClient("http://u:s3cret@gateway", key, transport=transport) as client:
         with pytest.raises(RequestRefused, match=f"{said}.*Set HARNESS_API_KEY to one") as refused:
             client.turns()
@@ -77,14 +77,14 @@ def test_client_that_is_not_let_in_is_told_what_to_set(key: str | None, said: st
 
 def test_client_sends_its_key_whoever_the_address_names() -> None:
     """There is one header for both, and the key is what the gateway looks at."""
-    seen: list[httpx.Request] = []
+    seen: list[httpx2.Request] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
-        return httpx.Response(200, json={})
+        return httpx2.Response(200, json={})
 
     for key in ("key-1", None):
-        with GatewayClient("http://u:s3cret@gateway", key, transport=httpx.MockTransport(handle)) as client:
+        with GatewayClient("http://u:s3cret@gateway", key, transport=httpx2.MockTransport(handle)) as client:
             client.turns()
     assert [request.headers["authorization"].split()[0] for request in seen] == ["Bearer", "Basic"]
 
@@ -93,7 +93,7 @@ def test_client_shows_no_password_of_the_address() -> None:
     """Whether nothing answers there, or something else than the gateway."""
     with pytest.raises(StackUnreachable, match=r"http://u:\*\*\*@127.0.0.1:1 ") as away:
         GatewayClient("http://u:s3cret@127.0.0.1:1").turns()
-    other = httpx.MockTransport(lambda _: httpx.Response(502, content=b"<html>"))
+    other = httpx2.MockTransport(lambda _: httpx2.Response(502, content=b"<html>"))
     with pytest.raises(RequestRefused, match="is it the gateway") as refused:
         GatewayClient("http://u:s3cret@gateway", transport=other).turns()
     assert "s3cret" not in f"{away.value} {refused.value}"
@@ -114,9 +114,9 @@ def test_client_refuses_what_is_no_address(url: str) -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"[[]]"])
 def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> None:
     """An answer that is not the gateway's says so instead of failing to parse."""
-    request = httpx.Request("GET", "http://gateway/v1/agents")
+    request = httpx2.Request("GET", "http://gateway/v1/agents")
     with pytest.raises(RequestRefused, match="is it the gateway"):
-        _client(httpx.Response(status, content=body, request=request)).agents()
+        _client(httpx2.Response(status, content=body, request=request)).agents()
 
 
 def test_client_no_connection_says_how_to_start() -> None:
@@ -130,4 +130,4 @@ def test_client_no_connection_says_how_to_start() -> None:
 def test_client_ready_is_false_while_the_gateway_says_no() -> None:
     """A 503 of /readyz is an answer, not an error."""
     problem = {"status": 503, "code": "not_ready", "title": "Not ready", "detail": "no broker"}
-    assert _client(httpx.Response(503, json=problem)).ready() is False
+    assert _client(httpx2.Response(503, json=problem)).ready() is False

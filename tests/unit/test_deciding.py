@@ -8,7 +8,7 @@ import os
 import pty
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from rich.console import Console
 
@@ -34,14 +34,14 @@ class Gateway:
         self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions, **members}
         self.answered: list[str] = []
         self.sent: list[dict[str, Any]] = []
-        self.client = GatewayClient("http://gateway", transport=httpx.MockTransport(self._answer))
+        self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST":
             self.answered.append(request.url.path.split("/")[3])
             assert request.url.path == f"/v1/turns/{self.answered[-1]}/inputs"
             self.sent.append(json.loads(request.content))
-        return httpx.Response(200, json={**self.turn, "id": request.url.path.split("/")[3]})
+        return httpx2.Response(200, json={**self.turn, "id": request.url.path.split("/")[3]})
 
 
 def test_question_holds_no_control_characters() -> None:

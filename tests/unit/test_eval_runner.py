@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused
@@ -17,7 +17,7 @@ from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
 from tests.unit.eval_kit import cell, score, turn
 
-LOST = httpx.ReadError("lost")
+LOST = httpx2.ReadError("lost")
 
 
 class Gateway:
@@ -32,12 +32,12 @@ class Gateway:
         self.turns: list[dict[str, Any]] = []
         self.keys: dict[str, dict[str, Any]] = {}
         self.lost_answers = 0
-        self.refusal: httpx.Response | None = None
+        self.refusal: httpx2.Response | None = None
         self.hangs: threading.Event | None = None
-        self.client = GatewayClient("http://gateway", transport=httpx.MockTransport(self.answer))
+        self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self.answer))
         self._lock = threading.Lock()
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         """One request."""
         if self.hangs is not None:
             self.hangs.wait(10.0)
@@ -47,11 +47,11 @@ class Gateway:
             if request.url.path == "/v1/turns":
                 session = request.url.params["session_id"]
                 found = [each for each in reversed(self.turns) if each["session_id"] == session]
-                return httpx.Response(200, json={"data": found, "next": None})
+                return httpx2.Response(200, json={"data": found, "next": None})
             (found,) = [each for each in self.turns if request.url.path == f"/v1/turns/{each['id']}"]
-            return httpx.Response(200, json=found)
+            return httpx2.Response(200, json=found)
 
-    def _post(self, body: dict[str, Any], key: str) -> httpx.Response:
+    def _post(self, body: dict[str, Any], key: str) -> httpx2.Response:
         if self.refusal is not None:
             return self.refusal
         if key not in self.keys:
@@ -60,7 +60,7 @@ class Gateway:
         if self.lost_answers:
             self.lost_answers -= 1
             raise LOST
-        return httpx.Response(202, json=self.keys[key])
+        return httpx2.Response(202, json=self.keys[key])
 
     def runner(self, *, goes_on: bool = False, timeout_s: float = 5.0, waits: list[str] | None = None) -> CellRunner:
         """Somebody who asks it."""
@@ -126,7 +126,7 @@ def test_conversation_ends_where_a_turn_is_not_completed() -> None:
 def test_refusal_is_of_one_cell_or_of_all(status: int, is_the_cells: bool) -> None:
     """Too large a text is one case's failure; a missing key or agent is nobody's case."""
     gateway = Gateway()
-    gateway.refusal = httpx.Response(status, json={"code": "no", "title": "no", "detail": "because"})
+    gateway.refusal = httpx2.Response(status, json={"code": "no", "title": "no", "detail": "because"})
     if is_the_cells:
         assert gateway.runner().run(cell()) == Found(turns=(), refused="because")
         return

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable, is_loopback
@@ -33,7 +33,7 @@ class StoppedClock:
         self.now += seconds
 
 
-class Cut(httpx.SyncByteStream):
+class Cut(httpx2.SyncByteStream):
     """A stream that breaks off after some frames."""
 
     def __init__(self, *frames: str) -> None:
@@ -41,7 +41,7 @@ class Cut(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         yield from (frame.encode() for frame in self._frames)
-        raise httpx.ReadError("cut")
+        raise httpx2.ReadError("cut")
 
 
 def event(seq: int, kind: str = "step.started") -> dict[str, Any]:
@@ -54,31 +54,31 @@ def frame(document: dict[str, Any]) -> str:
     return f"event: {document['type']}\nid: {document.get('seq')}\ndata: {json.dumps(document)}\n\n"
 
 
-def gateway(*streams: httpx.Response | Exception, status: str = "running") -> tuple[GatewayClient, list[str]]:
+def gateway(*streams: httpx2.Response | Exception, status: str = "running") -> tuple[GatewayClient, list[str]]:
     """A gateway that answers each request for events with the next of ``streams``; and what was asked ``after``."""
     left, asked = list(streams), list[str]()
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         if not request.url.path.endswith("/events"):
-            return httpx.Response(200, json={"id": "t", "status": status})
+            return httpx2.Response(200, json={"id": "t", "status": status})
         if "text/event-stream" not in request.headers["accept"]:
-            return httpx.Response(200, json={"data": [], "next": None})
+            return httpx2.Response(200, json={"data": [], "next": None})
         asked.append(request.url.params["after"])
         following = left.pop(0)
         if isinstance(following, Exception):
             raise following
         return following
 
-    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer)), asked
+    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer)), asked
 
 
 def test_follow_goes_on_where_the_stream_was_cut() -> None:
     """A cut stream is asked for again after the last event; heartbeats are left out."""
     hint = frame({"type": "model.delta", "data": {}})
     client, asked = gateway(
-        httpx.Response(200, headers=STREAM, stream=Cut(": open\n\n", frame(event(1)), hint, frame(event(2)))),
-        httpx.ConnectError("down"),
-        httpx.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
+        httpx2.Response(200, headers=STREAM, stream=Cut(": open\n\n", frame(event(1)), hint, frame(event(2)))),
+        httpx2.ConnectError("down"),
+        httpx2.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
     )
     assert [each["seq"] for each in follow(client, StoppedClock(), "t") if not is_hint(each)] == [1, 2, 3]
     assert asked == ["0", "2", "2"]
@@ -88,8 +88,8 @@ def test_follow_gives_hints() -> None:
     """Who draws a turn sees its text while it is said; the place to go on from is the last durable event's."""
     hint = {"type": "model.delta", "data": {"text": "Hel"}}
     client, asked = gateway(
-        httpx.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
-        httpx.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
+        httpx2.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
+        httpx2.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
     )
     told = list(follow(client, StoppedClock(), "t"))
     assert told == [event(1), hint, hint, event(2, "turn.completed")]
@@ -99,9 +99,9 @@ def test_follow_gives_hints() -> None:
 def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
     """Pages do as well."""
     client, asked = gateway(
-        httpx.Response(200, json={"data": [event(1)], "next": None}),
-        httpx.Response(200, json={"data": [], "next": None}),
-        httpx.Response(200, json={"data": [event(2, "turn.failed")], "next": None}),
+        httpx2.Response(200, json={"data": [event(1)], "next": None}),
+        httpx2.Response(200, json={"data": [], "next": None}),
+        httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None}),
     )
     assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2]
     assert asked == ["0", "1", "1"]
@@ -109,8 +109,8 @@ def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
 
 def test_follow_goes_on_when_the_database_is_back() -> None:
     """A gateway that says when to ask again is asked then."""
-    away = httpx.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})
-    client, asked = gateway(away, httpx.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
+    away = httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})
+    client, asked = gateway(away, httpx2.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
     clock = StoppedClock()
     assert list(follow(client, clock, "t")) == [event(1, "turn.completed")]
     assert asked == ["0", "0"]
@@ -119,18 +119,18 @@ def test_follow_goes_on_when_the_database_is_back() -> None:
 
 def test_follow_after_the_last_event_ends() -> None:
     """A turn that is over, and nothing new: nothing to wait for."""
-    client, _ = gateway(httpx.Response(204), status="completed")
+    client, _ = gateway(httpx2.Response(204), status="completed")
     assert list(follow(client, StoppedClock(), "t", after=9)) == []
 
 
 def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
     """A restart is waited for, not more."""
 
-    def down(_: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("down")
+    def down(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("down")
 
     clock = StoppedClock()
-    client = GatewayClient("http://gateway", transport=httpx.MockTransport(down))
+    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(down))
     with pytest.raises(StackUnreachable):
         list(follow(client, clock, "t"))
     assert AWAY_S <= clock.now < AWAY_S + 1
@@ -138,7 +138,7 @@ def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
 
 def test_feed_hands_errors_on() -> None:
     """What goes wrong in the thread is raised to whoever reads."""
-    refused = httpx.Response(404, json={"code": "not_found", "title": "Not found", "status": 404})
+    refused = httpx2.Response(404, json={"code": "not_found", "title": "Not found", "status": 404})
     client, _ = gateway(refused)
     with EventFeed(client, StoppedClock(), "t") as feed, pytest.raises(RequestRefused):
         feed.ready(5.0)
@@ -170,7 +170,9 @@ def test_whole_id_finds_the_one_turn_with_that_end() -> None:
     }
     client = GatewayClient(
         "http://gateway",
-        transport=httpx.MockTransport(lambda request: httpx.Response(200, json=pages[request.url.params.get("after")])),
+        transport=httpx2.MockTransport(
+            lambda request: httpx2.Response(200, json=pages[request.url.params.get("after")])
+        ),
     )
     assert whole_id(client, "58c8c1d") == whole
     assert whole_id(client, whole) == whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
@@ -73,8 +73,8 @@ def test_head_has_the_headers_of_get_and_begins_no_body(version: str) -> None:
     pieces, counted = Pieces(), list[int]()
 
     async def run() -> dict[str, tuple[Answer, Answer]]:
-        transport = httpx.ASGITransport(app_of(pieces, version, counted))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        transport = httpx2.ASGITransport(app_of(pieces, version, counted))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
             found: dict[str, tuple[Answer, Answer]] = {}
             for path in ("/stream", "/document", "/refused", "/nowhere"):
                 head = await client.head(path)

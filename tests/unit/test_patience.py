@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
@@ -26,27 +26,27 @@ class Waits(StoppedClock):
         super().wait(seconds)
 
 
-def refusal(status: int, code: str, retry_after: str | None = None) -> httpx.Response:
+def refusal(status: int, code: str, retry_after: str | None = None) -> httpx2.Response:
     """What a gateway, or a proxy before it, refuses with."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return httpx.Response(status, json={"status": status, "code": code, "title": "no"}, headers=headers)
+    return httpx2.Response(status, json={"status": status, "code": code, "title": "no"}, headers=headers)
 
 
-def gateway(*answers: httpx.Response | Exception) -> GatewayClient:
+def gateway(*answers: httpx2.Response | Exception) -> GatewayClient:
     """A gateway that gives one answer after the other, the last one for ever."""
     left = list(answers)
 
-    def answer(_: httpx.Request) -> httpx.Response:
+    def answer(_: httpx2.Request) -> httpx2.Response:
         found = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(found, Exception):
             raise found
         return found
 
-    return GatewayClient("http://gateway", transport=httpx.MockTransport(answer))
+    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
 
 
-TURN = httpx.Response(200, json={"id": "t1", "status": "completed"})
-DOWN = httpx.ConnectError("refused")
+TURN = httpx2.Response(200, json={"id": "t1", "status": "completed"})
+DOWN = httpx2.ConnectError("refused")
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ DOWN = httpx.ConnectError("refused")
         refusal(503, "not_ready"),
         refusal(429, "queue_full"),
         refusal(409, "idempotency_in_flight"),
-        httpx.Response(502, text="<html>"),
+        httpx2.Response(502, text="<html>"),
     ],
 )
-def test_what_may_pass_is_asked_again(passing: httpx.Response | Exception) -> None:
+def test_what_may_pass_is_asked_again(passing: httpx2.Response | Exception) -> None:
     """A gateway that restarts, waits for its database or is busy answers in the end."""
     clock = Waits()
     client = gateway(passing, passing, TURN)
@@ -72,7 +72,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
     """Whole seconds as the gateway names them, but never a hot loop; what is no number says nothing."""
     clock = Waits()
     headers = [(b"Retry-After", asked.encode())]
-    client = gateway(httpx.Response(429, json={"code": "rate_limited", "title": "no"}, headers=headers), TURN)
+    client = gateway(httpx2.Response(429, json={"code": "rate_limited", "title": "no"}, headers=headers), TURN)
     Patience(clock)(lambda: client.turn("t1"))
     assert clock.waits == [waited]
 
@@ -81,7 +81,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
     ("answer", "bound_s", "error"),
     [(DOWN, AWAY_S, StackUnreachable), (refusal(429, "queue_full", "3600"), 600.0, RequestRefused)],
 )
-def test_patience_ends(answer: httpx.Response | Exception, bound_s: float, error: type[Exception]) -> None:
+def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, error: type[Exception]) -> None:
     """Each kind has its bound, whatever a Retry-After asks for; then it is what was refused last."""
     clock, client = Waits(), gateway(answer)
     with pytest.raises(error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pydantic import ValidationError
 
@@ -120,7 +120,7 @@ def figures(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - any member
 def test_refusal_names_the_option_that_was_given(loc: list[str], msg: str, said: str) -> None:
     """Whoever typed --since never wrote the query that the gateway refuses."""
     problem = {"code": "invalid_request", "title": "Invalid", "errors": [{"loc": loc, "msg": msg}]}
-    transport = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(422, json=problem))
     with (
         GatewayClient("http://gateway", transport=transport) as client,
         pytest.raises(ConfigError) as refused,
