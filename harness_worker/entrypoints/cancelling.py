@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.patience import PatientGateway, has_ended
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
 from harness_worker.ports import Clock
 
 

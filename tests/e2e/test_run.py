@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import HARNESS, run_harness

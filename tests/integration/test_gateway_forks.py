@@ -15,7 +15,7 @@ from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call
-from harness_worker.entrypoints.pruning import prune
+from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns
 from harness_worker.wire import child_turn_id
 from tests.contract.store_world import RecordedEvents

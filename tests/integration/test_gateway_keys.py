@@ -28,7 +28,7 @@ from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.entrypoints.cli.sweep_stack import sweep_settings
-from harness_worker.entrypoints.client import RequestRefused
+from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.errors import ConfigError
 from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns
 from harness_worker.wire import artifact_key

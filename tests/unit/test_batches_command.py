@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.batching import items_in, until_ended
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.turn_ids import whole_batch_id
+from harness_worker.entrypoints.cli.batch_items import items_in, until_ended
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line
 from harness_worker.errors import ConfigError
 from tests.unit.engine_kit import SetClock

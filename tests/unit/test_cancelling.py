@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from tests.unit.test_patience import Waits
 
 DOWN = httpx2.ConnectError("refused")

@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 
 

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from rich.console import Console
 
+from harness_worker.entrypoints.cli.decide_calls import arguments_from, decide
 from harness_worker.entrypoints.cli.prompting import prompting
-from harness_worker.entrypoints.client import GatewayClient
-from harness_worker.entrypoints.deciding import arguments_from, decide
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.errors import ConfigError, HarnessError
 

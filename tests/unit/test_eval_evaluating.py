@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.entrypoints.evaluating import Evaluation, Plan
-from harness_worker.entrypoints.results_file import ResultsFile
+from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
+from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
 from harness_worker.evaluation.cells import cells_of
 from harness_worker.evaluation.results import Found, Result
 from tests.unit.eval_kit import case, turn

@@ -9,10 +9,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable, is_loopback
-from harness_worker.entrypoints.following import EventFeed, follow, is_hint
-from harness_worker.entrypoints.patience import AWAY_S
-from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.entrypoints.gateway_client.client import (
+    GatewayClient,
+    RequestRefused,
+    StackUnreachable,
+    is_loopback,
+)
+from harness_worker.entrypoints.gateway_client.following import EventFeed, follow, is_hint
+from harness_worker.entrypoints.gateway_client.patience import AWAY_S
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.errors import ConfigError
 
 STREAM = {"content-type": "text/event-stream"}

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.prompting import OnWaiting
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.view.lines import totals
 from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.screen import Screen

@@ -13,13 +13,13 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.batching import has_ended, items_in, until_ended
+from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.streams import tell
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.patience import Patience
-from harness_worker.entrypoints.turn_ids import whole_batch_id
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.patience import Patience
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line, batch_words
 from harness_worker.errors import ConfigError
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from harness_worker.entrypoints.cli.decide_calls import arguments_from, decide
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.deciding import arguments_from, decide
-from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 
 Call: TypeAlias = Annotated[
     str | None, typer.Argument(help="Which call, such as 0.1; each that waits if left out.", show_default=False)

@@ -22,7 +22,7 @@ from harness_worker.demo.models import model_of
 from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, reach
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.figures import duration, tokens_of, waves_of

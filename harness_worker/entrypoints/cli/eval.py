@@ -14,13 +14,13 @@ from rich.console import Console
 
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.cli.asking import agents_of, there_are
+from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
+from harness_worker.entrypoints.cli.eval_runner import Asking
+from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.eval_runner import Asking
-from harness_worker.entrypoints.evaluating import Evaluation, Plan
-from harness_worker.entrypoints.results_file import ResultsFile
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.plain import plain

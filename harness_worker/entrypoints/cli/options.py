@@ -11,7 +11,7 @@ import typer
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.target import attach
-from harness_worker.entrypoints.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.errors import ConfigError
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]

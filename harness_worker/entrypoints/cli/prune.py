@@ -13,10 +13,10 @@ from harness_worker.adapters.sql.pruning import Removed, SqlPruning
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.prune_sessions import prune as prune_sessions
+from harness_worker.entrypoints.cli.prune_sessions import would_prune
 from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.journal import open_journal
-from harness_worker.entrypoints.pruning import prune as prune_sessions
-from harness_worker.entrypoints.pruning import would_prune
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.errors import ConfigError
 from harness_worker.wire import rfc3339

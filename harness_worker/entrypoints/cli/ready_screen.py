@@ -6,7 +6,7 @@ import json
 import shlex
 from urllib.parse import unquote, urlsplit
 
-from harness_worker.entrypoints.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.stack.info import StackInfo
 from harness_worker.urls import masked
 

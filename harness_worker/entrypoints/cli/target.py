@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
-from harness_worker.entrypoints.client import GatewayClient, StackUnreachable
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack
 
 

@@ -16,10 +16,10 @@ from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, runni
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.streams import tell
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.following import follow, is_hint
-from harness_worker.entrypoints.patience import PatientGateway
-from harness_worker.entrypoints.turn_ids import whole_id
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.following import follow, is_hint
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.entrypoints.view.lines import marks_for, totals
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.entrypoints.view.turn_facts import took_s

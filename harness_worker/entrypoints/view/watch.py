@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.following import EventFeed, is_hint
-from harness_worker.entrypoints.patience import PatientGateway
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.following import EventFeed, is_hint
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen

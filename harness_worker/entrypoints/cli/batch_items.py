@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.patience import PatientGateway
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 

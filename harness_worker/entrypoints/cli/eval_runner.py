@@ -8,8 +8,8 @@ from threading import Event
 from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.patience import PatientGateway, has_ended
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
 from harness_worker.ports import Clock
 from harness_worker.wire import FINAL_STATUSES
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.errors import ConfigError
 
 LEAST: Final = 4

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
-from harness_worker.entrypoints.patience import PatientGateway, has_ended, is_passing
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended, is_passing
 from harness_worker.ports import Clock
 from harness_worker.wire import TERMINAL_EVENTS
 

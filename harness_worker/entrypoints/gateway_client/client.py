@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from harness_worker.entrypoints.answers import (
+from harness_worker.entrypoints.gateway_client.answers import (
     JsonObject,
     RequestRefused,
     StackUnreachable,

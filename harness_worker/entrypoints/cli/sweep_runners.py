@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.entrypoints.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.patience import PatientGateway, has_ended
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.workloads.base import WorkloadTask, session_of

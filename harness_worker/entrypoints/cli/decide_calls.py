@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from harness_worker.entrypoints.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.errors import ConfigError, HarnessError
 
