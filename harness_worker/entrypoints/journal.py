@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
 from harness_worker.databases import parse_url
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.stack.info import running_stack
 from harness_worker.errors import TransientError
 from harness_worker.urls import masked
 
@@ -25,7 +25,7 @@ def open_journal(settings: Settings) -> Generator[Engine]:
         ConfigError: The URL is none.
         TransientError: There is no such file.
     """
-    url = _url_of(settings)
+    url = Addresses(settings).database_url or Home(settings.home).database_url
     if not has_file(url):
         raise TransientError(
             f"there is no database at {masked(url)}: name the home of a stack with --home, or a database with "
@@ -36,13 +36,6 @@ def open_journal(settings: Settings) -> Generator[Engine]:
         yield engine
     finally:
         engine.dispose()
-
-
-def _url_of(settings: Settings) -> str:
-    if settings.database_url is not None:
-        return settings.database_url
-    stack = running_stack(settings.home)
-    return stack.database_url if stack is not None else Home(settings.home).database_url
 
 
 def has_file(url: str) -> bool:
