@@ -44,8 +44,8 @@ def ask(
         client: Where to post it.
         body: The request; keys that are ``None`` are left out, and a missing ``agent`` is the only one there is.
         console: Where progress goes.
-        on_event: Told each event once, in order.
-        on_waiting: Told whenever the turn waits for a person.
+        on_event: Receives each event once, in order.
+        on_waiting: Called whenever the turn waits for a person.
 
     Raises:
         ConfigError: There is no such agent; the message lists those there are.

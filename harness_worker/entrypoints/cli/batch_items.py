@@ -69,7 +69,7 @@ def until_ended(
         clock: For the pauses.
         batch: As it was seen last.
         most_s: How long to wait, in seconds.
-        tell: Told now and then how it stands, if it stands otherwise than when it was told last.
+        tell: Receives the batch now and then, if it changed since the last time.
     """
     gateway = PatientGateway(client, clock)
     told, told_at = batch, -math.inf

@@ -1,4 +1,4 @@
-"""Works a sweep's cells over HTTP, each at most once, whoever died or was told to stop meanwhile."""
+"""Works a sweep's cells over HTTP, each at most once, whoever died or was stopped meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Asking:
         timeout_s: How long a turn is waited for, and then its judges, in seconds.
         goes_on: Whether the sweep may have been begun before: then turns that it made are looked for first.
         include: What to fetch of each last turn besides its scores.
-        on_waiting: Told once of a turn that waits for a person, from any thread.
+        on_waiting: Receives once each turn that waits for a person, from any thread.
     """
 
     timeout_s: float
@@ -58,7 +58,7 @@ class CellRunner:
         """Ask a cell, or take up what was asked before, and wait for the end.
 
         Raises:
-            Stopped: It was told to stop.
+            Stopped: It was asked to stop.
             StackUnreachable: Nothing has answered for half a minute.
             RequestRefused: The gateway refuses what is not this cell's fault, or is busy for too long.
         """
@@ -119,7 +119,7 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: Watcher[Cell, 
     Args:
         runner: Asks one.
         cells: Which.
-        watcher: Told of each as it comes.
+        watcher: Receives each as it comes.
         concurrency: How many are in flight at once.
     """
     try:
@@ -130,10 +130,10 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: Watcher[Cell, 
 
 
 class _StoppableClock(SystemClock):
-    """Waits until it is told to stop.
+    """Waits until it is asked to stop.
 
     Args:
-        stop: Tells.
+        stop: Set when it shall.
     """
 
     def __init__(self, stop: Event) -> None:
@@ -143,7 +143,7 @@ class _StoppableClock(SystemClock):
         """Return after ``seconds``.
 
         Raises:
-            Stopped: It was told to.
+            Stopped: It was asked to.
         """
         if self._stop.wait(seconds):
             raise Stopped

@@ -97,7 +97,7 @@ class Evaluation:
 
 
 class _Watcher:
-    """Tells an evaluation and its progress what was found."""
+    """Reports to an evaluation and its progress what was found."""
 
     def __init__(self, evaluation: Evaluation, progress: CountingProgress) -> None:
         self._evaluation = evaluation

@@ -107,7 +107,7 @@ def main() -> int:
     """Run the command line of this process.
 
     Returns:
-        The exit code. Errors are told on stderr; no traceback reaches the user.
+        The exit code. Errors are printed on stderr; no traceback reaches the user.
     """
     take_any_text()
     code = _run()

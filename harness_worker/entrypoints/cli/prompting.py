@@ -15,7 +15,7 @@ from harness_worker.entrypoints.view.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
-"""Told of a turn that waits for a person."""
+"""Receives a turn that waits for a person."""
 
 
 def prompting(console: Console, *, ask: bool) -> OnWaiting:

@@ -28,7 +28,7 @@ def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Remo
         pruning: The sessions.
         clock: For the pauses.
         before: The time, seconds since the epoch, by the database's clock.
-        tell: Told now and then what is gone by then.
+        tell: Receives now and then what is gone by then.
 
     Raises:
         TransientError: The database did not answer; what is gone is gone, and the rest goes the next time.
@@ -47,7 +47,7 @@ def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Remo
 
 
 def _pages(pruning: SqlPruning, before: float) -> Iterator[list[Session]]:
-    """The sessions that are over, by pages; each is looked at once."""
+    """The sessions that are over, by pages; each is read once."""
     page = pruning.page(before)
     while page:
         yield [session for session in page if session.is_over]

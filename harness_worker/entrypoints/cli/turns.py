@@ -125,7 +125,7 @@ def tail(
     """Follow a turn live until it ends. Exits with 0 if it completed, else with 1."""
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
-        client.turn(turn_id)  # a wrong id, or nobody there, is told at once
+        client.turn(turn_id)  # a wrong id, or nobody there, is an error at once
         ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id)
     raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
 

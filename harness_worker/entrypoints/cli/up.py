@@ -63,7 +63,7 @@ def _announce_json(info: StackInfo) -> None:
 
 
 def _announce(settings: Settings, info: StackInfo) -> None:
-    # A password that we made is told here and nowhere else; one that was given is known.
+    # A password that we made is printed here and nowhere else; one that was given is known.
     _write(ready_screen(info, tells_flower_password=settings.flower_auth is None))
 
 

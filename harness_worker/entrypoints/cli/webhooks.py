@@ -1,4 +1,4 @@
-"""``harness webhooks``: what those need who are told how turns went."""
+"""``harness webhooks``: what receivers need that are sent how turns went."""
 
 from __future__ import annotations
 

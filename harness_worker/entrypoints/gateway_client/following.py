@@ -21,7 +21,7 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
     """Every durable event of a turn above ``after``, until its last, and live hints, which are never repeated.
 
     Args:
-        client: The gateway; one that streams is listened to, another is asked again and again.
+        client: The gateway; one that does not stream is polled.
         clock: Time.
         turn_id: Which turn.
         after: The ``seq`` of the last event that is known already.
@@ -49,7 +49,7 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
 
 
 def is_hint(event: JsonObject) -> bool:
-    """Whether an event is only told live: it has no ``seq``, and is in no log."""
+    """Whether an event is only sent live: it has no ``seq``, and is in no log."""
     return "seq" not in event
 
 
@@ -108,5 +108,5 @@ class EventFeed:
                 self._queue.put(event)
                 if self._left.is_set():
                     return
-        except Exception as error:  # noqa: BLE001 - never raises: whoever asks for events is told
+        except Exception as error:  # noqa: BLE001 - never raises: whoever takes events gets it
             self._queue.put(error)

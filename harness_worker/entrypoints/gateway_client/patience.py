@@ -15,7 +15,7 @@ AWAY_S: Final = 30.0
 SOON_S: Final = 0.25
 LATER_S: Final = 5.0
 LOOKS_A_WAIT: Final = 10
-"""How often a thing is looked at in the time that it has taken by then, so that a look comes a tenth too late."""
+"""How often a thing is polled in the time that it has taken by then, so that its end is seen a tenth too late."""
 
 SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Patience:
     """Calls a gateway, again and again where that helps.
 
-    A refusal that names a time (``Retry-After``) is asked again after it, any other ever more rarely.
+    A refusal that names a time (``Retry-After``) is retried after it, any other ever more rarely.
 
     Args:
         clock: For waiting.
@@ -109,7 +109,7 @@ class PatientGateway:
     def awaited(
         self, look: Callable[[], JsonObject], is_over: Callable[[JsonObject], bool], most_s: float
     ) -> JsonObject:
-        """What ``look`` gives once that is over, or as it is when ``most_s`` seconds have passed."""
+        """Poll ``look`` until what it gives is over, or return it as it is when ``most_s`` seconds have passed."""
         began = self._clock.monotonic()
         while not is_over(found := look()):
             waited_s = self._clock.monotonic() - began

@@ -28,7 +28,7 @@ def drain(children: Sequence[Child], stop: StopSignal, log: LogWriter, *, grace_
     Args:
         children: All of them.
         stop: A second Ctrl-C there kills at once.
-        log: Tells what happens.
+        log: Where it logs what happens.
         grace_s: How long all of it may take, in seconds.
     """
     began = time.monotonic()

@@ -78,7 +78,7 @@ class Home:
         return self.run / f"{role}.pid"
 
     def kept_webhook_secret(self) -> str | None:
-        """What its stack signs webhooks with unless it is told otherwise; ``None`` before its first.
+        """What its stack signs webhooks with unless a setting says otherwise; ``None`` before its first.
 
         Raises:
             ConfigError: The file holds something else; an empty one holds nothing.

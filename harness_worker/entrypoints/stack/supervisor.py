@@ -26,7 +26,7 @@ class Supervisor:
 
     Args:
         stop: Says when to stop.
-        log: Where it tells what it does.
+        log: Where it logs what it does.
         grace_s: How long ending may take, in seconds.
         on_change: Called after a child got a new process.
     """

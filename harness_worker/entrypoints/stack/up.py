@@ -33,7 +33,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
         announce: Called once, when everything is ready.
 
     Raises:
-        ConfigError: Something it was told is wrong.
+        ConfigError: An option, a setting or the app is wrong.
         TransientError: A given broker, Redis or database does not answer.
         HomeInUse: Another stack runs on the same home.
         StartFailed: A process of it does not start.

@@ -17,7 +17,7 @@ QUIET_S: Final = 5.0
 
 
 class CountingProgress:
-    """Counts tasks that are done, and tells of each that failed. A context manager.
+    """Counts tasks that are done, and reports each that failed. A context manager.
 
     Args:
         console: Where to draw.

@@ -23,7 +23,7 @@ SPOKEN_ROWS: Final = 4
 """How much of a model's text is seen while it speaks."""
 
 QUIET_S: Final = 5.0
-"""How long a pipe hears nothing before it is told what is being waited for."""
+"""How long nothing is written to a pipe before a line says what is being waited for."""
 
 
 class Screen:
@@ -71,7 +71,7 @@ class Screen:
 
         Args:
             progress: All that was seen of the turn.
-            calls: The turn's calls as the gateway last told them.
+            calls: The turn's calls as the gateway last returned them.
         """
         told = harmless({call["call_id"]: call["content"] for call in calls if call["is_error"]})
         lines = with_tools(progress, harmless({call["call_id"]: call["tool"] for call in calls})).lines

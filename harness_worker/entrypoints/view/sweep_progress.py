@@ -8,7 +8,7 @@ from harness_worker.workloads.verdict import Verdict
 
 
 class SweepProgress(CountingProgress):
-    """Counts verdicts, and tells of each task that failed. A context manager."""
+    """Counts verdicts, and reports each task that failed. A context manager."""
 
     def found(self, task: WorkloadTask, verdict: Verdict) -> None:
         """One task more has ended."""

@@ -24,7 +24,7 @@ class Watcher:
     Args:
         client: The gateway.
         clock: Time.
-        on_waiting: Told whenever a turn waits for a person, or one below it does; the screen rests meanwhile.
+        on_waiting: Called whenever a turn waits for a person, or one below it does; the screen rests meanwhile.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Watcher:
         Args:
             turn_id: Which turn.
             screen: Where to draw it.
-            on_event: Told each durable event once, in order.
+            on_event: Receives each durable event once, in order.
 
         Raises:
             StackUnreachable: The gateway went away and did not come back in time.
