@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 REDIS_SCHEMES: Final = ("redis", "rediss")
 HTTP_SCHEMES: Final = ("http", "https")
@@ -17,7 +17,9 @@ _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 
 
 def service_url(url: str, schemes: Sequence[str]) -> str:
-    """``url``, which says how a service is reached.
+    """``url``, which says how a service is reached; if that is a Redis by TLS, also whether its certificate is checked.
+
+    It is, unless ``url`` says otherwise. Left unsaid, redis-py would check it, kombu would not, and Celery stop there.
 
     Raises:
         ValueError: It is none, or of none of these schemes; the message says what to give.
@@ -31,6 +33,8 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
         raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
     if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
         raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
+    if url.startswith("rediss://") and "ssl_cert_reqs" not in parse_qs(urlsplit(url).query, keep_blank_values=True):
+        return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     return url
 
 
@@ -40,9 +44,7 @@ def service_urls(urls: str, schemes: Sequence[str]) -> str:
     Raises:
         ValueError: As :func:`service_url`.
     """
-    for url in urls.split(";"):
-        service_url(url, schemes)
-    return urls
+    return ";".join(service_url(url, schemes) for url in urls.split(";"))
 
 
 _NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")

@@ -12,11 +12,28 @@ from harness_worker.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://h", "redis://h:6379/0", "rediss://u:p@h:6380/1", "redis://[::1]:7/0", "redis://:p%40@h?timeout=1"]
+    "url",
+    [
+        *("redis://h", "redis://h:6379/0", "redis://[::1]:7/0", "redis://:p%40@h?timeout=1"),
+        "rediss://u:p@h:6380/1?ssl_cert_reqs=none",
+    ],
 )
 def test_urls_of_redis_are_taken(url: str) -> None:
     """As they are."""
     assert load_settings(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        ("rediss://u:p@h:6380/1", "rediss://u:p@h:6380/1?ssl_cert_reqs=required"),
+        ("rediss://h?ssl_ca_certs=/c.pem", "rediss://h?ssl_ca_certs=/c.pem&ssl_cert_reqs=required"),
+        ("rediss://h;rediss://i", "rediss://h?ssl_cert_reqs=required;rediss://i?ssl_cert_reqs=required"),
+    ],
+)
+def test_certificate_is_checked_unless_the_url_says_otherwise(url: str, taken: str) -> None:
+    """Of three clients of Redis, one would check it, one would not, and one would not begin."""
+    assert load_settings(broker_url=url).broker_url == taken
 
 
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])

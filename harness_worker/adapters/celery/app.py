@@ -24,13 +24,14 @@ def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = Non
 
     Args:
         settings: The worker's settings.
-        redis_url: The Redis that joins chords, and the broker unless ``broker_url`` says otherwise.
-        broker_url: Another broker.
+        redis_url: The Redis that joins chords, and the broker unless ``broker_url`` says otherwise; as the settings
+            have it.
+        broker_url: Another broker, likewise.
     """
     broker = broker_url or redis_url
     app = Celery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
     app.conf.update(_conf(settings, is_redis=broker.startswith("redis")))
-    if broker.startswith("redis://"):  # one of sockets or TLS chooses its transport itself
+    if broker.startswith(("redis://", "rediss://")):  # one of sockets chooses its transport itself
         app.conf.broker_transport = "harness_worker.adapters.celery.transport:Transport"
     return app
 

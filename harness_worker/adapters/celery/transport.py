@@ -135,6 +135,6 @@ class Transport(redis.Transport):
 
 
 def with_our_channels(transport: Any) -> None:  # noqa: ANN401 - any kombu transport
-    """Give them to a transport that its URL chose itself: one of sockets or TLS."""
+    """Give them to a transport that its URL chose itself: one of sockets, or one after the first of several URLs."""
     if getattr(transport, "Channel", None) is redis.Channel:
         transport.Channel = Channel
