@@ -16,7 +16,9 @@ from redis.lock import Lock
 
 from harness_worker.adapters.celery import transport as ours
 from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.broker import translated
 from harness_worker.config import Settings
+from harness_worker.errors import TransientError
 from harness_worker.testing.services import valkey_service
 
 # kombu has no types.
@@ -110,6 +112,15 @@ def test_message_is_acknowledged_on_a_connection_that_was_cut(broker: str, looki
         looking.client_kill_filter(_type="normal", skipme=True)
         message.ack()
         assert not looking.exists("unacked", "unacked_index")
+
+
+def test_channel_whose_connection_was_given_up_is_a_broker_that_does_not_answer(broker: str) -> None:
+    """While a Redis refuses writes, producers come to hold such channels; kombu's own error would end a round."""
+    with Connection(broker, transport=ours.Transport) as connection:
+        channel: Any = connection.default_channel
+        channel.close()
+        with pytest.raises(TransientError, match="does not answer"), translated():
+            channel.queue_purge("some")
 
 
 def test_full_broker_is_told(broker: str, looking: Any) -> None:  # noqa: ANN401

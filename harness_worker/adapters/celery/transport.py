@@ -13,7 +13,10 @@ from typing import Any, Final
 from kombu.exceptions import ContentDisallowed, DecodeError
 from kombu.transport import redis, virtual
 from kombu.utils.json import dumps
-from redis.exceptions import ResponseError
+from redis.exceptions import (
+    ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    ResponseError,
+)
 
 from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 
@@ -102,6 +105,9 @@ class Channel(redis.Channel):
         return LeanRedis
 
     def _get_pool(self, asynchronous: bool = False) -> LeanPool:
+        transport: Any = self.connection
+        if transport is None:  # by kombu, when a command failed; a producer may hold the channel still
+            raise ConnectionError("its connection was given up")
         params = self._connparams(asynchronous=asynchronous)
         self.keyprefix_fanout = self.keyprefix_fanout.format(db=params["db"])
         return LeanPool(**params)
