@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.context_pack import ContextPack
@@ -44,6 +44,7 @@ __all__ = [
     "ModelClient",
     "ModelReply",
     "ModelRequest",
+    "OverdueTurn",
     "ReadState",
     "RequestKind",
     "Retriever",
@@ -92,6 +93,22 @@ class StopSignal(Protocol):
 
 
 # --- the store ------------------------------------------------------------------------------------------------------
+
+
+class OverdueTurn(NamedTuple):
+    """A turn that somebody must look at and nobody does.
+
+    Args:
+        id: Which.
+        priority: The queue of its wake-ups.
+        is_queued: Whether it has not begun.
+        since: When a look was due, in seconds since the epoch.
+    """
+
+    id: str
+    priority: str
+    is_queued: bool
+    since: float
 
 
 class TurnStore(Protocol):
@@ -165,11 +182,15 @@ class TurnStore(Protocol):
         """End the lease of a running write whose process is known to be dead."""
         ...
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
-        """Turns that somebody must look at and nobody does, as (id, priority, is_queued); pushes their ``wake_at`` on.
+    def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
+        """Turns that somebody must look at and nobody does, the oldest first; pushes their ``wake_at`` on.
 
         By ``backoff_s``; that of a queued turn by its age, if that is more: at most a minute, ten of a batch.
         """
+        ...
+
+    def give_back(self, taken: Sequence[OverdueTurn]) -> None:
+        """Let turns of :meth:`overdue` be overdue again, since they were: nobody could be told to look at them."""
         ...
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
@@ -480,8 +501,11 @@ class Vault(Protocol):
 class Dispatcher(Protocol):
     """Sends work. Nothing here waits for it; a lost message is found by the reconciler."""
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:
-        """Ask some coordinator to look at the turn; ``begins``: it has not begun, and may wait for those that have."""
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
+        """Ask some coordinator to look at the turn; ``begins``: it has not begun, and may wait for those that have.
+
+        Returns whether it was sent.
+        """
         ...
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:

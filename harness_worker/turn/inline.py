@@ -74,12 +74,15 @@ class InlineDispatcher:
         while asked := [each for each in tuple(self._drivers.values())[1:] if each.is_alive()]:
             asked[0].join()
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``; who is told of for the first time may be a turn that was asked for."""
         self._wakes_of(turn_id).put(None)
         drive = self._drive
-        if drive is None or turn_id in self._drivers or not self._was_asked_for(turn_id, drive.store):
-            return
+        if drive is not None and turn_id not in self._drivers and self._was_asked_for(turn_id, drive.store):
+            self._start_aside(turn_id, drive)
+        return True
+
+    def _start_aside(self, turn_id: str, drive: Drive) -> None:
         thread = threading.Thread(target=self._work_aside, args=(turn_id, drive), name="inline-turn", daemon=True)
         with self._lock:
             if self._drivers.setdefault(turn_id, thread) is thread:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from harness_worker.errors import HarnessError
-from harness_worker.ports import Dispatcher, TurnStore
+from harness_worker.ports import Dispatcher, OverdueTurn, TurnStore
 from harness_worker.threads.rounds import Rounds
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Reconciler(Rounds):
         self._store = store
         self._dispatcher = dispatcher
         self._besides = besides
+        self._is_heard = True
 
     def _round(self) -> None:
         try:
@@ -42,8 +43,22 @@ class Reconciler(Rounds):
             log.warning("could not look for overdue turns: %s", error)
 
     def look(self) -> int:
-        """Wake what is overdue once; returns how many turns that were."""
-        overdue = self._store.overdue(BATCH, BACKOFF_S)
-        for turn_id, priority, is_queued in overdue:
-            self._dispatcher.advance(turn_id, priority, begins=is_queued)
+        """Wake what is overdue once; returns how many turns that were.
+
+        After the first that cannot be sent no more are tried: they stay overdue, for other coordinators and for the
+        figures, and the next round tries one alone.
+        """
+        overdue = self._store.overdue(BATCH if self._is_heard else 1, BACKOFF_S)
+        for position, turn in enumerate(overdue):
+            self._is_heard = self._sent(turn)
+            if not self._is_heard:
+                self._store.give_back(overdue[position:])
+                return position
         return len(overdue)
+
+    def _sent(self, turn: OverdueTurn) -> bool:
+        try:
+            return self._dispatcher.advance(turn.id, turn.priority, begins=turn.is_queued)
+        except Exception:  # a bug: the turns after this one would wait for the next round
+            log.exception("wake-up of turn %s not sent", turn.id)
+            return True

@@ -132,9 +132,13 @@ def test_fake_writes_what_sql_writes(sqlite_url: str, history: Callable[[TurnSto
 
 
 def test_fake_finds_what_is_overdue(sqlite_url: str) -> None:
-    """A queued turn is due once, then pushed on."""
+    """A queued turn is due once, then pushed on, unless it is given back."""
     engine = make_engine(sqlite_url)
     for store in (SqlTurnStore(engine, RecordedEvents()), MemoryTurnStore(time.time)):
         store.insert_turn(a_turn(id=TURN))
-        assert [store.overdue(10, 60.0), store.overdue(10, 60.0)] == [[(TURN, "interactive", True)], []]
+        (taken,) = store.overdue(10, 60.0)
+        assert taken[:3] == (TURN, "interactive", True)
+        assert store.overdue(10, 60.0) == []
+        store.give_back([taken])
+        assert store.overdue(10, 60.0) == [taken]
     engine.dispose()

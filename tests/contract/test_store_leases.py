@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from harness_worker.core.records import CallStatus
-from harness_worker.ports import RunningCall
+from harness_worker.ports import OverdueTurn, RunningCall
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, running
@@ -167,10 +167,42 @@ def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
     ids = [world.queued(priority=priority) for priority in ("interactive", "batch", "interactive")]
     for turn_id, late_s in zip(ids, (10, 30, 20), strict=True):
         world.change(turn_id, wake_at=now - late_s)
-    assert world.store.overdue(2, 60.0) == [(ids[1], "batch", True), (ids[2], "interactive", True)]
-    assert world.store.overdue(9, 60.0) == [(ids[0], "interactive", True)]
-    assert world.store.overdue(9, 60.0) == []
+
+    def taken(most: int) -> list[tuple[str, str, bool]]:
+        return [turn[:3] for turn in world.store.overdue(most, 60.0)]
+
+    assert taken(2) == [(ids[1], "batch", True), (ids[2], "interactive", True)]
+    assert taken(9) == [(ids[0], "interactive", True)]
+    assert taken(9) == []
     assert (world.turn(ids[1]).wake_at or 0) == pytest.approx(now + 60, abs=5)
+
+
+def test_given_back_turn_is_overdue_since_it_was(world: World):
+    """Nobody could be told to look: other coordinators find it at once, and it counts as late as it is."""
+    now = world.now()
+    ids = [world.queued(priority=priority) for priority in ("batch", "interactive")]
+    for turn_id, late_s in zip(ids, (900, 20), strict=True):
+        world.change(turn_id, wake_at=now - late_s)
+    taken = world.store.overdue(9, 60.0)
+    world.store.give_back(taken)
+    assert [world.turn(turn_id).wake_at for turn_id in ids] == [now - 900, now - 20]
+    assert world.store.overdue(9, 60.0) == taken
+    world.store.give_back([])
+
+
+def test_turn_that_somebody_looked_at_is_not_given_back(world: World):
+    """Held, over, or overdue anew: what was decided since then stands."""
+    now = world.now()
+    held, over, anew = (world.queued() for _ in range(3))
+    for turn_id in (held, over, anew):
+        world.change(turn_id, wake_at=now - 30)
+    taken = world.store.overdue(9, 60.0)
+    assert len(taken) == 3
+    world.change(held, owner="w", lease_until=now + 900, wake_at=now + 900)
+    world.change(over, status=TurnStatus.COMPLETED, wake_at=None)
+    world.change(anew, wake_at=now - 1)
+    world.store.give_back(taken)
+    assert [world.turn(turn_id).wake_at for turn_id in (held, over, anew)] == [now + 900, None, now - 1]
 
 
 def test_overdue_pushes_a_queued_turn_on_by_its_age(world: World):
@@ -190,7 +222,8 @@ def test_overdue_pushes_a_queued_turn_on_by_its_age(world: World):
         world.change(turn_id, status=status, wake_at=now - 1)
         with world.engine.begin() as connection:
             connection.execute(update(turns).where(turns.c.id == turn_id).values(created_at=now - age_s))
-        assert world.store.overdue(9, 5.0) == [(turn_id, priority, status is TurnStatus.QUEUED)]
+        (taken,) = world.store.overdue(9, 5.0)
+        assert taken[:3] == (turn_id, priority, status is TurnStatus.QUEUED)
         assert (world.turn(turn_id).wake_at or 0) == pytest.approx(now + pause_s, abs=2)
 
 
@@ -211,7 +244,7 @@ def test_overdue_never_gives_a_turn_to_two_callers(world: World):
     """Four callers share forty turns; each comes out once."""
     ids = [world.queued() for _ in range(40)]
 
-    def take(_: int) -> list[tuple[str, str, bool]]:
+    def take(_: int) -> list[OverdueTurn]:
         return [taken for _ in range(4) for taken in world.store.overdue(5, 600.0)]
 
     with ThreadPoolExecutor(4) as pool:

@@ -115,9 +115,10 @@ class Sent:
         """How often somebody was asked to look at a turn."""
         return len(self.advanced)
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``."""
         self.advanced.append((turn_id, priority))
+        return True
 
     def stop(self, turn_id: str) -> None:  # noqa: ARG002 - the port's signature
         """See ``ports.Dispatcher.stop``."""

@@ -15,7 +15,7 @@ from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Park, Turn
 from harness_worker.core.tools import AgentSpec
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import Event, RunningCall
+from harness_worker.ports import Event, OverdueTurn, RunningCall
 from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ class MemoryTurnStore:
         if call is not None and call.attempt >= run.attempt:
             self._put(replace(call, lease_until=0.0))
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
+    def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """See ``ports.TurnStore.overdue``."""
         now = self._clock()
         due = sorted((t for t in self.turns.values() if _is_due(t, now)), key=lambda t: (t.wake_at or 0.0, t.id))[
@@ -213,7 +213,17 @@ class MemoryTurnStore:
         ]
         for turn in due:
             self.turns[turn.id] = replace(turn, wake_at=now + _pause_s(turn, now, backoff_s))
-        return [(turn.id, turn.priority, turn.status is TurnStatus.QUEUED) for turn in due]
+        return [
+            OverdueTurn(turn.id, turn.priority, turn.status is TurnStatus.QUEUED, turn.wake_at or 0.0) for turn in due
+        ]
+
+    def give_back(self, taken: Sequence[OverdueTurn]) -> None:
+        """See ``ports.TurnStore.give_back``."""
+        now = self._clock()
+        for each in taken:
+            turn = self.turns[each.id]
+            if turn.wake_at is not None and turn.wake_at > now and _is_unheld(turn, now):
+                self.turns[each.id] = replace(turn, wake_at=each.since)
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
         """See ``ports.TurnStore.artifact_url``; nothing expires here."""
@@ -307,6 +317,9 @@ def _pause_s(turn: Turn, now: float, backoff_s: float) -> float:
     return min(max(backoff_s, now - turn.created_at), 600.0) if waits else backoff_s
 
 
+def _is_unheld(turn: Turn, now: float) -> bool:
+    return turn.owner is None or turn.lease_until is None or turn.lease_until < now
+
+
 def _is_due(turn: Turn, now: float) -> bool:
-    unheld = turn.owner is None or turn.lease_until is None or turn.lease_until < now
-    return turn.wake_at is not None and turn.wake_at <= now and unheld and not turn.status.is_final
+    return turn.wake_at is not None and turn.wake_at <= now and _is_unheld(turn, now) and not turn.status.is_final

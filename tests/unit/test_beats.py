@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -115,6 +115,46 @@ def test_reconciler_wakes_what_is_overdue(store: MemoryTurnStore, now: list[floa
     assert [reconciler.look(), reconciler.look(), sent.advances] == [1, 0, 1]
     now[0] += 60.0
     assert reconciler.look() == 1
+
+
+@dataclass
+class Refusing(Sent):
+    """Sends nothing while the broker refuses."""
+
+    is_away: bool = True
+    tried: list[str] = field(default_factory=list[str])
+
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
+        """See ``ports.Dispatcher.advance``."""
+        self.tried.append(turn_id)
+        return not self.is_away and super().advance(turn_id, priority, begins=begins)
+
+
+def test_reconciler_that_cannot_send_leaves_turns_overdue(store: MemoryTurnStore) -> None:
+    """For coordinators that can, and the figures; it stops at the first, and tries one a round until it is sent."""
+    store.turns = {each: a_turn(id=each, wake_at=NOW - late_s) for each, late_s in (("a", 30), ("b", 20), ("c", 10))}
+    sent = Refusing()
+    reconciler = Reconciler(store, sent, every_s=SOON_S)
+    assert [reconciler.look(), reconciler.look(), sent.tried] == [0, 0, ["a", "a"]]
+    assert [turn.wake_at for turn in store.turns.values()] == [NOW - 30, NOW - 20, NOW - 10]
+    other = Sent()
+    assert Reconciler(store, other, every_s=SOON_S).look() == 3
+    store.turns = {each: a_turn(id=each, wake_at=NOW) for each in ("d", "e", "f")}
+    sent.is_away = False
+    assert [reconciler.look(), reconciler.look()] == [1, 2]
+
+
+def test_reconciler_wakes_the_others_if_one_cannot_be_woken(
+    store: MemoryTurnStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever is raised over one turn, it is told, and the next are looked after."""
+    store.turns = {each: a_turn(id=each, wake_at=NOW) for each in ("a", "b")}
+    others = Sent()
+    sent = Interrupted(lambda: others)
+    sent.before["advance"].append(raising(AttributeError("no pool")))
+    assert Reconciler(store, cast("Any", sent), every_s=SOON_S).look() == 2
+    assert "wake-up of turn a not sent" in caplog.text
+    assert others.advanced == [("b", "interactive")]
 
 
 def test_reconciler_leaves_a_live_visit_alone(store: MemoryTurnStore) -> None:

@@ -42,10 +42,10 @@ class CeleryDispatcher:
         self._timing = timing
         self._queues = queues
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
         """See ``ports.Dispatcher.advance``."""
         when = message_priority(priority, begins=begins)
-        self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async(priority=when))
+        return self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async(priority=when))
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""
@@ -88,12 +88,14 @@ class CeleryDispatcher:
                 retry_policy=app.conf.task_publish_retry_policy,
             )
 
-    def _send(self, turn_id: str, publish: Callable[[], object]) -> None:
+    def _send(self, turn_id: str, publish: Callable[[], object]) -> bool:
         try:
             with translated():
                 publish()
         except TransientError as error:
             log.warning("work for turn %s not sent, the reconciler will: %s", turn_id, error)
+            return False
+        return True
 
     def _advance(self, turn_id: str, priority: str) -> Signature[Any]:
         return self._app.signature(

@@ -155,12 +155,13 @@ LOSE_CALL: Final = CHANGE_CALL.where(
 
 # As a subquery the clock is read once, and Postgres can use the index on wake_at.
 _now: Final = select(db_now()).scalar_subquery()
+_unheld: Final = or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < _now)
 DUE: Final = (
-    select(turns.c.id, turns.c.priority, turns.c.status)
+    select(turns.c.id, turns.c.priority, turns.c.status, turns.c.wake_at)
     .where(
         turns.c.wake_at <= _now,
         turns.c.status.not_in(_FINAL),
-        or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < _now),
+        _unheld,
     )
     .order_by(turns.c.wake_at, turns.c.id)
     .limit(bindparam("most"))
@@ -169,6 +170,13 @@ DUE: Final = (
 
 LOCK_DUE: Final = DUE.with_for_update(key_share=True, skip_locked=True)
 """Those that nobody has locked, locked."""
+
+GIVE_BACK: Final = (
+    update(turns)
+    .where(turns.c.id == bindparam("this_turn"), turns.c.wake_at > _now, _unheld)
+    .values(wake_at=bindparam("since"))
+)
+"""Lets a turn that was pushed on be overdue again, unless somebody looks at it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from harness_worker.adapters.sql.statements import (
     EXPIRED_ARTIFACTS,
     FORGET_AGENTS,
     FORGET_ARTIFACTS,
+    GIVE_BACK,
     HELD_TURN,
     HISTORY,
     LOCK_CALLS,
@@ -49,7 +50,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Message, Park, Turn
 from harness_worker.core.tools import AgentSpec
-from harness_worker.ports import Event, EventSink, RunningCall
+from harness_worker.ports import Event, EventSink, OverdueTurn, RunningCall
 from harness_worker.schema import db_now
 from harness_worker.wire import TurnStatus, child_turn_id
 
@@ -247,11 +248,16 @@ class SqlTurnStore:
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
         self._just(self._engine, LOSE_CALL, values)
 
-    def overdue(self, limit: int, backoff_s: float) -> list[tuple[str, str, bool]]:
-        """Turns that somebody must look at and nobody does, as (id, priority, is_queued), oldest first."""
+    def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
+        """Turns that somebody must look at and nobody does, oldest first."""
         if read(self._reader, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
+
+    def give_back(self, taken: Sequence[OverdueTurn]) -> None:
+        """Let turns of ``overdue`` be overdue again, since they were; those that somebody looks at are left alone."""
+        rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
+        write(self._engine, lambda _: Outcome(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
 
     def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
         """Where the bytes of an artifact are, of the session or one that it descends from; ``None``: there is none."""
@@ -302,10 +308,10 @@ class SqlTurnStore:
             snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
         return snapshot
 
-    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[tuple[str, str, bool]]]:
+    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[OverdueTurn]]:
         rows = connection.execute(LOCK_DUE, {"most": limit})
-        found = [(row[0], row[1], row[2] == TurnStatus.QUEUED) for row in rows]
-        pushed = {"ids": [turn_id for turn_id, *_ in found], "backoff_s": backoff_s}
+        found = [OverdueTurn(row[0], row[1], row[2] == TurnStatus.QUEUED, row[3]) for row in rows]
+        pushed = {"ids": [turn.id for turn in found], "backoff_s": backoff_s}
         return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])
 
     def _just(self, engine: Engine, statement: Executable, values: dict[str, Any]) -> None:

@@ -62,10 +62,11 @@ class Broker:
     under_way: int = 0
     stops: int = 0
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> None:  # noqa: ARG002 - the port's
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``."""
         self.pause()
         self.send(Advance(turn_id=turn_id))
+        return True
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""
