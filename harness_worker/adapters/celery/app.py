@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery
 
+from harness_worker.adapters.celery.own import OwnCelery
 from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
@@ -29,7 +30,7 @@ def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = Non
         broker_url: Another broker, likewise.
     """
     broker = broker_url or redis_url
-    app = Celery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
+    app = OwnCelery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
     app.conf.update(_conf(settings, is_redis=broker.startswith("redis")))
     if broker.startswith(("redis://", "rediss://")):  # one of sockets chooses its transport itself
         app.conf.broker_transport = "harness_worker.adapters.celery.transport:Transport"

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from celery.signals import worker_process_init, worker_ready
 
 from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
+from harness_worker.adapters.celery.own import Surroundings
 from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.stopping import serve_drain
 from harness_worker.bootstrap.fleet import make_fleet
@@ -71,6 +72,8 @@ def run_worker(
     services = serve(fleet, registry, knowledge, faults)
     name = WorkerName(role, settings.broker_url or settings.redis_url or "")
     worker_process_init.connect(name.disown, weak=False)
+    surroundings = Surroundings()
+    worker_process_init.connect(surroundings.restore, weak=False)
     drain = Drain(grace_s=settings.grace_s)
     serve_drain(drain)
     fleet.app.steps["worker"].add(ticker(partial(_ticks, role, drain)))
@@ -85,6 +88,7 @@ def run_worker(
         optimization="fair",
         quiet=True,
     )
+    surroundings.restore()
     _serve(worker, services, drain, ready_file)
 
 
