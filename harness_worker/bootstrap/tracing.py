@@ -35,7 +35,7 @@ def make_traces(settings: Settings) -> Traces | None:
         reason = f"{given} is set, but OpenTelemetry refuses what is set beside it: {masked(str(wrong))}"
         raise ConfigError(f"{reason}; mend or unset that, or unset {given}") from None
     except ImportError as missing:
-        extra = ".venv/bin/pip install -e '.[otel]'"
+        extra = "pip install 'agent-harness[otel]'"
         raise ConfigError(f"{given} is set: {missing}; install it with {extra}, or unset {given}") from None
 
 
