@@ -72,3 +72,9 @@ def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:
     if not given and found["kind"] == ":?":
         raise VariableMissing(f"{found['name']}: {found['rest']}")
     return given or (found["rest"] or "")
+
+
+def seconds(duration: str) -> float:
+    """A Compose duration such as ``1m30s``."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([smh])", duration))

@@ -30,7 +30,7 @@ def stop(up: Up) -> int:
 
 @pytest.mark.acceptance
 def test_stopped_stack_goes_on_with_the_next_up(new_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
-    """What can finish within the grace time finishes, what cannot is handed back; the next ``up`` ends every turn.
+    """What can finish within the grace time finishes, what cannot is ended; the next ``up`` ends every turn.
 
     Neither leaves a process behind, and nothing that ran is run twice but the read that was cut.
     """

@@ -64,6 +64,8 @@ def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_
     turns = [outsider.end(turn_id) for turn_id in ids]
     assert lost_nothing(turns)
     assert "Task turn.advance" in coordinator.log.read_text()
+    warning = "waits 17 s, less than the timeout_s of hold_write"
+    assert (warning in tools.log.read_text(), warning in coordinator.log.read_text()) == (True, False)
 
 
 def test_stack_serves_every_queue_of_its_tools(outsider: Outsider) -> None:

@@ -29,7 +29,7 @@ from harness_worker.demo.conversations import CONVERSATIONS
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
-from tests.compose_file import entrypoint, image_environment, services
+from tests.compose_file import entrypoint, image_environment, seconds, services
 from tests.stacks import HARNESS, ROOT
 
 SECRETS: Final = {
@@ -178,8 +178,7 @@ def check_drain(here: Here, processes: Mapping[str, subprocess.Popen[bytes]]) ->
         process.send_signal(signal.SIGTERM)
     for name, process in processes.items():
         log = here.directory / f"{name}.log"
-        assert SERVICES[name]["stop_grace_period"] == "30s"
-        assert process.wait(30) == 0, log.read_text()
+        assert process.wait(seconds(SERVICES[name]["stop_grace_period"])) == 0, log.read_text()
         assert "Traceback" not in log.read_text()
 
 

@@ -10,20 +10,17 @@ from typing import Any, Final
 import jsonschema_rs
 import pytest
 
+from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S
 from harness_worker.config import Settings
-from tests.compose_file import COMPOSE, DOCKERFILE, EXAMPLE, VariableMissing, dockerfile, document, services
+from harness_worker.core.tool_options import MAX_TIMEOUT_S
+from harness_worker.entrypoints.worker.roles import Role
+from tests.compose_file import COMPOSE, DOCKERFILE, EXAMPLE, VariableMissing, dockerfile, document, seconds, services
 
 SECRETS: Final = {"POSTGRES_PASSWORD": "p", "VALKEY_PASSWORD": "v", "HARNESS_FLOWER_AUTH": "a:b"}
 OURS: Final = ("migrate", "gateway", "coordinator", "tools", "flower")
 SERVICES: Final = services(SECRETS)
 
 each_service = pytest.mark.parametrize("name", list(SERVICES))
-
-
-def seconds(duration: str) -> float:
-    """A Compose duration such as ``1m30s``."""
-    units = {"s": 1, "m": 60, "h": 3600}
-    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([smh])", duration))
 
 
 def complaints(of: dict[str, Any]) -> list[str]:
@@ -92,6 +89,12 @@ def test_drain_is_not_cut_short(name: str) -> None:
     """A container is given longer than what runs in it takes to drain."""
     service = SERVICES[name]
     assert seconds(service["stop_grace_period"]) >= float(service["environment"]["HARNESS_GRACE_S"]) + 5
+
+
+def test_drain_of_the_workers_outlasts_the_longest_tool() -> None:
+    """A write that may not run twice is not cut short by it."""
+    graces = [float(SERVICES[role]["environment"]["HARNESS_GRACE_S"]) for role in Role]
+    assert min(graces) >= MAX_TIMEOUT_S + LAST_RESORT_S
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "migrate"])

@@ -46,7 +46,7 @@ def ticker(ticks: Ticks) -> type[bootsteps.StartStopStep]:
 
 
 class Drain:
-    """Stops taking work on a signal, lets what runs finish, and hands back what does not within the grace time.
+    """Stops taking work on a signal, lets what runs finish, and ends what does not within the grace time.
 
     Args:
         grace_s: Seconds for what runs to finish.
@@ -79,9 +79,7 @@ class Drain:
         elif not tuple(state.reserved_requests):
             state.should_stop = os.EX_OK
         elif time.monotonic() > self._until:
-            log.warning(
-                "%d tasks did not finish in %g s; handing them back", len(state.reserved_requests), self._grace_s
-            )
+            log.warning("%d tasks did not finish in %g s; ending them", len(state.reserved_requests), self._grace_s)
             _hand_back(worker)
 
     def _begin(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController

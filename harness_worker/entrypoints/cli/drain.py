@@ -36,8 +36,9 @@ def drain(
 ) -> None:
     """Ask workers to take no more work, finish what they do, and leave.
 
-    What does not finish within HARNESS_GRACE_S of the worker is handed back, and goes on elsewhere. Workers of
-    `harness up` are started anew, so that a drain of all of them is a rolling restart.
+    What does not finish within HARNESS_GRACE_S of the worker is ended. It goes on elsewhere if it may run twice; a
+    write that may not ends as outcome_unknown. Workers of `harness up` are started anew, so that a drain of all of
+    them is a rolling restart.
 
     Exits with 0 when all are gone, 1 if some still answer.
     """

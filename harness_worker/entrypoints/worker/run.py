@@ -21,8 +21,10 @@ from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.config import Settings
 from harness_worker.core.registry import Registry
+from harness_worker.core.tools import ToolSpec
 from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
+from harness_worker.entrypoints.worker.long_calls import too_long
 from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.entrypoints.worker.tools import serve_tools
@@ -30,6 +32,8 @@ from harness_worker.testing.faults import Faults, faulty_fleet, strike_before_ac
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue
+
+log = logging.getLogger(__name__)
 
 CHILDREN_TICK_S: Final = 0.25
 TASK_EVENTS_TICK_S: Final = 0.2
@@ -77,11 +81,12 @@ def run_worker(
     drain = Drain(grace_s=settings.grace_s)
     serve_drain(drain)
     fleet.app.steps["worker"].add(ticker(partial(_ticks, role, drain)))
+    served = queues or default_queues(role, registry)
     worker = fleet.app.Worker(
         hostname=name.full,
         pool_cls="threads" if role is Role.COORDINATOR else ToolPool,
         concurrency=concurrency,
-        queues=",".join(queues or default_queues(role, registry)),
+        queues=",".join(served),
         loglevel=settings.log_level,
         without_gossip=True,
         without_mingle=True,
@@ -89,7 +94,15 @@ def run_worker(
         quiet=True,
     )
     surroundings.restore()
+    if role is Role.TOOLS:
+        _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
     _serve(worker, services, drain, ready_file)
+
+
+def _warn(tools: Sequence[ToolSpec], grace_s: float) -> None:
+    warning = too_long(tools, grace_s)
+    if warning is not None:
+        log.warning(warning)
 
 
 def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:
