@@ -202,10 +202,28 @@ class SessionsQuery(PageQuery, _Query):
     """Which sessions."""
 
 
+def _metadata_name(name: str) -> str:
+    if not name.startswith(METADATA_PREFIX):
+        raise ValueError("unknown query parameter")
+    _without_null(name)
+    return name
+
+
+def _without_null(given: object) -> object:
+    if not isinstance(given, str) or "\0" in given:
+        raise ValueError("must be given once, without U+0000")
+    return given
+
+
+MetadataName = Annotated[str, AfterValidator(_metadata_name)]
+MetadataGiven = Annotated[str, BeforeValidator(_without_null)]
+
+
 class Narrowing(BaseModel):
     """Which turns. Further parameters ``metadata.KEY=VALUE`` ask for turns whose metadata hold that text."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[MetadataName, MetadataGiven] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     status: TurnStatus | None = None
     session_id: Text | None = None
@@ -216,19 +234,12 @@ class Narrowing(BaseModel):
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata asked for, by key."""
-        given: dict[str, Any] = self.__pydantic_extra__ or {}
-        return {name.removeprefix(METADATA_PREFIX): value for name, value in given.items()}
+        return {name.removeprefix(METADATA_PREFIX): value for name, value in self.__pydantic_extra__.items()}
 
     @model_validator(mode="after")
-    def _only_metadata(self) -> Self:
-        given = self.__pydantic_extra__ or {}
-        if len(given) > MAX_METADATA_PAIRS:  # of which a database would have to look for each
+    def _few_pairs(self) -> Self:
+        if len(self.metadata) > MAX_METADATA_PAIRS:  # of which a database would have to look for each
             raise ValueError(f"at most {MAX_METADATA_PAIRS} of metadata.KEY: no turn has more")
-        for name, value in given.items():
-            if not name.startswith(METADATA_PREFIX):
-                raise ValueError(f"unknown query parameter {name[:200]!r}")
-            if not isinstance(value, str) or "\0" in name + value:
-                raise ValueError(f"{name[:200]!r} must be given once, without U+0000")
         return self
 
 

@@ -213,6 +213,15 @@ def test_list_query_that_makes_no_sense_is_422(gateway: Gateway, query: str) -> 
     assert problem["errors"][0]["loc"][0] == "query"
 
 
+@pytest.mark.parametrize("path", ["/v1/turns", "/v1/usage"])
+def test_each_parameter_of_a_query_that_is_wrong_is_named(gateway: Gateway, path: str) -> None:
+    """Unknown ones beside those with a wrong value: one entry a place."""
+    query = "limit=0&foo=1&bar=2&metadata.b=%00&metadata.c=fine"
+    problem = problem_of(gateway.http.get(f"{path}?{query}"), 422, "invalid_request")
+    wrong = ["limit", "foo", "bar", "metadata.b"]
+    assert [error["loc"] for error in problem["errors"]] == [["query", name] for name in wrong]
+
+
 @pytest.mark.parametrize(
     ("path", "query"),
     [
