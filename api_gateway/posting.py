@@ -15,7 +15,7 @@ from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import Client, wait_for_rest
+from api_gateway.waiting import RESTING, Client, wait_for_rest
 
 ACCEPTED: Final = 202
 FINISHED: Final = 200
@@ -34,7 +34,7 @@ async def post_turn(
     created = await make_turn(wanted, claim, services)
     turn, request = created.turn, created.request
     if turn is None or request is None:
-        return await existing_turn(created.turn_id, services), created.replayed or ACCEPTED
+        return await _waited_for(created.turn_id, client, services), created.replayed or ACCEPTED
     try:
         turn = await _wake_and_wait(turn, created, request, client, services)
     finally:
@@ -68,6 +68,16 @@ async def _wake_and_wait(
             return turn
         with suppress(SQLAlchemyError):
             await wait_for_rest(turn.id, client, feed, services.shared.live, services.turns)
+    return await turn_now(turn, services)
+
+
+async def _waited_for(turn_id: str, client: Client, services: Services) -> Turn:
+    """The turn of an earlier request, for whose end this one waits as well: the earlier one may have broken."""
+    turn = await existing_turn(turn_id, services)
+    if client.wait_s <= 0 or turn.status in RESTING:
+        return turn
+    with services.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
+        await wait_for_rest(turn_id, client, feed, services.live, services.turns)
     return await turn_now(turn, services)
 
 

@@ -130,6 +130,20 @@ def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway
     assert (again.status_code, again.json()["id"]) == (200, turn_id)
 
 
+def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
+    """Whoever was cut off may wait again; the status is that of the first answer, the turn is as it is by then."""
+    first = gateway.post(key="k")
+    again = gateway.post(key="k", prefer="wait=1")
+    assert again.elapsed.total_seconds() >= 1
+    waiting = pool.submit(gateway.post, key="k", prefer="wait=20")
+    gateway.worker.finish(first.json()["id"])
+    answers = [first, again, waiting.result(10), gateway.post(key="k", prefer="wait=20")]
+    assert [answer.status_code for answer in answers] == [202] * 4
+    assert len({answer.headers["location"] for answer in answers}) == 1
+    assert [answer.json()["status"] for answer in answers] == ["queued", "queued", "completed", "completed"]
+    assert answers[3].elapsed.total_seconds() < 10
+
+
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
     sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
