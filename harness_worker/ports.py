@@ -313,8 +313,11 @@ class Gate(Protocol):
         """Register attempts before they are sent; False if the gate is missing, closed or ahead of ``fence``."""
         ...
 
-    def close(self, turn_id: str, fence: int) -> None:
-        """Shut the gate for every call, unless a higher fence holds it."""
+    def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
+        """Shut the gate for every call, unless a higher fence holds it.
+
+        ``is_over``: the journal has the turn's end, and what its calls were given and came to is forgotten.
+        """
         ...
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:

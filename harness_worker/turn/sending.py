@@ -82,7 +82,7 @@ class Sending:
     def _close(self) -> None:
         """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
         try:
-            self.gate.close(self.visit.turn.id, self.visit.fence)
+            self.gate.close(self.visit.turn.id, self.visit.fence, is_over=True)
         except TransientError as error:
             log.warning("gate of turn %s, which is over, not closed: %s", self.visit.turn.id, error)
 

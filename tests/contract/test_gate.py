@@ -132,6 +132,20 @@ def test_a_higher_fence_is_remembered_by_whatever_brings_it(gate: Gate) -> None:
     assert admit(gate, turn_id) is Admission.CLOSED
 
 
+def test_close_of_a_turn_that_is_over_lets_nothing_in_and_repeats_be(gate: Gate) -> None:
+    """What was given and came back is forgotten: what had not completed is late, and a repeat of what had is not."""
+    turn_id = opened(gate, a_pass("0.0"), a_pass("0.1"), a_pass("0.2"))
+    runs = [a_run(turn_id, "0.0"), a_run(turn_id, "0.1")]
+    assert [admit(gate, turn_id, run.call_id) for run in runs] == [Admission.OK, Admission.OK]
+    assert gate.complete(runs[0], "done")
+    gate.close(turn_id, 1, is_over=True)
+    assert [gate.complete(run, "done") for run in runs] == [True, False]
+    assert [admit(gate, turn_id, call_id) for call_id in ("0.0", "0.1", "0.2")] == [Admission.CLOSED] * 3
+    assert not gate.raise_fence(turn_id, 0)
+    assert not gate.open(turn_id, 1, [a_pass("0.3")])
+    assert not gate.goes_on(runs[1])
+
+
 # --- admitting ------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.ports import ReadState
-from tests.contract.gate_kit import READ, a_pass, opened, state
+from tests.contract.gate_kit import READ, a_pass, a_run, admit, opened, state
 
 HOUR_MS = 3_600_000
 SLACK_MS = 60_000
@@ -46,6 +46,20 @@ def test_gate_stays_ten_minutes_past_the_last_deadline(
     gate.open(turn_id, 1, [a_pass("0.2", remaining_ms=10)])
     gate.close(turn_id, 1)
     assert expected_ms - SLACK_MS < lifetime_ms(client, turn_id) <= expected_ms
+
+
+def test_gate_of_a_turn_that_is_over_holds_no_text(client: RedisClient, gate: RedisGate) -> None:
+    """It stays for an hour; what calls were given and came to is in the journal. A gate that is only shut keeps it."""
+    turn_id = opened(gate, a_pass("0.0"), a_pass("0.1"))
+    admit(gate, turn_id, "0.0")
+    assert gate.complete(a_run(turn_id, "0.0"), "x" * 10_000)
+    key = f"harness:{{{turn_id}}}:gate"
+    gate.close(turn_id, 1)
+    assert {"c:0.0", "t:0.0", "t:0.1"} < set(client.command("HKEYS", key))
+    gate.close(turn_id, 0, is_over=True)
+    assert "c:0.0" in client.command("HKEYS", key), "a lower fence forgot what a higher one needs"
+    gate.close(turn_id, 1, is_over=True)
+    assert set(client.command("HKEYS", key)) == {"fence", "open", "until", "whole", "e:0.0", "e:0.1"}
 
 
 def test_gate_closes_what_it_reports_as_expired(client: RedisClient, gate: RedisGate) -> None:

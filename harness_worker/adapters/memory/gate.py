@@ -46,12 +46,12 @@ class MemoryGate:
             self._kept(gate)
             return True
 
-    def close(self, turn_id: str, fence: int) -> None:
+    def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
         """See :meth:`harness_worker.ports.Gate.close`."""
         with self._lock:
             gate = self._of(turn_id)
             if gate is not None:
-                gate.closed(fence)
+                gate.closed(fence, is_over=is_over)
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
@@ -99,6 +99,8 @@ class MemoryGate:
                 return False
             if entry.completion is not None:
                 return entry.completion == completion
+            if not gate.is_open and entry.finished_at is not None:  # its own repeat, its words forgotten
+                return True
             if not gate.is_open or entry.closed or self._now_ms > entry.deadline_ms:
                 return False
             gate.calls[run.call_id] = replace(entry, completion=completion, finished_at=self._clock())

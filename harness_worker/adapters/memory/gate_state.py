@@ -100,11 +100,13 @@ class TurnGate:
         """Whether it was this fence that was let in last."""
         return self.fence == fence
 
-    def closed(self, fence: int) -> None:
+    def closed(self, fence: int, *, is_over: bool) -> None:
         """Shut it, unless a higher fence leads; a higher one than any that was let in is remembered."""
         if fence >= self.fence:
             self.is_whole = self.is_whole and fence == self.fence
             self.fence, self.is_open = fence, False
+            if is_over:
+                self.calls = {name: replace(call, ticket="", completion=None) for name, call in self.calls.items()}
 
     def entry(self, call_id: str, attempt: int) -> Entry | None:
         """The call's entry if that attempt is its current one."""

@@ -34,7 +34,7 @@ def open_gate(key: str, fence: int, passes: Sequence[GatePass]) -> int:
 
 
 @lua("close")
-def close_gate(key: str, fence: int) -> int:
+def close_gate(key: str, fence: int, is_over: bool) -> int:
     """Always 1."""
     ...
 

@@ -31,9 +31,9 @@ class RedisGate:
         """See :meth:`harness_worker.ports.Gate.open`."""
         return bool(self._client.run(contracts.open_gate(_key(turn_id), fence, passes)))
 
-    def close(self, turn_id: str, fence: int) -> None:
+    def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
         """See :meth:`harness_worker.ports.Gate.close`."""
-        self._client.run(contracts.close_gate(_key(turn_id), fence))
+        self._client.run(contracts.close_gate(_key(turn_id), fence, is_over))
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
