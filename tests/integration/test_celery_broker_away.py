@@ -38,6 +38,15 @@ def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch:
     assert len(beats) == 2
 
 
+def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
+    """Each would have a line of Celery's, and one of our source, in the log."""
+    consumer: Any = object.__new__(CarefulConsumer)
+    consumer.app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
+    consumer.connection, consumer.channel_errors = None, ()
+    consumer.app.conf.worker_enable_prefetch_count_reduction = False
+    consumer.on_connection_error_after_connected(OSError("gone"))
+
+
 class _Runs:
     """Runs every call, and lets the canvas go on."""
 

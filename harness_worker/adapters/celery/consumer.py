@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from threading import Event
 from typing import Any, Final, cast
 
+from celery.exceptions import CPendingDeprecationWarning
 from celery.utils.time import maybe_iso8601
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
@@ -43,8 +45,13 @@ class CarefulConsumer(Consumer):
         self.connection_errors += self.channel_errors
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Connect anew, but not at once if the broker refused: it would refuse again."""
-        super().on_connection_error_after_connected(exc)
+        """Connect anew, but not at once if the broker refused: it would refuse again.
+
+        What runs goes on, as the application's options say; Celery would warn each time that its own default changes.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CPendingDeprecationWarning)
+            super().on_connection_error_after_connected(exc)
         if isinstance(exc, self.channel_errors):
             self._wait()
 
