@@ -12,10 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem
 from harness_worker.schema import db_now, idempotency_keys, turns
-from harness_worker.wire import FINAL_STATUSES
-
-KEPT_S: Final = 86_400.0
-"""How long a key is remembered."""
+from harness_worker.wire import FINAL_STATUSES, IDEMPOTENCY_KEY_S
 
 FORGOTTEN_AT_ONCE: Final = 20
 """How many keys that are older each new one takes away: more than one, so that they do not pile up."""
@@ -30,7 +27,7 @@ IN_FLIGHT_S: Final = 65.0
 the turn is the answer."""
 
 # As a subquery the clock is read once, and Postgres can use the index.
-_IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - KEPT_S
+_IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - IDEMPOTENCY_KEY_S
 _KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
 _OLDEST: Final = select(*_KEY).where(_IS_OLD).order_by(idempotency_keys.c.created_at).limit(FORGOTTEN_AT_ONCE)
 _FORGET: Final = delete(idempotency_keys).where(tuple_(*_KEY).in_(_OLDEST.with_for_update(skip_locked=True)))

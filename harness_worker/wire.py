@@ -50,6 +50,9 @@ TENANT: Final = "default"
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
 
+IDEMPOTENCY_KEY_S: Final = 86_400.0
+"""How long the ``Idempotency-Key`` of a post is remembered."""
+
 COUNTERS: Final = "harness:counters"
 """A Redis hash of what workers count and no transaction can; it may be lost, and then starts anew."""
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from api_gateway.idempotency import FORGOTTEN_AT_ONCE, KEPT_S
+from api_gateway.idempotency import FORGOTTEN_AT_ONCE
 from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
-from harness_worker.wire import TENANT
+from harness_worker.wire import IDEMPOTENCY_KEY_S, TENANT
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
 from tests.unit.builders import CAPS
 
@@ -192,8 +192,14 @@ def test_post_key_is_forgotten_after_a_day(gateway: Gateway) -> None:
 def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) -> None:
     """A few at a time, by posts at once too, and none that is still kept."""
     many = 2 * FORGOTTEN_AT_ONCE + 1
-    old = {"tenant": TENANT, "body": "", "turn_id": "", "status_code": 202, "created_at": time.time() - KEPT_S - 60}
-    kept = {**old, "key": "kept", "created_at": time.time() - KEPT_S + 60}
+    old = {
+        "tenant": TENANT,
+        "body": "",
+        "turn_id": "",
+        "status_code": 202,
+        "created_at": time.time() - IDEMPOTENCY_KEY_S - 60,
+    }
+    kept = {**old, "key": "kept", "created_at": time.time() - IDEMPOTENCY_KEY_S + 60}
     with gateway.worker.engine.begin() as connection:
         connection.execute(insert(idempotency_keys), [kept, *({**old, "key": str(number)} for number in range(many))])
     gateway.posted(key="first")

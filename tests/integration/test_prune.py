@@ -27,7 +27,7 @@ from harness_worker.core.decisions import Decision
 from harness_worker.core.memories import Memory, MemoryKind
 from harness_worker.entrypoints.cli.prune_sessions import prune, would_prune
 from harness_worker.ports import TurnStore
-from harness_worker.schema import agents, batches, metadata, scores, sessions, turns, webhooks
+from harness_worker.schema import agents, batches, idempotency_keys, metadata, scores, sessions, turns, webhooks
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
 from tests.contract.store_world import World, new_call, new_turn, waiters, world_of
@@ -103,6 +103,25 @@ def session_ids(world: World) -> set[str]:
         found = set(connection.execute(select(sessions.c.id)).scalars())
         assert set(connection.execute(select(turns.c.session_id)).scalars()) == found
     return found
+
+
+def test_keys_that_are_minded_no_more_go(world: World) -> None:
+    """A day after their post, one tenant's if only that is asked for; younger ones stay."""
+    ages = {("a", "old"): 1.01, ("a", "young"): 0.99, ("b", "old"): 40.0}
+    with world.engine.begin() as connection:
+        for (tenant, key), days in ages.items():
+            row = {"tenant": tenant, "key": key, "body": "", "turn_id": "", "status_code": 202}
+            connection.execute(insert(idempotency_keys).values({**row, "created_at": world.now() - days * DAY_S}))
+
+    def left() -> set[tuple[str, str]]:
+        with world.engine.connect() as connection:
+            found = connection.execute(select(idempotency_keys.c.tenant, idempotency_keys.c.key))
+            return {(row.tenant, row.key) for row in found}
+
+    pruned(world, tenant="a")
+    assert left() == {("a", "young"), ("b", "old")}
+    pruned(world)
+    assert left() == {("a", "young")}
 
 
 def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> None:

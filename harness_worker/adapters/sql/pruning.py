@@ -29,7 +29,8 @@ from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.memories import session_scope
-from harness_worker.schema import batches, db_now, memories, metadata, sessions, turns
+from harness_worker.schema import batches, db_now, idempotency_keys, memories, metadata, sessions, turns
+from harness_worker.wire import IDEMPOTENCY_KEY_S
 
 BATCH_TURNS: Final = 100
 """So many turns are removed in a transaction: SQLite's workers wait for it."""
@@ -88,6 +89,17 @@ _EMPTY_BATCHES: Final = delete(batches).where(
 """Those whose turns are gone; one that is made now has not been there for so long."""
 
 
+_IDEMPOTENCY_KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
+_OLD_KEYS: Final = (
+    select(*_IDEMPOTENCY_KEY)
+    .where(idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - IDEMPOTENCY_KEY_S)
+    .order_by(idempotency_keys.c.created_at)
+    .limit(PAGE)
+    .with_for_update(skip_locked=True)
+)
+_FORGET_KEYS: Final = delete(idempotency_keys).where(tuple_(*_IDEMPOTENCY_KEY).in_(bindparam("keys", expanding=True)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """A session, as one looks for those to remove.
@@ -132,6 +144,7 @@ class SqlPruning:
         self._engine = engine
         self._reader = reading(engine)
         self._page = _PAGE if tenant is None else _PAGE.where(sessions.c.tenant == tenant)
+        self._old_keys = _OLD_KEYS if tenant is None else _OLD_KEYS.where(idempotency_keys.c.tenant == tenant)
         self._batches = _EMPTY_BATCHES if tenant is None else _EMPTY_BATCHES.where(batches.c.tenant == tenant)
 
     def now(self) -> float:
@@ -157,6 +170,14 @@ class SqlPruning:
             TransientError: The database did not answer. What was removed in this call is removed wholly or not at all.
         """
         return write(self._engine, lambda connection: removal(connection, keys, before))
+
+    def remove_keys(self) -> int:
+        """Remove some of the idempotency keys that the gateway minds no more; returns how many."""
+        return write(self._engine, self._key_removal)
+
+    def _key_removal(self, connection: Connection) -> Outcome[int]:
+        keys = [(row.tenant, row.key) for row in connection.execute(self._old_keys)]
+        return Outcome(value=len(keys), writes=[(_FORGET_KEYS, [{"keys": keys}])] if keys else [])
 
     def remove_batches(self, before: float) -> None:
         """Remove the batches of before a time that have no turn any more."""

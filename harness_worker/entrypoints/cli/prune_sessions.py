@@ -22,6 +22,8 @@ def would_prune(pruning: SqlPruning, before: float) -> Removed:
 def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Removed], None]) -> Removed:
     """Remove all sessions whose turns have all ended before a time, and batches that have no turn left then.
 
+    Idempotency keys go that the gateway minds no more.
+
     Safe beside anybody, and to be killed.
 
     Args:
@@ -43,6 +45,8 @@ def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Remo
                     tell(gone)
                 clock.wait(PAUSE_S)
     pruning.remove_batches(before)
+    while pruning.remove_keys():
+        clock.wait(PAUSE_S)
     return gone
 
 
