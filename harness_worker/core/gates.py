@@ -64,15 +64,17 @@ class Gates:
 
     def refusal(self, call: Call) -> ToolOutcome | None:
         """Why the call may not run; ``None`` if it may."""
+        return self.before_hooks(call) or call.outcome or self._outdated(call) or self._without_room(call)
+
+    def before_hooks(self, call: Call) -> ToolDenied | None:
+        """Why its hooks need not be asked; ``None`` if they must be."""
         if call.outcome is None and (earlier := duplicate_of(self.recall, call)) is not None:
             said = f"equal to call {earlier}, which succeeded; nothing was changed since, so its result still stands"
             return call.denied(DenialReason.DUPLICATE, said)
         if (failed := self.recall.blocked.get(call.tool)) is not None:
             said = f"{call.tool} failed for good in call {failed}; it does not run again in this turn"
             return call.denied(DenialReason.BLOCKED, said)
-        if call.outcome is not None:
-            return call.outcome
-        return self._outdated(call) or self._without_room(call)
+        return None
 
     def passed(self, call: Call) -> Gates:
         """The gates for what comes after ``call``, which is dispatched."""

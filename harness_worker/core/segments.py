@@ -78,11 +78,10 @@ def _starts_another(call: Call, chosen: Sequence[Call]) -> bool:
 
 
 def _refusal(gates: Gates, call: Call) -> ToolOutcome | None:
-    """Why it will not run. A person's word stands; wrong arguments are no reason yet while a hook may mend them."""
+    """Why it will not run. A person's word stands; what comes after the hooks is no reason before they were asked."""
     if call.outcome is not None and call.approval is not None and call.approval.is_resolved:
         return call.outcome
-    refusal = gates.refusal(call)
-    return None if call.hooked and refusal is call.outcome else refusal
+    return gates.before_hooks(call) if call.hooked else gates.refusal(call)
 
 
 def _must_wait(call: Call, chosen: Sequence[Call]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.recall import Recall
@@ -113,11 +115,16 @@ def test_segment_sends_what_hooks_have_left_together() -> None:
     assert ([call.position for call in found.sent], found.asked) == ([0], ())
 
 
-def test_segment_leaves_to_later_what_a_hook_may_change() -> None:
-    """A call beyond the budget is not denied while a call before it may be."""
-    turn = replace(TURN, budget=BudgetLimits(max_tool_calls=1))
+@pytest.mark.parametrize(
+    "limits", [{"max_tool_calls": 0}, {"max_tool_calls": 1}, {"max_tool_calls": 9, "timeout_s": 60}]
+)
+def test_segment_asks_hooks_before_it_looks_what_is_left(limits: dict[str, int]) -> None:
+    """What budget and clock say comes after the hooks' word, whether or not something is left for the calls."""
+    turn = replace(TURN, budget=BudgetLimits(**limits), deadline_at=NOW + 1)
     found = chosen(a_call(0, hooked=True), a_call(1, hooked=True), turn=turn)
-    assert ([call.position for call in found.asked], found.denied) == ([0], ())
+    assert ([call.position for call in found.asked], found.denied) == ([0, 1], ())
+    told = chosen(a_call(0), denied(a_call(1)), turn=turn)
+    assert [call.position for call in told.denied] == [0, 1]
 
 
 def test_segment_does_not_ask_hooks_about_what_is_refused_before() -> None:
