@@ -251,5 +251,7 @@ def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> No
 def test_doctor_with_nothing_named_says_how_to_start() -> None:
     """Without a stack and without URLs there is nothing to look at."""
     ran = run_harness("doctor", "--home", "/nonexistent")
-    assert ran.returncode == 3
+    assert (ran.returncode, ran.stdout) == (3, "")
     assert "harness up --app" in ran.stderr
+    told = run_harness("doctor", "--json", "--home", "/nonexistent")
+    assert (told.returncode, json.loads(told.stdout), told.stderr) == (3, {"ok": False, "checks": []}, ran.stderr)

@@ -34,6 +34,8 @@ def doctor(
     """
     addresses = Addresses(load_settings(home=home))
     if addresses.is_empty:
+        if as_json:
+            write_json({"ok": False, "checks": []})
         raise StackUnreachable(
             f"there is nothing to look at: no stack runs in {addresses.settings.home}, and neither HARNESS_REDIS_URL "
             "nor HARNESS_DATABASE_URL is set. Start a stack with\n"
