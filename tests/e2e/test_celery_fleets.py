@@ -10,7 +10,7 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from celery import Celery
 from redis import Redis
@@ -51,10 +51,10 @@ def messages(url: str, task: str) -> set[str]:
 def test_shared_tasks_go_to_the_broker_of_the_application(stack: StackInfo, fleet_url: str) -> None:
     """From a tool, its threads, hooks and judges, as from any process; and each may wait for the answer."""
     asked = {"agent": "clerk", "input": "Pay."}
-    turn = httpx.post(f"{stack.gateway_url}/v1/turns", json=asked, headers={"Prefer": "wait=20"}, timeout=30).json()
+    turn = httpx2.post(f"{stack.gateway_url}/v1/turns", json=asked, headers={"Prefer": "wait=20"}, timeout=30).json()
     assert [(call["outcome"], call["content"]) for call in turn["calls"]] == [("ToolExecutionResult", "asked")]
     scores = f"{stack.gateway_url}/v1/turns/{turn['id']}/scores"
-    (score,) = wait_until(lambda: [each for each in httpx.get(scores).json()["data"] if each["at"]], "its score", 20)
+    (score,) = wait_until(lambda: [each for each in httpx2.get(scores).json()["data"] if each["at"]], "its score", 20)
     assert score["reason"] == "asked", score
     assert messages(fleet_url, "fleet.pay") == {f"({who!r},)" for who in ASKED}
     assert messages(stack.redis_url, "fleet.pay") == set()

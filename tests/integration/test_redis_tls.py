@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from harness_worker.adapters.celery.broker import reach_broker
@@ -83,7 +83,7 @@ def test_turn_runs_on_a_redis_behind_tls(tmp_path: Path, redis_url: str, certifi
     with _with_tls(redis_url, certificate) as port:
         env = {"HARNESS_REDIS_URL": f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}"}
         with harness_up(tmp_path / "home", "--app", "tests.apps.w1:registry", env=env) as up:
-            with httpx.Client(base_url=up.info().gateway_url, timeout=30, trust_env=False) as gateway:
+            with httpx2.Client(base_url=up.info().gateway_url, timeout=30, trust_env=False) as gateway:
                 asked = {"agent": "w1", "input": "go"}
                 turn = gateway.post("/v1/turns", json=asked, headers={"Prefer": "wait=20"}).json()
             assert turn["status"] == "completed", turn
