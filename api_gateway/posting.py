@@ -76,8 +76,8 @@ async def _waited_for(turn_id: str, client: Client, services: Services) -> Turn:
     turn = await existing_turn(turn_id, services)
     if client.wait_s <= 0 or turn.status in RESTING:
         return turn
-    with services.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
-        await wait_for_rest(turn_id, client, feed, services.live, services.turns)
+    with services.shared.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
+        await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
     return await turn_now(turn, services)
 
 
