@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import connect_anew_after, is_read_only, parse_url, postgres_arguments, set_pragmas
-from harness_worker.schema import give_clock, metadata
+from harness_worker.schema import give_clock, metadata, turns
 
 WRITES: Final = "harness_writes"
 """Execution option of connections whose transactions write."""
@@ -53,8 +53,13 @@ def create_engine(database_url: str) -> AsyncEngine:
 
 
 async def check_tables(engine: AsyncEngine) -> None:
-    """Read from every table; raises SQLAlchemy's error if one is missing or the database does not answer."""
+    """Read from every table, one of them as if to write.
+
+    Raises SQLAlchemy's error if one is missing, or the database does not answer or only reads: ``SELECT … FOR UPDATE``
+    is refused by a Postgres that does, as a write would be, and connections to it are dropped then.
+    """
     async with engine.connect() as connection:
+        await connection.execute(select(turns.c.id).limit(0).with_for_update())
         for table in metadata.sorted_tables:
             await connection.execute(select(table).limit(0))
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from api_gateway.logs import in_a_line
-from harness_worker.databases import READ_ONLY
+from harness_worker.databases import READ_ONLY, is_read_only
 
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {
@@ -62,6 +62,7 @@ UNREACHABLE: Final = (OperationalError, InterfaceError, PoolTimeout, Programming
 AFTER_RUSH_S: Final = 5
 """Retry-After, in seconds, when the connection pool is exhausted."""
 
+TAKES_NO_WRITES: Final = "the database takes no writes: it is a replica, or read-only; see HARNESS_DATABASE_URL"
 NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", READ_ONLY})
 """Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which the gateway stood still or that
 took too long, and of a server that only reads: those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls
@@ -187,6 +188,11 @@ def _message(error: Mapping[str, Any]) -> str:
     return "unknown field" if error["type"] == "extra_forbidden" else message
 
 
+def takes_no_writes(error: Exception) -> bool:
+    """Whether SQLAlchemy says with it that the server refused a write because it only reads."""
+    return is_read_only(getattr(error, "orig", None))
+
+
 def no_database(error: Exception) -> Problem:
     """503 for one of ``UNREACHABLE``, which is logged; raises it if it is a bug."""
     if isinstance(error, ProgrammingError | InternalError) and getattr(error.orig, "sqlstate", None) not in NO_BUGS:
@@ -195,8 +201,10 @@ def no_database(error: Exception) -> Problem:
         _log.warning("too many requests at once wait for a connection to the database")
         detail = "more requests at once than this gateway can work on: try again in some seconds"
         return Problem(503, "not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
-    _log.warning("the database does not answer: %s", in_a_line(error))
-    detail = "the database does not answer or is not migrated; try again soon, and see /readyz"
+    refused = takes_no_writes(error)
+    _log.warning("the database %s: %s", "takes no writes" if refused else "does not answer", in_a_line(error))
+    silent = "the database does not answer or is not migrated; try again soon, and see /readyz"
+    detail = TAKES_NO_WRITES if refused else silent
     return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
 
 

@@ -15,6 +15,10 @@ from api_gateway.problems import Problem
 from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
+_NO_BROWSERS: Final = (
+    "browsers cannot call this API: OPTIONS, with which they ask first, carries no API key; have pages ask a server of "
+    "yours, which calls the API with its key"
+)
 OF_WEBHOOKS: Final = ("webhook-id", "webhook-signature")
 
 
@@ -55,7 +59,10 @@ class Guard:
         key = key_in(headers.getlist("authorization"))
         if key is not None:
             return {"tenant": await self._keys.tenant_of(key), "may_go_on": partial(self._keys.still_accepts, key)}
-        self._check_keyless(scope.get("client"), headers)
+        try:
+            self._check_keyless(scope.get("client"), headers)
+        except Problem as problem:
+            raise _of_preflight(problem) if _is_preflight(scope, headers) else problem from None
         return {"tenant": TENANT, "may_go_on": _always}
 
     def _check_keyless(self, client: tuple[str, int] | None, headers: Headers) -> None:
@@ -73,6 +80,15 @@ class Guard:
         if not all(is_loopback(_host(url)) for url in named):
             detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
             raise Problem(403, "forbidden", detail)
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser asks what a page of another origin may do (Fetch, section 3.3.2)."""
+    return scope["method"] == "OPTIONS" and "origin" in headers
+
+
+def _of_preflight(problem: Problem) -> Problem:
+    return Problem(problem.status, problem.code, _NO_BROWSERS, headers=problem.headers)
 
 
 async def _always() -> bool:

@@ -13,7 +13,7 @@ from api_gateway.answers import Health
 from api_gateway.database import check_tables
 from api_gateway.logs import in_a_line
 from api_gateway.openapi import problems
-from api_gateway.problems import Problem
+from api_gateway.problems import TAKES_NO_WRITES, Problem, takes_no_writes
 from api_gateway.services import SharedDep
 
 CHECK_TIMEOUT_S: Final = 5.0
@@ -35,20 +35,21 @@ async def alive() -> Health:
 
 @router.get("/readyz", responses={503: problems()[503]})
 async def ready(shared: SharedDep) -> Health:
-    """The database is migrated and answers, and so does the broker."""
+    """The database is migrated, answers and takes writes, and the broker answers."""
     wanted = {"database": check_tables(shared.engine), "broker": shared.publisher.check()}
-    answers = await asyncio.gather(*(_answers(name, check) for name, check in wanted.items()))
-    missing = [name for name, answered in zip(wanted, answers, strict=True) if not answered]
+    answers = await asyncio.gather(*(_wrong(name, check) for name, check in wanted.items()))
+    missing = {name: wrong for name, wrong in zip(wanted, answers, strict=True) if wrong is not None}
     if not missing:
         return Health()
-    detail = "; ".join(_WHAT_TO_DO[name] for name in missing)
-    raise Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": missing})
+    detail = "; ".join(missing.values())
+    raise Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": list(missing)})
 
 
-async def _answers(name: str, check: Awaitable[None]) -> bool:
+async def _wrong(name: str, check: Awaitable[None]) -> str | None:
+    """What is wrong with it and what to do; ``None`` if nothing."""
     try:
         await asyncio.wait_for(check, CHECK_TIMEOUT_S)
     except Exception as error:  # noqa: BLE001 - never raises: whatever is wrong with it, it is not ready
         _log.warning("not ready: the %s: %s", name, in_a_line(error))
-        return False
-    return True
+        return TAKES_NO_WRITES if takes_no_writes(error) else _WHAT_TO_DO[name]
+    return None

@@ -111,6 +111,21 @@ def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
     asyncio.run(asked())
 
 
+@pytest.mark.parametrize(("keyless", "status"), [(True, 403), (False, 401)])
+def test_preflight_of_a_browser_is_told_that_browsers_cannot_call(
+    sqlite_url: str, *, keyless: bool, status: int
+) -> None:
+    """It carries no key, whoever sends it: to be told of keys, or of this machine, would mislead."""
+    settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=keyless)
+    asks = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    with serving(settings) as url:
+        answer = httpx2.options(f"{url}/v1/turns", headers=asks)
+        posted = httpx2.post(f"{url}/v1/turns", json={}, headers=asks)
+    problem = problem_of(answer, status, "forbidden" if keyless else "unauthorized")
+    assert problem["detail"].startswith("browsers cannot call this API: ")
+    assert posted.json()["detail"] != problem["detail"]
+
+
 def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
     """While Redis is away posts are accepted; when it is back wake-ups and live events flow again by themselves."""
     port = free_port()
@@ -211,6 +226,27 @@ def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
     refused, is_another = asyncio.run(failed())
     assert no_database(refused).status == 503
     assert is_another
+
+
+def test_gateway_on_a_server_that_only_reads_is_not_ready(postgres_url: str, valkey_url: str) -> None:
+    """After a failover it says so, to posts too; its connections of then, which refuse for ever, are not kept."""
+    writes = postgres_url.replace("+psycopg", "") + "?options=-c%20default_transaction_read_only%3Doff"
+    with (
+        gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
+        psycopg.connect(writes, autocommit=True) as admin,
+    ):
+        assert gateway.http.get("/readyz").status_code == 200
+        name = admin.info.dbname
+        admin.execute(f'alter database "{name}" set default_transaction_read_only = on'.encode())
+        ended = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()"
+        admin.execute(ended, [name])
+        for answer in (gateway.http.get("/readyz"), gateway.post()):
+            problem = problem_of(answer, 503, "not_ready")
+            assert problem["missing"] == ["database"]
+            assert problem["detail"].startswith("the database takes no writes: it is a replica, or read-only")
+        admin.execute(f'alter database "{name}" reset default_transaction_read_only'.encode())
+        wait_until(lambda: gateway.http.get("/readyz").status_code == 200, "the gateway to be ready again")
+        gateway.posted()
 
 
 def test_client_of_a_statement_that_took_too_long_is_told_to_try_again(postgres_url: str) -> None:

@@ -149,7 +149,7 @@ def asked(*, keyless: bool, client: tuple[str, int] | None, path: str = "/v1/tur
         seen.append(message.get("status"))
 
     raw = Headers({name.replace("_", "-"): value for name, value in headers.items()}).raw
-    scope = {"type": "http", "path": path, "client": client, "headers": raw}
+    scope = {"type": "http", "method": "POST", "path": path, "client": client, "headers": raw}
     asyncio.run(Guard(app, keys=Known(), keyless=keyless)(scope, receive, send))
     return seen[0]
 
