@@ -33,7 +33,7 @@ def worker(
         int | None, typer.Option(min=1, help="Threads of a coordinator, or processes that run tools.")
     ] = None,
     ready_file: Annotated[
-        Path | None, typer.Option(hidden=True, help="Gets one line as soon as the worker consumes.")
+        Path | None, typer.Option(help="Gets the process id as soon as the worker consumes, for health checks.")
     ] = None,
 ) -> None:
     """Run one worker; SIGTERM and Ctrl-C let it finish what it does.
