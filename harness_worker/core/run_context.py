@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from harness_worker.core.deadline import DeadlineToken
 
@@ -33,3 +34,26 @@ class RunContext:
     deadline: DeadlineToken
     fence: int | None = None
     agent: str = ""
+
+    @classmethod
+    def for_tests(cls, *, remaining_s: float = 60.0, **overrides: Any) -> RunContext:  # noqa: ANN401 - the fields
+        """A context for calling a tool as a plain function; its clock stands still.
+
+        Args:
+            remaining_s: What the deadline says is left, in seconds.
+            overrides: Fields that the test is about, by name.
+
+        Raises:
+            TypeError: There is no such field.
+        """
+        context = cls(
+            turn_id="turn",
+            call_id="0.0",
+            session_id="session",
+            tenant="default",
+            attempt=1,
+            idempotency_key="key",
+            deadline=DeadlineToken(at_s=remaining_s, clock=lambda: 0.0),
+            agent="agent",
+        )
+        return replace(context, **overrides)

@@ -19,17 +19,18 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 import harness_worker
+from api_gateway.answers import Call, Turn
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
+from api_gateway.requests import TurnRequest, TurnsQuery
 from harness_worker import Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.tool_options import ToolKeywords, ToolOptions
 from harness_worker.entrypoints.cli import INTERRUPTED, program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 from harness_worker.entrypoints.messages import FAILED, UNREACHABLE, WRONG_USAGE
-from harness_worker.wire import EventType, HintType
+from harness_worker.wire import EventType, HintType, StopReason, TurnStatus
 from tests.unit.named_tests import NAMED, wrongly_named
 
 ROOT: Final = Path(__file__).parents[2]
@@ -60,13 +61,6 @@ def _commands(program: re.Pattern[str]) -> list[str]:
     return [found[1] for line in lines if (found := program.match(line))]
 
 
-def _context(key: str) -> RunContext:
-    deadline = DeadlineToken(at_s=60.0, clock=lambda: 0.0)
-    return RunContext(
-        turn_id="t", call_id=key, session_id="s", tenant="t", attempt=1, idempotency_key=key, deadline=deadline
-    )
-
-
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that the README's module defines, as run in a directory of its own."""
@@ -93,7 +87,7 @@ def test_readme_example_is_an_agent(example: dict[str, Any]) -> None:
 def test_readme_example_deduplicates_by_its_key(example: dict[str, Any], tmp_path: Path) -> None:
     """The example keeps the promise that ``retry_safe`` makes."""
     for key in ("k1", "k1", "k2"):
-        assert example["add_note"]("tea", "Assam", _context(key)) == "noted"
+        assert example["add_note"]("tea", "Assam", RunContext.for_tests(idempotency_key=key)) == "noted"
     assert example["find_notes"]("tea") == ["Assam", "Assam"]
     with closing(sqlite3.connect(tmp_path / "notes.db")) as db:
         assert db.execute("SELECT count(*) FROM notes").fetchone() == (2,)
@@ -255,6 +249,30 @@ def test_events_page_has_every_error() -> None:
     sources = [path.read_text() for path in (ROOT / "api_gateway").rglob("*.py")]
     raised = {(code, int(status)) for text in sources for status, code in PROBLEM.findall(text)}
     assert raised == set(CODES.items())
+
+
+def test_turns_page_has_every_field_that_is_posted() -> None:
+    """Each once; those that must be given are said to be."""
+    required = {row[0].strip("`"): row[1] == "required" for row in _table("turns.md", "What is posted")}
+    assert required == {name: field.is_required() for name, field in TurnRequest.model_fields.items()}
+
+
+def test_turns_page_has_every_field_that_is_answered() -> None:
+    """Of a turn and of a call; several may share a row."""
+    assert _named("turns.md", "A Turn") == set(Turn.model_fields)
+    assert _named("turns.md", "A call") == set(Call.model_fields)
+
+
+def test_turns_page_has_every_status_stop_reason_and_filter() -> None:
+    """In the order of the code, but for filters."""
+    assert _words("turns.md", "Statuses") == list(TurnStatus)
+    assert _words("turns.md", "Stop reasons") == list(StopReason)
+    assert _named("turns.md", "List") == {*TurnsQuery.model_fields, "metadata.KEY"}
+
+
+def _named(page: str, heading: str) -> set[str]:
+    """Whatever the first column of such a table names, several in a row too."""
+    return {name for row in _table(page, heading) for name in re.findall(r"`([\w.]+)`", row[0])}
 
 
 def test_what_typed_code_needs_is_imported_from_the_package() -> None:
