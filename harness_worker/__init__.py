@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from harness_worker.bootstrap.inline import AgentHarness
     from harness_worker.bootstrap.registry import Registry
     from harness_worker.config import Settings
-    from harness_worker.core.effects import Effect
-    from harness_worker.core.hooks import (
+    from harness_worker.core.registration.effects import Effect
+    from harness_worker.core.registration.hooks import (
         Deny,
         Hooks,
         PostToolUse,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TurnStart,
         UsageReport,
     )
-    from harness_worker.core.judges import Score
+    from harness_worker.core.registration.judges import Score
     from harness_worker.core.run_context import RunContext
     from harness_worker.errors import ConfigError, ToolError, ToolOutcomeUnknown, ToolTransientError
     from harness_worker.turn.results import CallResult, TurnResult
@@ -34,24 +34,24 @@ _LAZY = {
     "AgentHarness": "harness_worker.bootstrap.inline",
     "CallResult": "harness_worker.turn.results",
     "ConfigError": "harness_worker.errors",
-    "Deny": "harness_worker.core.hooks",
-    "Effect": "harness_worker.core.effects",
-    "Hooks": "harness_worker.core.hooks",
-    "PostToolUse": "harness_worker.core.hooks",
-    "PreToolUse": "harness_worker.core.hooks",
+    "Deny": "harness_worker.core.registration.hooks",
+    "Effect": "harness_worker.core.registration.effects",
+    "Hooks": "harness_worker.core.registration.hooks",
+    "PostToolUse": "harness_worker.core.registration.hooks",
+    "PreToolUse": "harness_worker.core.registration.hooks",
     "Registry": "harness_worker.bootstrap.registry",
-    "Rewrite": "harness_worker.core.hooks",
+    "Rewrite": "harness_worker.core.registration.hooks",
     "RunContext": "harness_worker.core.run_context",
-    "Score": "harness_worker.core.judges",
+    "Score": "harness_worker.core.registration.judges",
     "Settings": "harness_worker.config",
-    "StreamChunk": "harness_worker.core.hooks",
+    "StreamChunk": "harness_worker.core.registration.hooks",
     "ToolError": "harness_worker.errors",
     "ToolOutcomeUnknown": "harness_worker.errors",
     "ToolTransientError": "harness_worker.errors",
-    "TurnEnd": "harness_worker.core.hooks",
+    "TurnEnd": "harness_worker.core.registration.hooks",
     "TurnResult": "harness_worker.turn.results",
-    "TurnStart": "harness_worker.core.hooks",
-    "UsageReport": "harness_worker.core.hooks",
+    "TurnStart": "harness_worker.core.registration.hooks",
+    "UsageReport": "harness_worker.core.registration.hooks",
 }
 
 __all__ = [

@@ -13,10 +13,10 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.config import Settings
-from harness_worker.core.artifact_reading import reader
-from harness_worker.core.registry import Registry
+from harness_worker.core.prompting.artifact_reading import reader
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
-from harness_worker.core.tools import ToolSpec
 from harness_worker.core.visits import MODEL_SLACK_S, Visit
 from harness_worker.ports import (
     Dispatcher,

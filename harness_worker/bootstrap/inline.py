@@ -30,9 +30,9 @@ from harness_worker.core.asking import Asked, queued_turn
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
-from harness_worker.core.registry import Registry
-from harness_worker.core.scores import ATTEMPTS, ScoreRow
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, ignore

@@ -10,8 +10,8 @@ from typing import Final
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.config import Settings
-from harness_worker.core.tools import AgentSpec, ToolSpec
-from harness_worker.core.vault_tool import context_pack_tool, with_vault_tool
+from harness_worker.core.prompting.vault_tool import context_pack_tool, with_vault_tool
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.ports import MemoryStore, Retriever, Vault
 from harness_worker.turn.gathering import Gathering, PackFinder
 

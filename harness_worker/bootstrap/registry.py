@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Unpack
 
-from harness_worker.core import registry
-from harness_worker.core.tool_options import ToolKeywords, is_number
-from harness_worker.core.tool_servers import SERVER_NAME, names_of, wanted
+from harness_worker.core.registration import registry
+from harness_worker.core.registration.tool_options import ToolKeywords, is_number
+from harness_worker.core.registration.tool_servers import SERVER_NAME, names_of, wanted
 from harness_worker.errors import ConfigError
 
 CONNECT_TIMEOUT_S: Final = 20.0

@@ -9,7 +9,7 @@ from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import Settings, variable_of
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, TurnStore
 from harness_worker.turn.tracing import Tracing

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, CallStatus, EventDraft
-from harness_worker.core.tools import BoundArguments
+from harness_worker.core.registration.tools import BoundArguments
 from harness_worker.wire import Approval, TurnStatus, rfc3339
 
 EXPIRED = "expired"

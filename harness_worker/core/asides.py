@@ -14,11 +14,11 @@ from harness_worker.core.canonical import canonical
 from harness_worker.core.flat import as_mapping
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.plan import COUNTS
-from harness_worker.core.prompt import Prompt, RequestKind
+from harness_worker.core.prompting.prompt import Prompt, RequestKind
+from harness_worker.core.prompting.sent import blocks_of, with_text_behind
 from harness_worker.core.records import EventDraft, Turn, TurnPreparation
-from harness_worker.core.sent import blocks_of, with_text_behind
-from harness_worker.core.thinking import REFLECTION_TOKENS
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.thinking import REFLECTION_TOKENS
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.wire import EventType
 
 NO_BUDGET: Final = "[budget exhausted]"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from harness_worker.core.agent_options import budget_problems
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
 from harness_worker.wire import (
     MAX_METADATA_CHARS,

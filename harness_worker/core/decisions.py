@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
-from harness_worker.core.memories import Memory
+from harness_worker.core.memory.memories import Memory
 from harness_worker.core.records import Call, EventDraft, Message, Park, Turn
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from harness_worker.core.budget import BudgetLimits
-from harness_worker.core.delegation import INPUT, Delegation
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.records import Call, EventDraft, Turn
-from harness_worker.core.trace import call_span_id, caller_of, trace_id_of
+from harness_worker.core.registration.delegation import INPUT, Delegation
+from harness_worker.core.tracing.trace import call_span_id, caller_of, trace_id_of
 from harness_worker.wire import TurnStatus, child_turn_id
 
 KEPT_FLOORS: Final = 1.5

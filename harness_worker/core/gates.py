@@ -13,8 +13,8 @@ from harness_worker.core.budget import DEFAULT_LIMITS
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of, key_for
-from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import READ_ARTIFACT
 
 TOOL_FLOOR_S = 5.0

@@ -10,8 +10,8 @@ from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.parking import rest
 from harness_worker.core.progress import AskModel, Dispatch, Next, exhausted
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
-from harness_worker.core.tools import ToolSpec
 from harness_worker.core.visits import Held, Visit, claim
 from harness_worker.core.warnings import with_warnings
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.citations import Citation
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
@@ -24,8 +23,9 @@ from harness_worker.core.progress import (
     in_next_visit,
     stop_turn,
 )
-from harness_worker.core.prompt import Prompt
+from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
+from harness_worker.core.sources.citations import Citation
 from harness_worker.core.text import clean_text
 from harness_worker.core.visits import StopCause, Visit, stop_cause
 from harness_worker.wire import StopReason, TurnStatus

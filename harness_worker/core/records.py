@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Any
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.citations import Citation, Source
-from harness_worker.core.delegation import Delegation
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.recall import Recall
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.sources.citations import Citation, Source
 from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnStatus, fields_of
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from harness_worker.core.citations import with_sources
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.ending import terminal_event
-from harness_worker.core.judges import JUDGED
-from harness_worker.core.memories import memories_in
+from harness_worker.core.memory.memories import memories_in
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.judges import JUDGED
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.sources.citations import with_sources
 from harness_worker.core.strategy import strategy_of
-from harness_worker.core.tools import AgentSpec
 from harness_worker.wire import MEMORY
 
 Seal: TypeAlias = Callable[[Decision[Any], Turn, AgentSpec | None], Decision[Any]]

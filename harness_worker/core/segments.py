@@ -12,8 +12,8 @@ from harness_worker.core.gates import Gates
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.replay import repeats
-from harness_worker.core.tools import ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 
-from harness_worker.core.content import compact_or_text, to_json
 from harness_worker.core.outcomes import (
     OUTCOME_UNKNOWN,
     DenialReason,
@@ -17,6 +16,7 @@ from harness_worker.core.outcomes import (
     ToolFailure,
     ToolOutcome,
 )
+from harness_worker.core.registration.content import compact_or_text, to_json
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsOutdated, ToolError, ToolOutcomeUnknown, UnserialisableResult
 

@@ -10,8 +10,8 @@ from enum import StrEnum
 from harness_worker.core.children import all_parked, allowed_until, open_delegated
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
-from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import TurnStatus
 
 VISIT_SLACK_S = 10.0

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import from_json
 
-from harness_worker.core.agent_options import budget_problems
+from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
 from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, storable
 

@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 from pydantic import TypeAdapter
 
 from harness_worker.apps import load_named
-from harness_worker.core.author_code import Raised, attempt
-from harness_worker.core.callables import signature_of
-from harness_worker.core.judges import Score, score_of
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.callables import signature_of
+from harness_worker.core.registration.judges import Score, score_of
 from harness_worker.core.text import clean_text
 from harness_worker.core.tool_results import describe
 from harness_worker.errors import ConfigError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from harness_worker.core.canonical import compact
-from harness_worker.core.problems import short
+from harness_worker.core.registration.problems import short
 from harness_worker.evaluation.cases import Expectation, ToolCall
 from harness_worker.wire import JsonObject, TurnStatus
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 from harness_worker.core.approvals import Answer, answer, waiting
-from harness_worker.core.content import to_json
 from harness_worker.core.records import Call
+from harness_worker.core.registration.content import to_json
 from harness_worker.ports import TurnStore
 from harness_worker.turn.results import RequiredAction, required_action
 

@@ -17,10 +17,10 @@ from harness_worker.core.asides import (
     refused,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
-from harness_worker.core.prompt import Prompt, RequestKind
+from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import text_of
-from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, TransientError
 from harness_worker.ports import StopSignal
 from harness_worker.turn.model_step import ModelStep

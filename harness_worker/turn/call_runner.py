@@ -16,8 +16,8 @@ from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.doubt import lock_missed, too_late, unknown
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, to_record
 from harness_worker.core.records import Call
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.timing import Timing
-from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.core.writes import Go, Started, enter_write, hand_back, hand_in, late, start_write
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore

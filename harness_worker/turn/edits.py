@@ -10,8 +10,8 @@ from harness_worker.core.approvals import Edit, edited
 from harness_worker.core.gates import unknown_tool
 from harness_worker.core.outcomes import DenialReason
 from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import clean_json
-from harness_worker.core.tools import AgentSpec
 from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid
 from harness_worker.turn.planner import want_of

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from harness_worker.core.citations import Citation, cite
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.prompt import Prompt
+from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.sources.citations import Citation, cite
 from harness_worker.ports import Dispatcher, TurnStore
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
 

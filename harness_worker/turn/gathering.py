@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from harness_worker.core.context_pack import ContextPack
-from harness_worker.core.memories import chosen_facts, facts_of, preferences_of, scope_of
-from harness_worker.core.prompt import NOTHING, Gathered
+from harness_worker.core.memory.memories import chosen_facts, facts_of, preferences_of, scope_of
+from harness_worker.core.prompting.prompt import NOTHING, Gathered
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.run_context import RunContext
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.sources.context_pack import ContextPack
 from harness_worker.errors import ToolError, ToolTransientError, TransientError
 from harness_worker.ports import Clock, MemoryStore, Retriever, StopSignal, Vault
 

@@ -6,10 +6,18 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness_worker.core.author_code import Raised, attempt
-from harness_worker.core.hooks import HookEvent, Hooks, PostToolUse, TurnEnd, TurnStart, UsageReport, overrides
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.hooks import (
+    HookEvent,
+    Hooks,
+    PostToolUse,
+    TurnEnd,
+    TurnStart,
+    UsageReport,
+    overrides,
+)
 from harness_worker.turn.tickets import Ticket
 
 log = logging.getLogger(__name__)

@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from harness_worker.core import author_code, memory_prompt
-from harness_worker.core.author_code import Raised
-from harness_worker.core.judge_prompt import case_of, system_of, verdict_of
-from harness_worker.core.judges import TIMEOUT_S, JudgeSpec, Score, score_of
-from harness_worker.core.memories import Remembered, scope_of
+from harness_worker.core.memory import prompt as memory_prompt
+from harness_worker.core.memory.memories import Remembered, scope_of
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, Message, Turn
-from harness_worker.core.scores import claim, give, miss
+from harness_worker.core.registration import author_code
+from harness_worker.core.registration.author_code import Raised
+from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, Score, score_of
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
+from harness_worker.core.scoring.scores import claim, give, miss
 from harness_worker.core.text import text_of
-from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
 from harness_worker.threads.waiting import within

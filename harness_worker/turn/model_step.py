@@ -17,12 +17,20 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from harness_worker.core.artifact_reading import every_tool
-from harness_worker.core.hooks import StreamChunk, overrides
-from harness_worker.core.prompt import NOTHING, PastTurn, Prompt, RequestKind, is_unprepared, known_preparation, prepare
+from harness_worker.core.prompting.artifact_reading import every_tool
+from harness_worker.core.prompting.prompt import (
+    NOTHING,
+    PastTurn,
+    Prompt,
+    RequestKind,
+    is_unprepared,
+    known_preparation,
+    prepare,
+)
+from harness_worker.core.prompting.tool_selection import kept, selects
 from harness_worker.core.records import Turn
-from harness_worker.core.tool_selection import kept, selects
-from harness_worker.core.tools import AgentSpec, ToolSpec
+from harness_worker.core.registration.hooks import StreamChunk, overrides
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.visits import MODEL_SLACK_S, prolong
 from harness_worker.errors import ModelError, OutOfTime, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, ignore

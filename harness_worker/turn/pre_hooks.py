@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from harness_worker.core.content import to_json
-from harness_worker.core.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.registration.content import to_json
+from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
+from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.text import clean_text, cut_text
-from harness_worker.core.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
 from harness_worker.turn.hooking import HookCaller, whose

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from harness_worker.core.approvals import waiting
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.citations import Citation
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
+from harness_worker.core.sources.citations import Citation
 from harness_worker.wire import StopReason, Strategy, TurnStatus, child_turn_id, rfc3339
 
 RequiredAction: TypeAlias = Mapping[str, Any]

@@ -11,10 +11,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome, shortened
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.text import cut_text
 from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
-from harness_worker.core.tools import ToolSpec
 from harness_worker.errors import ToolOutcomeUnknown, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.threads.waiting import within

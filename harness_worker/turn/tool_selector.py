@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from harness_worker.core.tool_selection import chosen, words_of
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.prompting.tool_selection import chosen, words_of
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import Retriever, TextIndex
 
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final
 
-from harness_worker.core.tools import AgentSpec
-from harness_worker.core.trace_story import Story
-from harness_worker.core.trace_telling import trace_of
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.tracing.story import Story
+from harness_worker.core.tracing.telling import trace_of
 from harness_worker.errors import TransientError
 from harness_worker.ports import Clock, Trace, Traces, TurnStore
 

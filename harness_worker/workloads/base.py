@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from harness_worker.core.canonical import canonical
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 
 
 class Half(StrEnum):

@@ -11,7 +11,7 @@ from celery import Celery, shared_task
 from celery.exceptions import TimeoutError as NoAnswerYet
 
 from harness_worker import Effect, Hooks, Registry, Score, TurnResult
-from harness_worker.core.hooks import PostToolUse, TurnStart
+from harness_worker.core.registration.hooks import PostToolUse, TurnStart
 
 app = Celery("fleet", broker=os.environ["FLEET_URL"], backend=os.environ["FLEET_URL"])
 registry = Registry()

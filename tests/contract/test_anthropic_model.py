@@ -13,8 +13,8 @@ from harness_worker.adapters.anthropic.client import AnthropicModel
 from harness_worker.adapters.anthropic.missing_key import MissingKey
 from harness_worker.core.budget import Usage
 from harness_worker.core.records import Message
-from harness_worker.core.thinking import ThinkLevel
-from harness_worker.core.tools import ToolSpec
+from harness_worker.core.registration.thinking import ThinkLevel
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.errors import ModelError
 from harness_worker.ports import ModelRequest
 from harness_worker.testing.messages_replies import Reply, said, tool_use

@@ -11,7 +11,7 @@ import pytest
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Decision
-from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.ports import MemoryStore, TurnStore
 from tests.contract.store_world import new_turn, world_of
 from tests.unit.memory_store import MemoryTurnStore

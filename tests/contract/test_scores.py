@@ -9,8 +9,8 @@ import pytest
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
-from harness_worker.core.judges import Score
-from harness_worker.core.scores import ScoreRow, claim, give
+from harness_worker.core.registration.judges import Score
+from harness_worker.core.scoring.scores import ScoreRow, claim, give
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, in_threads
 

@@ -10,9 +10,9 @@ from sqlalchemy import select
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.core.budget import BudgetLimits
-from harness_worker.core.effects import Effect
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.core.run_context import RunContext
-from harness_worker.core.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.schema import agents
 from tests.contract.store_world import World, in_threads
 

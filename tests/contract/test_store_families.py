@@ -13,8 +13,8 @@ from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
-from harness_worker.core.delegation import Delegation
 from harness_worker.core.records import Call, CallStatus, Park, Turn
+from harness_worker.core.registration.delegation import Delegation
 from harness_worker.schema import sessions, turns
 from harness_worker.wire import TurnStatus, child_turn_id
 from tests.contract.store_world import World, in_threads, new_call

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
-from harness_worker.core.delegation import Delegation
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import (
     DenialReason,
     ToolArtifactReference,
@@ -22,6 +20,8 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import CallStatus, EventDraft, Message
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.effects import Effect
 from harness_worker.wire import Approval, StopReason, TurnStatus
 from tests.contract.store_world import World, new_call
 

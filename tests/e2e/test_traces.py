@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from harness_worker.core.trace import trace_id_of, turn_span_id
+from harness_worker.core.tracing.trace import trace_id_of, turn_span_id
 from harness_worker.entrypoints.stack import open_stack
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.collector import Collector, Taken, collecting

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from harness_worker import AgentHarness, Deny, Effect, Hooks, Registry, Settings
-from harness_worker.core.hooks import PreToolUse
+from harness_worker.core.registration.hooks import PreToolUse
 from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub
 from harness_worker.turn.inline import InlineDispatcher

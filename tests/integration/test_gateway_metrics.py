@@ -23,7 +23,7 @@ from harness_worker.bootstrap.engine import make_call_runner, make_coordinator
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.config import load_settings
-from harness_worker.core.hooks import UsageReport
+from harness_worker.core.registration.hooks import UsageReport
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.hooking import tell_usage

@@ -17,8 +17,8 @@ from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
-from harness_worker.core.memories import Remembered
-from harness_worker.core.scores import ScoreRow, claim
+from harness_worker.core.memory.memories import Remembered
+from harness_worker.core.scoring.scores import ScoreRow, claim
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until

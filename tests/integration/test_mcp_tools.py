@@ -31,7 +31,7 @@ from harness_worker.adapters.mcp.calls import McpTool
 from harness_worker.adapters.mcp.endpoints import Mode
 from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.servers import place_of
-from harness_worker.core.tool_options import ToolKeywords
+from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from tests.apps.mcp.odd import MANY

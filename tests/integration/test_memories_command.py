@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.core.decisions import Decision
-from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.core.memory.memories import Memory, MemoryKind
 from tests.contract.store_world import World, world_of
 from tests.stacks import run_harness
 

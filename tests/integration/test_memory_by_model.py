@@ -14,8 +14,8 @@ from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
-from harness_worker.core.memories import Memory, MemoryKind
-from harness_worker.core.scores import ScoreRow, claim
+from harness_worker.core.memory.memories import Memory, MemoryKind
+from harness_worker.core.scoring.scores import ScoreRow, claim
 from harness_worker.core.sealing import with_judges, with_memories
 from harness_worker.errors import TransientError
 from harness_worker.turn.judging import JudgeLook, Judging

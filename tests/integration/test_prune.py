@@ -24,7 +24,7 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pipeline import execute
 from harness_worker.adapters.sql.pruning import BATCH_TURNS, Removed, SqlPruning, removal
 from harness_worker.core.decisions import Decision
-from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.entrypoints.cli.prune_sessions import prune, would_prune
 from harness_worker.ports import TurnStore
 from harness_worker.schema import agents, batches, idempotency_keys, metadata, scores, sessions, turns, webhooks

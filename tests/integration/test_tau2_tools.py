@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.deadline import DeadlineToken
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind as Kind
 from harness_worker import AgentHarness, Effect, Registry, Settings, ToolError
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.telemetry.otlp import OtlpTraces
-from harness_worker.core.trace import Caller, Span, Trace, call_span_id, chat_span_id, turn_span_id
+from harness_worker.core.tracing.trace import Caller, Span, Trace, call_span_id, chat_span_id, turn_span_id
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.testing.waiting import wait_until
 from tests.collector import Collector, Taken, collecting, no_bytes

@@ -14,11 +14,11 @@ from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.core.approvals import Answer, answer
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import Hooks
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks
+from harness_worker.core.registration.registry import Registry
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall, ignore

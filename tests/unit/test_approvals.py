@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.approval_policy import DeclaredApproval
 from harness_worker.core.approvals import Answer, answer, ask, edited, next_expiry, resolve, waiting
 from harness_worker.core.decisions import Decision
 from harness_worker.core.opening import open_visit
@@ -16,8 +15,9 @@ from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolFailure, 
 from harness_worker.core.parking import park, rest
 from harness_worker.core.progress import AskHooks, Dispatch, go_on
 from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.registration.approval_policy import DeclaredApproval
+from harness_worker.core.registration.tools import BoundArguments
 from harness_worker.core.segments import next_segment
-from harness_worker.core.tools import BoundArguments
 from harness_worker.wire import Approval, TurnStatus
 from tests.unit.builders import (
     DEADLINE,

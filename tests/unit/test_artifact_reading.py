@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, tools_for
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.decisions import Artifact
-from harness_worker.core.effects import Effect
+from harness_worker.core.prompting.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, tools_for
 from harness_worker.core.records import Message
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.run_context import RunContext
-from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.errors import PermanentError, ToolError, ToolTransientError, TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.artifact_fetch import ArtifactFetch

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import (
     ArgumentsInvalid,
     ArgumentsOutdated,

@@ -12,7 +12,6 @@ from harness_worker.core.children import awaited_by, settle
 from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
-from harness_worker.core.delegation import Delegation
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
@@ -20,9 +19,10 @@ from harness_worker.core.plan import give_up, plan
 from harness_worker.core.progress import Dispatch, Finished, abandon
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Park, Turn
-from harness_worker.core.trace import call_span_id, trace_id_of
-from harness_worker.core.trace_story import Story
-from harness_worker.core.trace_telling import trace_of
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.tracing.story import Story
+from harness_worker.core.tracing.telling import trace_of
+from harness_worker.core.tracing.trace import call_span_id, trace_id_of
 from harness_worker.core.visits import QUEUE_LOOK_S
 from harness_worker.wire import StopReason, TurnStatus, child_turn_id
 from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, said

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.citations import Citation, CitationKind, Source, cite, with_sources
 from harness_worker.core.records import Message
+from harness_worker.core.sources.citations import Citation, CitationKind, Source, cite, with_sources
 
 REFUNDS = Source(id="refunds.md#1", title="Refunds", source="refunds.md", quote="Within 30 days.")
 PAGE = "https://example.org/a?b=1"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from harness_worker.core.asides import NO_TIME
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.hooks import Hooks, TurnStart
+from harness_worker.core.prompting.sent import since_summary
 from harness_worker.core.records import Message, TurnPreparation
-from harness_worker.core.sent import since_summary
+from harness_worker.core.registration.hooks import Hooks, TurnStart
 from harness_worker.errors import ModelError, Stopped
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus

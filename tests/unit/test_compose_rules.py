@@ -12,7 +12,7 @@ import pytest
 
 from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S
 from harness_worker.config import Settings
-from harness_worker.core.tool_options import MAX_TIMEOUT_S
+from harness_worker.core.registration.tool_options import MAX_TIMEOUT_S
 from harness_worker.entrypoints.worker.roles import Role
 from tests.compose_file import COMPOSE, DOCKERFILE, EXAMPLE, VariableMissing, dockerfile, document, seconds, services
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 from pydantic_core import to_jsonable_python
 
-from harness_worker.core.content import compact_or_text, to_json
+from harness_worker.core.registration.content import compact_or_text, to_json
 from harness_worker.core.text import clean_text
 from harness_worker.errors import UnserialisableResult
 

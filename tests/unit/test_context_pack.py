@@ -9,8 +9,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_worker.core.citations import Source
-from harness_worker.core.context_pack import ContextPack, Passage, as_answer, memory_block, untrusted_block
+from harness_worker.core.sources.citations import Source
+from harness_worker.core.sources.context_pack import ContextPack, Passage, as_answer, memory_block, untrusted_block
 
 DOCUMENT: Final = re.compile(
     r'<document id="(?P<id>[^"]*)" title="(?P<title>[^"]*)" source="(?P<source>[^"]*)">\n(?P<text>.*?)\n</document>',

@@ -12,9 +12,9 @@ import pytest
 
 from harness_worker import Hooks
 from harness_worker.core.budget import Usage
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import PreToolUse, TurnEnd, TurnStart
 from harness_worker.core.records import CallStatus
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import PreToolUse, TurnEnd, TurnStart
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator

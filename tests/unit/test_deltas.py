@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply, ModelRequest, ignore
 from harness_worker.turn.deltas import BATCH_CHARS, Deltas

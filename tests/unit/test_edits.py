@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import ToolDenied, content_of
 from harness_worker.core.records import Call
-from harness_worker.core.registry import Registry
-from harness_worker.core.tools import AgentSpec, BoundArguments
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import AgentSpec, BoundArguments
 from harness_worker.turn.edits import check_edits
 from harness_worker.turn.planner import plan_calls
 from harness_worker.wire import Approval

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.core.judges import Score
+from harness_worker.core.registration.judges import Score
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import Case
 from harness_worker.evaluation.checking import Check, load_check

@@ -9,11 +9,11 @@ import pytest
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Decision
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import Hooks, TurnEnd, UsageReport
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks, TurnEnd, UsageReport
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.sealing import SEALS, Seal
-from harness_worker.core.tools import AgentSpec
 from harness_worker.errors import ModelError, ToolError, TransientError
 from harness_worker.ports import ModelReply, ignore
 from harness_worker.turn.finalizer import Finalizer

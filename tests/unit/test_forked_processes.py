@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from harness_worker.core.effects import Effect
+from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import ToolTransientError
 from harness_worker.turn.call_runner import Handed
 from tests.unit.engine_kit import Engine

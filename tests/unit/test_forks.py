@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.doubt import unknown
-from harness_worker.core.effects import Effect
 from harness_worker.core.forks import is_untaken, take_up
-from harness_worker.core.hooks import Hooks, TurnStart
-from harness_worker.core.prompt import Prompt, prepare
+from harness_worker.core.prompting.prompt import Prompt, prepare
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Message, Turn, TurnPreparation
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks, TurnStart
+from harness_worker.core.registration.registry import Registry
 from harness_worker.core.replay import after_step, duplicate_of, key_for
 from harness_worker.errors import TransientError
 from harness_worker.wire import TurnStatus

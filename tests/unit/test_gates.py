@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.delegation import Delegation
-from harness_worker.core.effects import Effect
 from harness_worker.core.gates import Gates
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.replay import fingerprint
-from harness_worker.core.tools import ToolSpec
 from harness_worker.wire import READ_ARTIFACT
 from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, a_write, ended
 

@@ -37,8 +37,8 @@ from api_gateway.turns.new_turns import clamped, unknown_agents
 from api_gateway.turns.store import Turns
 from api_gateway.waiting import Client, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
-from harness_worker.core.registry import Registry
-from harness_worker.core.signature import inspect_function
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 from tests.unit.builders import CAPS
 

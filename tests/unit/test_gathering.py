@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.context_pack import ContextPack, Passage
-from harness_worker.core.hooks import Hooks, TurnEnd, TurnStart, UsageReport
-from harness_worker.core.memories import Memory, MemoryKind
-from harness_worker.core.prompt import Gathered
+from harness_worker.core.memory.memories import Memory, MemoryKind
+from harness_worker.core.prompting.prompt import Gathered
 from harness_worker.core.records import Turn
+from harness_worker.core.registration.hooks import Hooks, TurnEnd, TurnStart, UsageReport
+from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.errors import TransientError
 from harness_worker.ports import Match, TextIndex, ignore
 from harness_worker.turn.finalizer import Finalizer

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness_worker.core.approvals import is_undecided
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import (
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import (
     Deny,
     HookEvent,
     Hooks,
@@ -24,7 +24,7 @@ from harness_worker.core.hooks import (
     TurnStart,
     UsageReport,
 )
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError, ToolError
 from harness_worker.ports import ModelReply, ignore
 from harness_worker.turn.call_runner import Handed

@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_worker.core.judge_prompt import case_of, system_of, verdict_of
-from harness_worker.core.judges import CRITERIA, Score, score_of
-from harness_worker.core.registry import Registry
-from harness_worker.core.scores import ATTEMPTS, MOST_CHARS, PAUSE_S, SEND_GRACE_S, ScoreRow, claim, due, give, miss
+from harness_worker.core.registration.judges import CRITERIA, Score, score_of
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
+from harness_worker.core.scoring.scores import (
+    ATTEMPTS,
+    MOST_CHARS,
+    PAUSE_S,
+    SEND_GRACE_S,
+    ScoreRow,
+    claim,
+    due,
+    give,
+    miss,
+)
 from harness_worker.errors import ConfigError
 from tests.unit.builders import NOW
 

@@ -25,7 +25,10 @@ WRONG_IMPORTS: Final = {
         "harness_worker.core.text",
     ),
     "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.cursors"),
-    "No package imports in circles": ("harness_worker.core.effects", "harness_worker.core.tools"),
+    "No package imports in circles": (
+        "harness_worker.core.registration.effects",
+        "harness_worker.core.registration.tools",
+    ),
 }
 """For each contract: a module, and what it must not import."""
 

@@ -12,12 +12,12 @@ import pytest
 
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision
-from harness_worker.core.effects import Effect
 from harness_worker.core.ending import stop_calls
-from harness_worker.core.lock_policy import DeclaredLock
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call, CallStatus
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.lock_policy import DeclaredLock
+from harness_worker.core.registration.registry import Registry
 from harness_worker.core.visits import StopCause
 from harness_worker.core.writes import Entered, enter_write, start_write
 from harness_worker.errors import ConfigError, TransientError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness_worker.core.memories import (
+from harness_worker.core.memory.memories import (
     MEMORY_CHARS,
     MOST_A_TURN,
     Memory,

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from harness_worker.core.memories import MEMORY_CHARS, MOST_A_TURN, Memory, MemoryKind
-from harness_worker.core.memory_prompt import SYSTEM, case_of, memories_told
-from harness_worker.core.registry import Registry
+from harness_worker.core.memory.memories import MEMORY_CHARS, MOST_A_TURN, Memory, MemoryKind
+from harness_worker.core.memory.prompt import SYSTEM, case_of, memories_told
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError
 
 TEA = Memory(kind=MemoryKind.PREFERENCE, text="prefers tea")

@@ -13,8 +13,6 @@ import pytest
 from api_gateway.rows import question_of
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, columns_of, turn_of
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
-from harness_worker.core.citations import Citation, CitationKind, Source
-from harness_worker.core.delegation import Delegation
 from harness_worker.core.outcomes import (
     DenialReason,
     ToolArtifactReference,
@@ -26,6 +24,8 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Park, TurnPreparation
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.sources.citations import Citation, CitationKind, Source
 from harness_worker.turn.tickets import Ticket, ticket_for
 from harness_worker.wire import Approval
 from tests.unit.builders import a_call, a_turn

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.effects import Effect
-from harness_worker.core.hooks import Hooks, PreToolUse, Rewrite
 from harness_worker.core.records import CallStatus
-from harness_worker.core.tools import Arguments
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
+from harness_worker.core.registration.tools import Arguments
 from harness_worker.turn.call_runner import Handed
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_worker.core.passages import PASSAGE_CHARS, listed, passages_of
+from harness_worker.core.sources.passages import PASSAGE_CHARS, listed, passages_of
 
 GUIDE = """Before.
 

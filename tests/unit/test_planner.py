@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call
-from harness_worker.core.registry import Registry
-from harness_worker.core.tool_options import ToolKeywords
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tool_options import ToolKeywords
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import ModelReply
 from harness_worker.turn.planner import plan_calls, said_by
 from tests.unit.builders import a_turn

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_worker.core.context_pack import ContextPack, Passage
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
-from harness_worker.core.prompt import CLOSINGS, Gathered, PastTurn, Prompt, prepare
+from harness_worker.core.prompting.prompt import CLOSINGS, Gathered, PastTurn, Prompt, prepare
+from harness_worker.core.prompting.sent import WORDLESS
 from harness_worker.core.records import Message, TurnPreparation
-from harness_worker.core.registry import Registry
-from harness_worker.core.sent import WORDLESS
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import a_turn
 

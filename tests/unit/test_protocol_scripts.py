@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness_worker.core.doubt import is_doubt
-from harness_worker.core.effects import Effect
 from harness_worker.core.records import CallStatus
+from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn.call_runner import HAND_IN_TRIES, Handed

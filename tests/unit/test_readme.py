@@ -26,7 +26,7 @@ from api_gateway.requests import TurnRequest, TurnsQuery
 from harness_worker import Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
-from harness_worker.core.tool_options import ToolKeywords, ToolOptions
+from harness_worker.core.registration.tool_options import ToolKeywords, ToolOptions
 from harness_worker.entrypoints.cli import INTERRUPTED, program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 from harness_worker.entrypoints.messages import FAILED, UNREACHABLE, WRONG_USAGE

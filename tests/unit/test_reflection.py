@@ -9,7 +9,7 @@ import pytest
 
 from harness_worker.core.asides import NO_BUDGET, NO_TIME
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.thinking import REFLECTION_TOKENS
+from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolError, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.core.effects import Effect
 from harness_worker.core.records import Call
+from harness_worker.core.registration.effects import Effect
 from harness_worker.core.resending import LONGEST_PAUSE, Resend, send_again
 from tests.unit.builders import NOW, TIMING, a_call, a_turn, a_write, ended, pending, snapshot
 from tests.unit.engine_kit import TURN_ID, Engine

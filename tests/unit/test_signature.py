@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr
 
 from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.registration.signature import HintedFunction, inspect_function
 from harness_worker.core.run_context import RunContext
-from harness_worker.core.signature import HintedFunction, inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 
 if TYPE_CHECKING:

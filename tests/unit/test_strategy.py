@@ -9,7 +9,7 @@ import pytest
 
 from harness_worker.core.outcomes import DenialReason, ToolArtifactReference, ToolDenied, ToolOutcome, ToolTimeout
 from harness_worker.core.recall import Recall
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.core.replay import after_step
 from harness_worker.core.strategy import strategy_of
 from harness_worker.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.turn.submitting import Submitting
 from harness_worker.wire import Priority

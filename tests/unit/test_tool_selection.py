@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.artifact_reading import reader
-from harness_worker.core.effects import Effect
-from harness_worker.core.prompt import PastTurn, prepare
+from harness_worker.core.prompting.artifact_reading import reader
+from harness_worker.core.prompting.prompt import PastTurn, prepare
+from harness_worker.core.prompting.tool_selection import callable_tools, chosen, selects, words_of
 from harness_worker.core.records import Message, TurnPreparation
-from harness_worker.core.registry import Registry
-from harness_worker.core.tool_selection import callable_tools, chosen, selects, words_of
-from harness_worker.core.tools import AgentSpec
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Match
 from harness_worker.turn.tool_selector import ToolSelector

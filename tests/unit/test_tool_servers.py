@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness_worker.core.effects import Effect
-from harness_worker.core.tool_options import TOOL_NAME
-from harness_worker.core.tool_servers import ListedTool, names_of, wanted
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.tool_options import TOOL_NAME
+from harness_worker.core.registration.tool_servers import ListedTool, names_of, wanted
 from harness_worker.errors import ConfigError
 
 WORDS = st.text(st.sampled_from("ab._/-é") | st.characters(), min_size=1, max_size=90)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.effects import Effect
 from harness_worker.core.outcomes import (
     DenialReason,
     ToolArtifactReference,
@@ -22,10 +21,11 @@ from harness_worker.core.outcomes import (
     ToolTimeout,
 )
 from harness_worker.core.records import Call, Event, Message
-from harness_worker.core.trace import Caller, Span, Trace, call_span_id, trace_id_of, turn_span_id
-from harness_worker.core.trace_content import MOST_CHARS
-from harness_worker.core.trace_story import Story
-from harness_worker.core.trace_telling import OTHER, trace_of
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.tracing.content import MOST_CHARS
+from harness_worker.core.tracing.story import Story
+from harness_worker.core.tracing.telling import OTHER, trace_of
+from harness_worker.core.tracing.trace import Caller, Span, Trace, call_span_id, trace_id_of, turn_span_id
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolError
 from harness_worker.ports import ModelReply
 from harness_worker.wire import Approval, StopReason, TurnStatus

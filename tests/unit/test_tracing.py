@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness_worker.core.trace import Trace, trace_id_of
+from harness_worker.core.tracing.trace import Trace, trace_id_of
 from harness_worker.errors import TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.finalizer import Finalizer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import (
     Effect,

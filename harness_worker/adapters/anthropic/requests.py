@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from harness_worker.core.prompting.sent import blocks_of
 from harness_worker.core.records import Message
-from harness_worker.core.sent import blocks_of
-from harness_worker.core.tools import ToolSpec
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.ports import ModelRequest
 
 MAX_OUTPUT_TOKENS: Final = 8_192

@@ -15,7 +15,7 @@ from mcp_types import Tool
 from harness_worker.adapters.mcp.endpoints import Mode, Place
 from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
 from harness_worker.adapters.mcp.reasons import reason_of
-from harness_worker.core.tool_servers import ListedTool
+from harness_worker.core.registration.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
 from harness_worker.threads.waiting import within
 

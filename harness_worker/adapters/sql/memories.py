@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, func, select
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import AnySelect, fetch
 from harness_worker.adapters.sql.transactions import Outcome, read, write
-from harness_worker.core.memories import Memory, MemoryKind
+from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.schema import memories
 
 _LATEST: Final = func.max(memories.c.created_at)

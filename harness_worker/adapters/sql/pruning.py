@@ -28,7 +28,7 @@ from sqlalchemy import (
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.transactions import Outcome, read, write
-from harness_worker.core.memories import session_scope
+from harness_worker.core.memory.memories import session_scope
 from harness_worker.schema import batches, db_now, idempotency_keys, memories, metadata, sessions, turns
 from harness_worker.wire import IDEMPOTENCY_KEY_S
 

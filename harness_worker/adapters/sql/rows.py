@@ -10,12 +10,9 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
-from harness_worker.core.citations import Citation, CitationKind
 from harness_worker.core.decisions import Artifact
-from harness_worker.core.delegation import Delegation
-from harness_worker.core.effects import Effect
 from harness_worker.core.flat import as_mapping
-from harness_worker.core.memories import Memory
+from harness_worker.core.memory.memories import Memory
 from harness_worker.core.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -25,11 +22,14 @@ from harness_worker.core.outcomes import (
     from_record,
     to_record,
 )
-from harness_worker.core.prompt import PastTurn
+from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn, TurnPreparation
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
+from harness_worker.core.sources.citations import Citation, CitationKind
 from harness_worker.core.text import REPLACEMENT, UNSTORABLE
-from harness_worker.core.tools import AgentSpec, ToolSpec
 from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus, fields_of
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))

@@ -12,8 +12,8 @@ from harness_worker.adapters.sql.commit import memory_rows
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.statements import ADD_MEMORY
 from harness_worker.adapters.sql.transactions import Outcome, read, write
-from harness_worker.core.memories import Remembered
-from harness_worker.core.scores import ScoreRow
+from harness_worker.core.memory.memories import Remembered
+from harness_worker.core.scoring.scores import ScoreRow
 from harness_worker.schema import db_now, scores
 from harness_worker.wire import MEMORY
 

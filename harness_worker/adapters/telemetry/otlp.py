@@ -25,7 +25,7 @@ from opentelemetry.trace import (
 )
 
 from harness_worker.adapters.telemetry.posts import bounded_session
-from harness_worker.core.trace import Attribute, Span, SpanEvent, Trace
+from harness_worker.core.tracing.trace import Attribute, Span, SpanEvent, Trace
 from harness_worker.errors import TransientError
 from harness_worker.urls import masked
 

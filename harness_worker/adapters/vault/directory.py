@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness_worker.core.context_pack import ContextPack, Passage
-from harness_worker.core.passages import listed, passages_of
+from harness_worker.core.sources.context_pack import ContextPack, Passage
+from harness_worker.core.sources.passages import listed, passages_of
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Retriever, TextIndex
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from harness_worker.core.agent_options import budget_problems
+from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id

@@ -12,7 +12,7 @@ import typer
 
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.config import load_settings
-from harness_worker.core.memories import user_scope
+from harness_worker.core.memory.memories import user_scope
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.streams import tell

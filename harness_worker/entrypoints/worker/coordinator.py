@@ -15,7 +15,7 @@ from harness_worker.bootstrap.fleet import Fleet
 from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import HarnessError
 from harness_worker.ports import ignore
 from harness_worker.testing.faults import Faults, faulty_models

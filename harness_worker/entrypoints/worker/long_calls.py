@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S
-from harness_worker.core.tools import ToolSpec
+from harness_worker.core.registration.tools import ToolSpec
 
 
 def too_long(tools: Iterable[ToolSpec], grace_s: float) -> str | None:

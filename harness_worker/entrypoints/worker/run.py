@@ -20,8 +20,8 @@ from harness_worker.adapters.celery.stopping import serve_drain
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.config import Settings
-from harness_worker.core.registry import Registry
-from harness_worker.core.tools import ToolSpec
+from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
 from harness_worker.entrypoints.worker.long_calls import too_long

@@ -7,7 +7,7 @@ from typing import Final
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.bfcl.source import Bfcl, load_bfcl
 from harness_worker.workloads.bfcl.tools import tool_of
 from harness_worker.workloads.bfcl.workload import NAME, BfclWorkload

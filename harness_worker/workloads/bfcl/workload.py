@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ArgumentsInvalid
 from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, RecordedCall, WorkloadTask
 from harness_worker.workloads.bfcl.snapshot import freeze

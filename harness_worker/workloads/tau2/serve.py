@@ -7,8 +7,8 @@ from typing import Any
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
-from harness_worker.core.effects import Effect
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.places import Places, places
 from harness_worker.workloads.prepare import prepare
 from harness_worker.workloads.state import WorkloadState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness_worker.core.registry import Registry
+from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, WorkloadTask
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.overlay import View

@@ -6,8 +6,16 @@ import os
 from pathlib import Path
 
 from harness_worker import Deny, Hooks, Rewrite
-from harness_worker.core.hooks import HookEvent, PostToolUse, PreToolAnswer, PreToolUse, TurnEnd, TurnStart, UsageReport
 from harness_worker.core.outcomes import content_of
+from harness_worker.core.registration.hooks import (
+    HookEvent,
+    PostToolUse,
+    PreToolAnswer,
+    PreToolUse,
+    TurnEnd,
+    TurnStart,
+    UsageReport,
+)
 from tests.apps.e2e import journal
 
 

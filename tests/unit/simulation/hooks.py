@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from harness_worker.core.hooks import (
+from harness_worker.core.records import Call
+from harness_worker.core.registration.hooks import (
     Deny,
     HookEvent,
     Hooks,
@@ -18,7 +19,6 @@ from harness_worker.core.hooks import (
     TurnEnd,
     TurnStart,
 )
-from harness_worker.core.records import Call
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""What a model is asked, and the tools that the harness itself offers it."""

@@ -1,0 +1,281 @@
+"""What a model is asked (ADR 16: what churns stands behind the history).
+
+Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
+words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,
+until a summary takes the history's place; only what was thought under other tools or another system text is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from harness_worker.core.canonical import canonical
+from harness_worker.core.ending import NO_ANSWER_TEXT
+from harness_worker.core.prompting.artifact_reading import tools_for
+from harness_worker.core.prompting.sent import (
+    WORDLESS,
+    TurnMessages,
+    bound_from,
+    ending_in_words,
+    is_wordless,
+    noted,
+    since_summary,
+    tagged,
+    text_block,
+)
+from harness_worker.core.prompting.tool_selection import offered
+from harness_worker.core.records import Message, Turn, TurnPreparation
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
+from harness_worker.core.sources.citations import Source
+from harness_worker.core.sources.context_pack import ContextPack, memory_block, untrusted_block
+from harness_worker.wire import TurnStatus
+
+CLOSINGS: Final[Mapping[TurnStatus, str]] = {
+    TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
+    TurnStatus.FAILED: "(This request failed before it was answered.)",
+}
+"""What stands in the place of an answer that never came."""
+
+_UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
+
+
+class RequestKind(StrEnum):
+    """What a model is asked for: a turn's next step, something beside its steps, or a word on it once it is over."""
+
+    STEP = "step"
+    REFLECTION = "reflection"
+    COMPACTION = "compaction"
+    JUDGE = "judge"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTurn:
+    """A turn of the session that has ended.
+
+    Args:
+        status: How it ended.
+        output_text: What its user was told.
+        preparation: With what it was sent; ``None`` if no model ever answered.
+        messages: Its own history.
+    """
+
+    status: TurnStatus
+    output_text: str
+    preparation: TurnPreparation | None
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was loaded for a turn before its first model call.
+
+    Args:
+        facts: What is remembered of the user.
+        pack: What was found for the user's words.
+        left_out: What could not be loaded, and why.
+    """
+
+    facts: tuple[str, ...] = ()
+    pack: ContextPack = field(default_factory=ContextPack)
+    left_out: tuple[str, ...] = ()
+
+
+NOTHING: Final = Gathered()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One model call, assembled.
+
+    Args:
+        system: The system text.
+        tools: The tools offered.
+        messages: All that follows, Anthropic-shaped.
+        preparation: What is kept with the turn, so that each later call sends the same again.
+        render_hash: SHA-256 of all of it.
+        is_cache_break: Whether what stands before the history differs from what the session sent before.
+        has_past: Whether messages of earlier turns are among these.
+        kind: What is asked for.
+        max_tokens: What may be said at most, if there is a limit of its own.
+        sources: The documents that the session's turns were given, which may be cited.
+        model: Who is asked.
+    """
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    messages: tuple[Message, ...]
+    preparation: TurnPreparation
+    render_hash: str
+    is_cache_break: bool
+    has_past: bool = False
+    kind: RequestKind = RequestKind.STEP
+    max_tokens: int | None = None
+    sources: tuple[Source, ...] = ()
+    model: str = ""
+
+
+def prepare(  # noqa: PLR0913 - what a prompt is made of
+    turn: Turn,
+    agent: AgentSpec,
+    *,
+    past: Sequence[PastTurn],
+    own: Sequence[Message],
+    artifact_reader: ToolSpec | None = None,
+    gathered: Gathered = NOTHING,
+    selected: Sequence[str] = (),
+) -> Prompt:
+    """The prompt of a turn's next model call.
+
+    Args:
+        turn: The turn; one that was sent before is sent with the same context again.
+        agent: Whose system text (the turn's ``system_prompt_override`` wins) and tools it has.
+        past: The session's earlier turns, in order.
+        own: The turn's own history.
+        artifact_reader: The tool that is offered once the session has an artifact.
+        gathered: What was loaded for a turn that was not sent before.
+        selected: The names of the tools to offer, of an agent that selects.
+    """
+    system = agent.system if turn.system_prompt_override is None else turn.system_prompt_override
+    known = known_preparation(turn, past)
+    kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
+    turns = (*map(_as_read, past), (kept, as_sent(own, kept)))
+    said = [message for _, each in turns for message in each]
+    tools = offered(agent, selected, said, artifact_reader) if selected else tools_for(agent, said, artifact_reader)
+    summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
+    prefix_hash = _prefix_hash(system, tools, summary)
+    messages = since_summary([_bound(each, prefix_hash) for each in turns])
+    preparation = replace(
+        kept,
+        compact_at=agent.compact_at_tokens,
+        prefix_hash=prefix_hash,
+        bound_from=kept.bound_from if kept.prefix_hash == prefix_hash else turn.step,
+        offered=_offered(known, agent, tools, selected),
+    )
+    return Prompt(
+        system=system,
+        tools=tools,
+        messages=messages,
+        preparation=preparation,
+        render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
+        is_cache_break=known is not None and known.prefix_hash != prefix_hash,
+        has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
+        sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
+        model=agent.model,
+    )
+
+
+def _bound(turn: TurnMessages, prefix_hash: str) -> TurnMessages:
+    """The turn with what was thought under this prefix, and nothing else of its thoughts."""
+    preparation, messages = turn
+    if preparation is None or preparation.prefix_hash != prefix_hash:
+        return preparation, bound_from(messages, len(messages))
+    return preparation, bound_from(messages, max(preparation.bound_from, preparation.compacted_at))
+
+
+def is_unprepared(turn: Turn) -> bool:
+    """Whether the turn's context is still to be made; one that spoke before there were preparations goes on without."""
+    return turn.preparation is None and turn.step == 0
+
+
+def _first_preparation(
+    turn: Turn, agent: AgentSpec, before: TurnPreparation | None, gathered: Gathered
+) -> TurnPreparation:
+    """What begins to be kept with the turn; of the one before only how long its last prompt was."""
+    return replace(
+        _UNPREPARED,
+        context=contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
+        prompt_tokens=before.prompt_tokens if before is not None else 0,
+        sources=gathered.pack.sources,
+        left_out=gathered.left_out,
+    )
+
+
+def known_preparation(turn: Turn, past: Sequence[PastTurn]) -> TurnPreparation | None:
+    """What the session was last sent with: this turn, else the last one before it that was sent."""
+    return turn.preparation or _last_preparation(past)
+
+
+def _offered(
+    known: TurnPreparation | None, agent: AgentSpec, tools: Sequence[ToolSpec], selected: Sequence[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """What the session is offered, kept for its later turns, those of other agents included."""
+    before = (known or _UNPREPARED).offered
+    return {**before, agent.name: tuple(tool.name for tool in tools)} if selected else before
+
+
+def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
+    prefix: dict[str, Any] = {"system": system, "tools": [_shown(tool) for tool in tools]}
+    return _sha256(prefix if summary is None else {**prefix, "summary": summary})
+
+
+def provider_of(model: str) -> str:
+    """Who serves a model, by its name."""
+    provider, separator, _ = model.partition(":")
+    return provider if separator else "anthropic"
+
+
+def contexts_of(turn: Turn, *, model: str, gathered: Gathered = NOTHING) -> tuple[str, ...]:
+    """What stands before the user's words, in order, nothing of it empty.
+
+    Runtime metadata, what is remembered, what was found and is not to be trusted, the request's ``skill_context``.
+    """
+    date = datetime.fromtimestamp(turn.started_at or turn.created_at, UTC).date().isoformat()
+    facts = {
+        "session_id": turn.session_id,
+        "provider": provider_of(model),
+        "model": model,
+        "date": date,
+    }
+    metadata = tagged("runtime_metadata", "\n".join(f"{name}: {value}" for name, value in facts.items()))
+    skill = tagged("skill_context", turn.skill_context) if turn.skill_context else ""
+    parts = (metadata, memory_block(gathered.facts), untrusted_block(gathered.pack), skill)
+    return tuple(part for part in parts if part)
+
+
+def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
+    """A turn's messages as they are sent: the user's words with their context before them."""
+    if not messages:
+        return ()
+    first, *rest = messages
+    words = first.content if isinstance(first.content, str) and first.content.strip() else ""
+    blocks = [text_block(text) for text in (*context, words) if text]
+    return (replace(first, content=blocks if context else words or WORDLESS), *rest)
+
+
+def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[Message, ...]:
+    """A turn's own messages as they are sent."""
+    spoken = tuple(map(ending_in_words, messages))
+    return noted(with_context(spoken, preparation.context), preparation.notes)
+
+
+def _as_read(past: PastTurn) -> TurnMessages:
+    """A turn's messages, closed: after it comes another user's message, so the last word must be the assistant's.
+
+    A turn that failed before any model answered is left out: what no provider took once would fail for ever.
+    """
+    spoken = past.messages[:-1] if past.messages and is_wordless(past.messages[-1]) else past.messages
+    if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
+        return past.preparation, ()
+    sent = as_sent(spoken, past.preparation or _UNPREPARED)
+    if sent and sent[-1].role == "assistant":
+        return past.preparation, sent
+    closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
+    return past.preparation, (*sent, Message(role="assistant", content=[text_block(closing)]))
+
+
+def _last_preparation(past: Sequence[PastTurn]) -> TurnPreparation | None:
+    return next((turn.preparation for turn in reversed(past) if turn.preparation is not None), None)
+
+
+def _shown(tool: ToolSpec) -> list[Any]:
+    return [tool.name, tool.description, tool.schema]
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()

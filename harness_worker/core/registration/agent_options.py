@@ -1,0 +1,113 @@
+"""Checks of an agent's declaration."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, cast
+
+from harness_worker.core.budget import BudgetLimits
+from harness_worker.core.registration.hooks import Hooks
+from harness_worker.core.registration.thinking import THINK_LEVELS
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.text import UNSTORABLE
+from harness_worker.errors import ConfigError
+
+MAX_NAME_CHARS = 255
+
+_AMOUNTS = {"max_dollars", "timeout_s"}
+"""Limits that may be fractions; the others are counts."""
+
+_SWITCHES = ("parallel", "show_citations")
+
+_LIMITS = tuple(field.name for field in fields(BudgetLimits))
+
+
+def check_agent(spec: AgentSpec) -> None:
+    """Refuse a declaration that cannot work.
+
+    Raises:
+        ConfigError: The first thing wrong with it, and what is allowed.
+    """
+    for problem in _problems(spec):
+        raise ConfigError(f"agent {spec.name!r}: {problem}")
+
+
+def _problems(spec: AgentSpec) -> Iterator[str]:
+    name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or UNSTORABLE.search(name):
+        yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
+    if not isinstance(model, str) or not model or UNSTORABLE.search(model):
+        yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
+    if not isinstance(system, str):
+        yield f"system must be a string, not {type(system).__name__}"
+    if not isinstance(cast("Any", spec.description), str):
+        yield f"description must be a string, not {type(spec.description).__name__}"
+    if vault is not None and (not isinstance(vault, str) or not vault):
+        yield f"vault must be a directory's path, not {vault!r}"
+    yield from _switch_problems(spec)
+    yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
+    if not _is_count(spec.select_tools):
+        yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
+    yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
+    yield from _hook_problems(spec.hooks)
+    yield from _thinking_problems(spec)
+    yield from budget_problems(spec.budget)
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _switch_problems(spec: AgentSpec) -> Iterator[str]:
+    for word in _SWITCHES:
+        if not isinstance(getattr(spec, word), bool):
+            yield f"{word} must be True or False, not {getattr(spec, word)!r}"
+    memory: Any = spec.memory
+    if not isinstance(memory, bool | str) or memory == "":
+        yield f"memory must be True, False or the name of the model that looks for it, not {memory!r}"
+
+
+def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
+    for hook in hooks:
+        if not isinstance(hook, Hooks):
+            yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
+
+
+def _thinking_problems(spec: AgentSpec) -> Iterator[str]:
+    if spec.think not in THINK_LEVELS:
+        yield f"think must be one of {', '.join(THINK_LEVELS)}, not {spec.think!r}"
+    if not _is_count(spec.reflect_every):
+        yield f"reflect_every must be a whole number, one or more, not {spec.reflect_every!r}"
+    elif spec.reflect_every is not None and spec.think == "off":
+        yield "reflect_every needs think='low' or more"
+    if not _is_count(spec.compact_at_tokens):
+        yield f"compact_at_tokens must be a whole number, one or more, or 'auto', not {spec.compact_at_tokens!r}"
+
+
+def _is_count(given: object) -> bool:
+    return given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0)
+
+
+def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
+    """What is wrong with a mapping of limits, one line each."""
+    given: object = budget
+    limits = cast("Mapping[object, object]", budget if isinstance(budget, Mapping) else {})
+    if not isinstance(given, Mapping):
+        yield f"budget must be a dict of limits, not {type(given).__name__}"
+    for key, limit in limits.items():
+        if key not in _LIMITS:
+            yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
+        elif key in _AMOUNTS and isinstance(limit, int) and limit > sys.float_info.max:
+            yield f"budget[{key!r}] is too large a number: give one below 1e308"
+        elif limit is not None and not _is_limit(str(key), limit):
+            kind = "a number" if key in _AMOUNTS else "a whole number"
+            yield f"budget[{key!r}] must be {kind}, zero or more, not {limit!r}"
+
+
+def _is_limit(key: str, limit: object) -> bool:
+    if isinstance(limit, bool) or not isinstance(limit, int | float if key in _AMOUNTS else int):
+        return False
+    return limit >= 0 and (isinstance(limit, int) or math.isfinite(limit))

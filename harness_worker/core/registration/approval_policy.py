@@ -1,0 +1,44 @@
+"""Whether a call needs a person's word, as its tool's author says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.tools import Arguments
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredApproval:
+    """An author's rule; a call it cannot judge needs approval.
+
+    Args:
+        tool_name: For the log.
+        rule: The author's function of bound arguments.
+    """
+
+    tool_name: str
+    rule: Callable[[Arguments], object]
+
+    def __call__(self, values: Arguments) -> bool:
+        """Whether somebody has to agree; yes if the rule fails."""
+        return self._verdict(values) is not False
+
+    def fails(self, values: Arguments) -> bool:
+        """Whether the rule cannot judge the call."""
+        return self._verdict(values) is None
+
+    def _verdict(self, values: Arguments) -> bool | None:
+        """``None``, and a line in the log, if the rule raises or says neither yes nor no."""
+        match attempt(self.rule, values):
+            case bool(verdict):
+                return verdict
+            case Raised(error=error):
+                log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
+            case verdict:
+                log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
+        return None

@@ -1,0 +1,135 @@
+"""A function's parameters as one pydantic model, and that model's JSON Schema.
+
+Field ``p0`` has the first parameter's name as its alias, and so on: a parameter may have any name, ``schema`` or
+``copy`` included, and pydantic's own attributes stay out of its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from harness_worker.core.registration.callables import NO_DEFAULT, Parameter
+from harness_worker.core.registration.tools import Arguments
+from harness_worker.core.run_context import RunContext
+from harness_worker.errors import ConfigError
+
+_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentModel:
+    """The parameters a model fills in.
+
+    Args:
+        model: Them as a pydantic model.
+        names: Field to parameter name.
+        schema: JSON Schema, an object.
+    """
+
+    model: type[BaseModel]
+    names: Mapping[str, str]
+    schema: Mapping[str, Any]
+
+    def dump(self, parsed: BaseModel) -> Arguments:
+        """A parsed model as JSON, by parameter name."""
+        return parsed.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+
+    def values(self, parsed: BaseModel) -> dict[str, Any]:
+        """A parsed model as the function's keyword arguments."""
+        return {name: getattr(parsed, key) for key, name in self.names.items()}
+
+
+def argument_model(parameters: Iterable[Parameter], docs: Mapping[str, str], label: str) -> ArgumentModel:
+    """The model of ``parameters``, described by ``docs`` where they do not describe themselves.
+
+    Raises:
+        ConfigError: A hint has no JSON form, or a default does not fit its hint.
+    """
+    names = {f"p{index}": parameter for index, parameter in enumerate(parameters)}
+    fields = {key: _field(p, docs.get(p.name), f"{label}: parameter {p.name!r}") for key, p in names.items()}
+    model = _made(fields)
+    return ArgumentModel(model=model, names={key: p.name for key, p in names.items()}, schema=_schema(model))
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without the titles pydantic makes of field names: they cost tokens and say nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own signature
+        return False
+
+
+def _made(fields: Mapping[str, Any]) -> type[BaseModel]:
+    return create_model("arguments", __config__=_CONFIG, **fields)
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    schema.pop("title", None)
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]:
+    """A field that was tried by itself, so that what is wrong with it can be told with its name."""
+    if RunContext in (parameter.hint, *_choices(parameter.hint)):
+        raise ConfigError(f"{where}: the run context is given to the parameter named `ctx`; rename it")
+    try:
+        made = _definition(parameter, doc)
+        trial = _made({"p0": made})
+    except Exception as error:  # noqa: BLE001 - a hint is the tool author's code: it may raise anything
+        raise _no_schema(parameter, where, error) from None
+    _check_default(trial, parameter, where)
+    try:
+        _schema(trial)
+    except Exception as error:  # noqa: BLE001 - likewise
+        raise _no_schema(parameter, where, error) from None
+    return made
+
+
+def _choices(hint: object) -> tuple[object, ...]:
+    """What a hint such as ``X | None`` leaves open."""
+    return get_args(hint) if get_origin(hint) in (Annotated, Union, UnionType) else ()
+
+
+def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigError:
+    reason = str(error).partition("\n")[0]
+    return ConfigError(f"{where}: its hint {parameter.hint!r} has no JSON Schema: {reason}")
+
+
+def _definition(parameter: Parameter, doc: str | None) -> tuple[Any, Any]:
+    extra: dict[str, Any] = {} if doc is None or _describes_itself(parameter) else {"description": doc}
+    default = ... if parameter.default is NO_DEFAULT else parameter.default
+    return Annotated[_hint(parameter), Field(alias=parameter.name, **extra)], default
+
+
+def _hint(parameter: Parameter) -> Any:  # noqa: ANN401 - a type expression
+    """The hint; ``x: int = None`` means ``int | None``."""
+    if parameter.default is not None:
+        return parameter.hint
+    try:
+        TypeAdapter(parameter.hint).validate_python(None)
+    except ValidationError:
+        return parameter.hint | None
+    return parameter.hint
+
+
+def _describes_itself(parameter: Parameter) -> bool:
+    notes = get_args(parameter.hint)[1:] if get_origin(parameter.hint) is Annotated else ()
+    return any(isinstance(note, FieldInfo) and note.description for note in (*notes, parameter.default))
+
+
+def _check_default(trial: type[BaseModel], parameter: Parameter, where: str) -> None:
+    """A default crosses process borders like any argument: it must survive as JSON."""
+    if trial.model_fields["p0"].is_required():
+        return
+    try:
+        trial.model_validate_json(trial.model_validate({}).model_dump_json(by_alias=True, warnings=False))
+    except Exception as error:  # noqa: BLE001 - a default and its type are the tool author's code
+        reason = str(error).replace("\n", " ")
+        raise ConfigError(f"{where}: its default {parameter.default!r} does not fit its hint: {reason}") from None

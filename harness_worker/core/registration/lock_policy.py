@@ -1,0 +1,81 @@
+"""The lock of a call: a name that one call at a time holds, over all turns of a tenant."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any
+
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.tools import Arguments
+from harness_worker.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredLock:
+    """An author's rule; a call whose lock it cannot tell takes one that all such calls of the tool share.
+
+    Args:
+        tool_name: For that lock, and for the log.
+        rule: The author's function of bound arguments.
+    """
+
+    tool_name: str
+    rule: Callable[[Arguments], object]
+
+    def __call__(self, values: Arguments) -> str | None:
+        """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
+        match attempt(self.rule, values):
+            case None | str() as name:
+                return name
+            case Raised(error=error):
+                log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
+            case name:
+                log.warning(
+                    "tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name
+                )
+        return self._shared
+
+    def fails(self, values: Arguments) -> bool:
+        """Whether the rule cannot tell the call's lock."""
+        return self(values) == self._shared
+
+    @property
+    def _shared(self) -> str:
+        return f"tool:{self.tool_name}"
+
+
+def _check_conversions(template: str) -> None:
+    """Fill in what can be known before there are arguments: conversions, and what becomes of the texts they make.
+
+    Raises:
+        ValueError: One cannot work.
+    """
+    for _, _, spec, conversion in Formatter().parse(template):
+        text = Formatter().convert_field("", conversion)  # pyright: ignore[reportArgumentType] - a str, as parse gives it
+        if conversion and spec and "{" not in spec:
+            format(text, spec)
+
+
+def template_rule(template: str, schema: Mapping[str, Any], label: str) -> Callable[[Any], str]:
+    """A template such as ``order:{order_id}`` as a function of the arguments.
+
+    Raises:
+        ConfigError: It is no template, or names an argument that the tool does not take.
+    """
+    try:
+        fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        _check_conversions(template)
+    except ValueError as error:
+        raise ConfigError(f"{label}: lock {template!r} is no template: {error}; write it like 'order:{{id}}'") from None
+    known = schema.get("properties")
+    for field in fields:
+        argument = field.partition(".")[0].partition("[")[0]
+        if not argument or (known is not None and argument not in known):
+            there = ", ".join(known or ()) or "none"
+            raise ConfigError(f"{label}: lock {template!r} names no argument {argument!r}; its arguments are: {there}")
+    return template.format_map

@@ -1,0 +1,82 @@
+"""What is wrong with a model's arguments, one line each, in words a model can act on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness_worker.core.canonical import MAX_NESTING, compact, nests_deeper
+from harness_worker.core.registration.content import to_json
+from harness_worker.core.registration.tools import Arguments
+from harness_worker.core.text import clean_text
+from harness_worker.errors import ArgumentsInvalid
+
+MAX_PROBLEMS = 20
+MISSING = "required, but missing"
+UNKNOWN = "not an argument of this tool"
+
+_MAX_SHOWN_CHARS = 80
+_SAID = {"missing": MISSING, "extra_forbidden": UNKNOWN}
+
+
+def problems_of(invalid: ValidationError) -> tuple[str, ...]:
+    """One line for each error, naming its argument."""
+    return bounded([_line(error) for error in invalid.errors(include_url=False, include_context=False)])
+
+
+def bounded(lines: Sequence[str]) -> tuple[str, ...]:
+    """At most ``MAX_PROBLEMS`` lines, and how many more there were."""
+    more = len(lines) - MAX_PROBLEMS
+    return tuple(lines) if more <= 0 else (*lines[:MAX_PROBLEMS], f"and {more} more")
+
+
+def place(path: Sequence[str | int]) -> str:
+    """``("items", 0, "qty")`` as ``items[0].qty``."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return short("".join(steps).lstrip(".")) or "arguments"
+
+
+def short(text: str) -> str:
+    """``text`` in few characters, fit to be stored."""
+    clean = clean_text(text)
+    return clean if len(clean) <= _MAX_SHOWN_CHARS else f"{clean[:_MAX_SHOWN_CHARS]}…"
+
+
+def json_text(arguments: Arguments) -> str:
+    """The arguments as JSON text.
+
+    Raises:
+        ArgumentsInvalid: A value is not JSON in UTF-8, as NaN and half a surrogate pair are not, or nests deeper than
+            ``MAX_NESTING`` levels; names its argument.
+    """
+    if nests_deeper(arguments):
+        deep = [name for name, value in arguments.items() if nests_deeper(value, MAX_NESTING - 1)]
+        raise ArgumentsInvalid(bounded([f"{short(name)}: nests deeper than {MAX_NESTING} levels" for name in deep]))
+    try:
+        return _strict_json(arguments)
+    except ValueError:
+        raise ArgumentsInvalid(bounded([f"{short(name)}: not JSON" for name in _spoiled(arguments)])) from None
+
+
+def _strict_json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return text
+
+
+def _spoiled(arguments: Arguments) -> Iterator[str]:
+    for name, value in arguments.items():
+        try:
+            _strict_json({name: value})
+        except ValueError:
+            yield name
+
+
+def _line(error: Mapping[str, Any]) -> str:
+    said = _SAID.get(error["type"])
+    if said is None:
+        said = f"{error['msg'][0].lower()}{error['msg'][1:]} (got {short(compact(to_json(error['input'])))})"
+    return f"{place(error['loc'])}: {said}"

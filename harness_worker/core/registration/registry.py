@@ -1,0 +1,389 @@
+"""The registry: tools and agents as their authors declare them, checked when they are declared."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from harness_worker.core.registration.agent_options import check_agent
+from harness_worker.core.registration.approval_policy import DeclaredApproval
+from harness_worker.core.registration.callables import name_of
+from harness_worker.core.registration.delegation import MOST_LEVELS
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks
+from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, judge_spec
+from harness_worker.core.registration.lock_policy import DeclaredLock, template_rule
+from harness_worker.core.registration.raw_schema import RawFunction, inspect_raw
+from harness_worker.core.registration.resource_keys import (
+    DeclaredKeys,
+    OfArguments,
+    beside_others,
+    default_keys,
+    unknown_keys,
+)
+from harness_worker.core.registration.signature import HintedFunction, inspect_function
+from harness_worker.core.registration.subagent_tool import subagent_tool
+from harness_worker.core.registration.thinking import COMPACT_AT_TOKENS, ThinkLevel
+from harness_worker.core.registration.tool_options import (
+    MAX_TIMEOUT_S,
+    TIMEOUT_CEILING_S,
+    TOOL_NAME,
+    ToolKeywords,
+    ToolOptions,
+    is_number,
+    tool_options,
+)
+from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
+from harness_worker.core.text import clean_json, clean_text
+from harness_worker.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., object])
+_T = TypeVar("_T")
+
+_EXAMPLES = {"tools": "find_notes", "hooks": "Audit()", "judges": "'polite'"}
+
+
+class Registry:
+    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once.
+
+    Args:
+        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test; a worker that
+            loads it goes by ``HARNESS_MAX_TOOL_TIMEOUT_S``.
+    """
+
+    def __init__(self, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> None:
+        if not (is_number(max_tool_timeout_s) and max_tool_timeout_s > 0):
+            raise ConfigError(f"max_tool_timeout_s must be seconds above 0, not {max_tool_timeout_s!r}")
+        self._tools: dict[str, ToolSpec] = {}
+        self._functions: list[tuple[object, str]] = []
+        self._agents: dict[str, AgentSpec] = {}
+        self._judges: dict[str, JudgeSpec] = {}
+        self._ceiling_s = TIMEOUT_CEILING_S.get(max_tool_timeout_s)
+
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """Every function by its name as a tool."""
+        return MappingProxyType(self._tools)
+
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Every agent by name."""
+        return MappingProxyType(self._agents)
+
+    @property
+    def judges(self) -> Mapping[str, JudgeSpec]:
+        """Every judge by name."""
+        return MappingProxyType(self._judges)
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Every model that an agent, its memory or a judge names."""
+        asked = (
+            *(agent.model for agent in self._agents.values()),
+            *(agent.memory_model for agent in self._agents.values()),
+            *(judge.model for judge in self._judges.values()),
+        )
+        return frozenset(model for model in asked if model is not None)
+
+    @overload
+    def tool(self, name: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self, name: str | None = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self, name: object = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
+    ) -> Callable[..., object]:
+        """Register a function as a tool; its type hints make the schema, its docstring the description.
+
+        Args:
+            name: What the model calls it; the function's name if left out.
+            description: What the model reads, instead of the docstring.
+            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
+
+        Returns:
+            A decorator that returns the function as it was.
+
+        Raises:
+            ConfigError: Something about it cannot work; the message names the tool and the mend.
+        """
+        namespace = _callers_locals()
+        if callable(name):
+            return self._add_hinted(name, None, None, {}, namespace)
+
+        def register(fn: F) -> F:
+            return self._add_hinted(fn, name, description, dict(options), namespace)
+
+        return register
+
+    def add_tool(
+        self,
+        fn: Callable[..., object],
+        *,
+        name: str,
+        schema: Mapping[str, Any],
+        description: str,
+        **options: Unpack[ToolKeywords],
+    ) -> str:
+        """Register ``fn(args: dict, ctx)`` with a JSON Schema of its own; returns the name.
+
+        The arguments reach ``fn`` exactly as the model gave them: no defaults, no coercion. ``ctx`` may be left out.
+
+        Raises:
+            ConfigError: Something about it cannot work; the message names the tool and the mend.
+        """
+        label = self._label(name)
+        checked = tool_options(options, label, self._ceiling_s)
+        self._add(fn, _spec(name, description, inspect_raw(fn, schema, label), checked))
+        return name
+
+    def agent(  # noqa: PLR0913 - the words of an agent's declaration
+        self,
+        name: str,
+        *,
+        model: str,
+        system: str = "",
+        tools: Iterable[str | ToolSpec | Callable[..., object]] = (),
+        budget: Mapping[str, float | int | None] | None = None,
+        parallel: bool = True,
+        hooks: Iterable[Hooks] = (),
+        think: ThinkLevel = "off",
+        reflect_every: int | None = None,
+        compact_at_tokens: int | Literal["auto"] | None = None,
+        judges: Iterable[str] = (),
+        memory: bool | str = False,
+        vault: str | None = None,
+        show_citations: bool = False,
+        select_tools: int | None = None,
+        description: str = "",
+    ) -> AgentSpec:
+        """Declare an agent.
+
+        Args:
+            name: What turns call it.
+            model: A model's name, or ``scripted:FILE``.
+            system: Its system text; what databases and providers cannot hold of it becomes U+FFFD.
+            tools: Functions registered here, tools' names, or other agents as :meth:`agent_tool` gives them.
+            budget: Its limits: default and cap of a turn's; a missing key has the global default.
+            parallel: ``False`` runs every call by itself.
+            hooks: Called at points of its turns, in this order.
+            think: How hard it thinks: ``off``, ``low``, ``medium`` or ``high``. Unless off, it reflects after a step
+                with a call that ended as an error.
+            reflect_every: After how many steps it reflects whatever they came to.
+            compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
+                tokens; ``"auto"``: four fifths of 200,000.
+            judges: Score its turns once they are over, by name.
+            memory: Whether it remembers what its users say: found by rules, or by the model named here.
+            vault: A directory of Markdown and text whose passages are found for the user's words; left out,
+                ``HARNESS_VAULT``, if that is set.
+            show_citations: Whether what an answer cites is listed behind it.
+            select_tools: If it has more tools, a session is offered so many, those that fit its first words best.
+            description: What it is good for, for the models of agents that may ask it.
+
+        Raises:
+            ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
+        """
+        if _named(self._agents, name) is not None:
+            raise ConfigError(f"agent {name!r} is declared twice; give each agent a name of its own")
+        spec = AgentSpec(
+            name=name,
+            model=model,
+            system=clean_json(system),
+            tools=tuple(self._chosen(name, tool) for tool in _listed(name, "tools", tools)),
+            budget=budget or {},
+            parallel=parallel,
+            hooks=_listed(name, "hooks", hooks),
+            think=think,
+            reflect_every=reflect_every,
+            compact_at_tokens=COMPACT_AT_TOKENS if compact_at_tokens == "auto" else compact_at_tokens,
+            judges=tuple(self._known_judge(name, judge) for judge in _listed(name, "judges", judges)),
+            memory=memory,
+            vault=vault,
+            show_citations=show_citations,
+            select_tools=select_tools,
+            description=clean_json(description),
+        )
+        check_agent(spec)
+        self._check_levels(spec)
+        self._agents[name] = spec
+        return spec
+
+    def agent_tool(
+        self,
+        agent: str,
+        *,
+        description: str | None = None,
+        approval: ApprovalPolicy = "never",
+        parallel: bool = True,
+    ) -> ToolSpec:
+        """An agent declared here as a tool for the ``tools`` of another: a call of it, ``{"input": …}``, is a turn.
+
+        Args:
+            agent: Its name, which is the tool's too.
+            description: What the model reads about it; left out, the agent's own.
+            approval: Whether a person has to agree before it is asked; a function is given ``input`` as an attribute.
+            parallel: Whether it may work beside other agents of the same message.
+
+        Raises:
+            ConfigError: There is no such agent yet, it has no description, or an option makes no sense.
+        """
+        spec = _named(self._agents, agent)
+        if spec is None:
+            known = ", ".join(self._agents) or "none"
+            raise ConfigError(f"agent_tool: unknown agent {agent!r}; declare it first; there are: {known}")
+        return subagent_tool(spec, description=description, approval=approval, parallel=parallel)
+
+    def judge(
+        self,
+        name: str,
+        fn: Callable[[Any], object] | None = None,
+        *,
+        model: str | None = None,
+        criterion: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> str:
+        """Declare who may score turns once they are over; returns the name.
+
+        Args:
+            name: What agents and scores call it; ``faithfulness`` and ``relevance`` have a criterion of their own.
+            fn: Given the ended turn, a ``TurnResult``; returns a ``Score``, or a number from 0 to 1.
+            model: Asked instead of a function.
+            criterion: What the model judges by.
+            timeout_s: How long it may take, in seconds.
+
+        Raises:
+            ConfigError: The name is taken, or it cannot work; the message names the judge and the mend.
+        """
+        if _named(self._judges, name) is not None:
+            raise ConfigError(f"judge {name!r} is declared twice; give each judge a name of its own")
+        self._judges[name] = judge_spec(name, fn, model=model, criterion=criterion, timeout_s=timeout_s)
+        return name
+
+    def _check_levels(self, spec: AgentSpec) -> None:
+        """Refuse agents that ask agents that ask agents; none can ask itself, for each is declared after its tools."""
+        if self._levels(spec) > MOST_LEVELS:
+            asked = ", ".join(tool.name for tool in spec.tools if tool.delegation is not None)
+            most = f"agents may ask each other over {MOST_LEVELS} levels"
+            raise ConfigError(f"agent {spec.name!r}: {most}; give it some of the tools that {asked} would ask for")
+
+    def _levels(self, spec: AgentSpec) -> int:
+        asked = (self._agents[tool.delegation.agent] for tool in spec.tools if tool.delegation is not None)
+        return 1 + max((self._levels(each) for each in asked), default=0)
+
+    def _known_judge(self, agent: str, judge: str) -> str:
+        if _named(self._judges, judge) is None:
+            known = ", ".join(self._judges) or "none"
+            raise ConfigError(f"agent {agent!r}: unknown judge {judge!r}; declare it first; there are: {known}")
+        return judge
+
+    def _add_hinted(
+        self, fn: F, name: object, description: str | None, options: Mapping[str, Any], namespace: Mapping[str, Any]
+    ) -> F:
+        chosen = name_of(fn) if name is None else name
+        label = self._label(chosen)
+        checked = tool_options(options, label, self._ceiling_s)
+        function = inspect_function(fn, label, namespace)
+        said = function.description if description is None or description == "" else description
+        self._add(fn, _spec(str(chosen), said, function, checked))
+        return fn
+
+    def _label(self, name: object) -> str:
+        """How errors call the tool; refuses a name that is taken or malformed."""
+        if not isinstance(name, str) or TOOL_NAME.fullmatch(name) is None:
+            raise ConfigError(f"tool {name!r}: a name is 1 to 64 of A-Z a-z 0-9 _ -; say name='…'")
+        if name in self._tools:
+            raise ConfigError(f"tool {name!r} is registered twice; give one of them another name with name='…'")
+        return f"tool {name!r}"
+
+    def _add(self, fn: Callable[..., object], spec: ToolSpec) -> None:
+        self._tools[spec.name] = spec
+        self._functions.append((fn, spec.name))
+
+    def _chosen(self, agent: str, tool: object) -> ToolSpec:
+        """The one tool an agent's list means by a name or a function, or another agent."""
+        if isinstance(tool, ToolSpec):
+            return self._known_delegation(agent, tool)
+        names = [tool] if isinstance(tool, str) else [name for fn, name in self._functions if fn is tool or fn == tool]
+        if len(names) > 1:
+            raise ConfigError(f"agent {agent!r}: {tool!r} is registered as {', '.join(names)}; list it by name")
+        if not names or names[0] not in self._tools:
+            known = ", ".join(self._tools) or "none"
+            raise ConfigError(f"agent {agent!r}: unknown tool {tool!r}; register it first; there are: {known}")
+        return self._tools[names[0]]
+
+    def _known_delegation(self, agent: str, tool: ToolSpec) -> ToolSpec:
+        if tool.delegation is None or tool.delegation.agent not in self._agents:
+            raise ConfigError(f"agent {agent!r}: {tool.name!r} is not of this registry; name tools by their names here")
+        return tool
+
+
+def _named(found: Mapping[str, _T], name: object) -> _T | None:
+    """What has that name; only a text is one."""
+    return found.get(name) if isinstance(name, str) else None
+
+
+def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    """What an agent's declaration lists; refuses one thing without its list."""
+    if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
+        raise ConfigError(f"agent {agent!r}: {word} must be a list, such as {word}=[{_EXAMPLES[word]}]")
+    return tuple(given)
+
+
+def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
+    if not isinstance(description, str):
+        raise ConfigError(f"tool {name!r}: description must be a string, not {type(description).__name__}")
+    approval, lock = _approval(name, function, options), _lock(name, function, options)
+    return ToolSpec(
+        name=name,
+        description=clean_text(description),
+        schema=clean_json(function.schema),
+        effect=options.effect,
+        idempotent=options.idempotent,
+        retry_safe=options.may_run_again,
+        timeout_s=options.timeout_s,
+        queue=options.queue,
+        approval=approval,
+        lock=lock,
+        bind=function.bind,
+        keys=beside_others(_keys(name, function, options), approval, lock),
+        invoke=function.invoke,
+        kind=options.kind,
+        checks_formats=isinstance(function, HintedFunction),
+    )
+
+
+def _keys(
+    name: str, function: HintedFunction | RawFunction, options: ToolOptions
+) -> Callable[[Arguments], tuple[str, ...] | None]:
+    if options.resource_keys is not None:
+        rule = OfArguments(typed=function.typed, rule=options.resource_keys)
+        return DeclaredKeys(tool_name=name, rule=rule)
+    return functools.partial(default_keys, name) if options.effect is Effect.READ_ONLY else unknown_keys
+
+
+def _approval(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ApprovalPolicy:
+    rule = options.approval
+    if callable(rule):
+        return DeclaredApproval(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
+    return rule
+
+
+def _lock(
+    name: str, function: HintedFunction | RawFunction, options: ToolOptions
+) -> Callable[[Arguments], str | None] | None:
+    rule = options.lock
+    if isinstance(rule, str):
+        rule = template_rule(rule, function.schema, f"tool {name!r}")
+    return None if rule is None else DeclaredLock(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
+
+
+def _callers_locals() -> Mapping[str, Any]:
+    """The local names where ``tool`` is called, for hints given as text that mean a local class."""
+    frame = inspect.currentframe()
+    caller = frame.f_back.f_back if frame and frame.f_back else None
+    return dict(caller.f_locals) if caller else {}

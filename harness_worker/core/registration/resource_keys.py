@@ -1,0 +1,100 @@
+"""The resource keys of a call: what it shares, so that calls which share nothing may run together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from harness_worker.core.canonical import canonical
+from harness_worker.core.registration.approval_policy import DeclaredApproval
+from harness_worker.core.registration.argument_view import ArgumentsView
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.lock_policy import DeclaredLock
+from harness_worker.core.registration.tools import Arguments
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def default_keys(tool_name: str, values: Arguments) -> tuple[str, ...]:
+    """A read's own key: its tool with its arguments."""
+    return (f"{tool_name}:{canonical(values)}",)
+
+
+def unknown_keys(_values: Arguments) -> None:
+    """Keys nobody has told: the call runs alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfArguments(Generic[T]):
+    """An author's function of an :class:`ArgumentsView`, as a function of bound arguments.
+
+    Args:
+        typed: Bound arguments as the tool gets them: models, dates, enums.
+        rule: The author's function.
+    """
+
+    typed: Callable[[Arguments], dict[str, Any]]
+    rule: Callable[[Any], T]
+
+    def __call__(self, values: Arguments) -> T:
+        """What the author's function says; raises what it raises."""
+        return self.rule(ArgumentsView(self.typed(values)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredKeys:
+    """The keys a tool's author computes from the arguments.
+
+    Args:
+        tool_name: For the log.
+        rule: The author's function of bound arguments.
+    """
+
+    tool_name: str
+    rule: Callable[[Arguments], object]
+
+    def __call__(self, values: Arguments) -> tuple[str, ...] | None:
+        """The keys; ``None``, and a line in the log, if the rule raises or returns anything but strings."""
+        keys = attempt(lambda: _checked(self.rule(values)))
+        if isinstance(keys, Raised):
+            log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, keys.error)
+            return None
+        return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysOfJudged:
+    """The keys of a call, unless its author's other rules fail for it: then it runs alone.
+
+    Args:
+        keys: The keys of bound arguments.
+        rules: The author's rules of approval and locks.
+    """
+
+    keys: Callable[[Arguments], tuple[str, ...] | None]
+    rules: tuple[DeclaredApproval | DeclaredLock, ...]
+
+    def __call__(self, values: Arguments) -> tuple[str, ...] | None:
+        """The keys; ``None`` if a rule fails."""
+        return None if any(rule.fails(values) for rule in self.rules) else self.keys(values)
+
+
+def beside_others(
+    keys: Callable[[Arguments], tuple[str, ...] | None], *policies: object
+) -> Callable[[Arguments], tuple[str, ...] | None]:
+    """The keys of calls that these policies of approval and locks, where they are an author's rules, can judge."""
+    rules = tuple(policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock))
+    return KeysOfJudged(keys=keys, rules=rules) if rules else keys
+
+
+def _checked(keys: object) -> tuple[str, ...]:
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+        raise TypeError(f"expected a list of strings, not {keys!r}")
+    listed = tuple(cast("Iterable[object]", keys))
+    if not all(isinstance(key, str) for key in listed):
+        raise TypeError(f"expected a list of strings, not {listed!r}")
+    return cast("tuple[str, ...]", listed)

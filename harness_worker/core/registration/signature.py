@@ -1,0 +1,118 @@
+"""Binding a model's arguments to a function by its type hints, through pydantic.
+
+Arguments are read in JSON mode: strictly first, so that it is known what had to be converted, then laxly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from harness_worker.core.registration.argument_model import ArgumentModel, argument_model
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.callables import CTX, parameters_of, signature_of, underlying
+from harness_worker.core.registration.docstrings import parse_docstring
+from harness_worker.core.registration.problems import json_text, problems_of, short
+from harness_worker.core.registration.tools import Arguments, BoundArguments
+from harness_worker.core.run_context import RunContext
+from harness_worker.errors import ArgumentsInvalid, ArgumentsOutdated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintedFunction:
+    """A function whose arguments are described by its hints.
+
+    Args:
+        fn: The function.
+        arguments: Its parameters, ``ctx`` excluded.
+        takes_ctx: Whether it wants the run context.
+        description: From its docstring.
+    """
+
+    fn: Callable[..., object]
+    arguments: ArgumentModel
+    takes_ctx: bool
+    description: str
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of its arguments, an object."""
+        return self.arguments.schema
+
+    def bind(self, arguments: Arguments) -> BoundArguments:
+        """The arguments as run: what the model gave stands unless it had to be converted; defaults are filled in.
+
+        Raises:
+            ArgumentsInvalid: One line for each that is missing, not known or of another type.
+        """
+        text = json_text(arguments)
+        try:
+            parsed = self._parse(text, strict=True)
+        except ArgumentsInvalid:
+            return BoundArguments(values=self._converted(arguments, self._parse(text)), was_coerced=True)
+        return BoundArguments(values={**self.arguments.dump(parsed), **arguments})
+
+    def typed(self, values: Arguments) -> dict[str, Any]:
+        """Bound arguments as the function gets them: models, dates, enums.
+
+        Raises:
+            ArgumentsOutdated: They were bound by another version of the function and do not fit this one.
+        """
+        try:
+            return self.arguments.values(self._parse(json_text(values)))
+        except ArgumentsInvalid as invalid:
+            raise ArgumentsOutdated(invalid.problems) from None
+
+    def invoke(self, values: Arguments, ctx: RunContext) -> object:
+        """Call the function and return what it returns; raises what it raises.
+
+        Raises:
+            ArgumentsOutdated: The arguments do not fit; nothing was called.
+        """
+        context = {CTX: ctx} if self.takes_ctx else {}
+        return self.fn(**self.typed(values), **context)
+
+    def _parse(self, text: str, *, strict: bool = False) -> BaseModel:
+        match attempt(self.arguments.model.model_validate_json, text, strict=strict):  # validators are the author's
+            case Raised(error=ValidationError() as invalid):
+                raise ArgumentsInvalid(problems_of(invalid))
+            case Raised(error=error):
+                raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {error}')}",))
+            case parsed:
+                return parsed
+
+    def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
+        """The converted values, unless a type does not survive its own JSON, as a secret does not."""
+        dumped = self.arguments.dump(parsed)
+        try:
+            survives = self._parse(json_text(dumped)) == parsed
+        except ArgumentsInvalid:
+            survives = False
+        return dumped if survives else {**dumped, **arguments}
+
+
+def inspect_function(
+    fn: Callable[..., object], label: str, namespace: Mapping[str, Any] | None = None
+) -> HintedFunction:
+    """Read a function's hints and docstring.
+
+    Args:
+        fn: A synchronous function; each parameter but ``ctx`` has a hint.
+        label: Names the tool in errors.
+        namespace: Local names its hints may use.
+
+    Raises:
+        ConfigError: It cannot be a tool; the message names the tool, the parameter and the mend.
+    """
+    signature = signature_of(fn, label)
+    parameters = parameters_of(fn, signature, label, namespace or {})
+    doc = parse_docstring(underlying(fn).__doc__)
+    return HintedFunction(
+        fn=fn,
+        arguments=argument_model(parameters, doc.arguments, label),
+        takes_ctx=CTX in signature.parameters,
+        description=doc.description,
+    )

@@ -1,0 +1,85 @@
+"""An agent as a tool of another."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Never
+
+from pydantic import Field
+
+from harness_worker.core.budget import agent_limits
+from harness_worker.core.registration.approval_policy import DeclaredApproval
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.resource_keys import OfArguments, beside_others
+from harness_worker.core.registration.signature import HintedFunction, inspect_function
+from harness_worker.core.registration.tool_options import TOOL_NAME
+from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
+from harness_worker.core.text import clean_text
+from harness_worker.errors import ConfigError
+from harness_worker.wire import DEFAULT_TOOL_QUEUE
+
+_ASKED: Final = "What it shall do, with all that it has to know: it sees nothing else of this conversation."
+
+
+def subagent_tool(agent: AgentSpec, *, description: str | None, approval: ApprovalPolicy, parallel: bool) -> ToolSpec:
+    """The tool.
+
+    Args:
+        agent: Who is asked.
+        description: What the model reads about it; ``None``: what the agent says of itself.
+        approval: Whether a person has to agree before it is asked.
+        parallel: Whether it may work beside other agents.
+
+    Raises:
+        ConfigError: It cannot be a tool; the message names the agent and the mend.
+    """
+    label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
+    _check(agent, label, said, approval, parallel)
+    function = inspect_function(_ask, label, {})
+    limits, policy = agent_limits(agent.budget), _approval(agent, function, approval)
+    return ToolSpec(
+        name=agent.name,
+        description=clean_text(said),
+        schema=function.schema,
+        effect=None,
+        idempotent=False,
+        retry_safe=False,
+        timeout_s=limits.timeout_s,
+        queue=DEFAULT_TOOL_QUEUE,
+        approval=policy,
+        lock=None,
+        bind=function.bind,
+        keys=beside_others(_beside, policy) if parallel else _alone,
+        invoke=function.invoke,
+        delegation=Delegation(agent=agent.name, budget=limits),
+    )
+
+
+def _ask(input: Annotated[str, Field(min_length=1, description=_ASKED)]) -> Never:  # noqa: A002 - the argument's name
+    raise ConfigError(f"an agent is asked by the harness, not called: {input}")
+
+
+def _check(agent: AgentSpec, label: str, said: object, approval: object, parallel: object) -> None:
+    if TOOL_NAME.fullmatch(agent.name) is None:
+        raise ConfigError(f"{label}: a tool's name is 1 to 64 of A-Z a-z 0-9 _ -; name the agent so")
+    if not isinstance(said, str) or not said:
+        raise ConfigError(f"{label}: say what it is good for, with description='…' here or at its declaration")
+    if not callable(approval) and approval not in ("always", "never"):
+        allowed = "'always', 'never' or a function of the arguments"
+        raise ConfigError(f"{label}: approval must be {allowed}, not {approval!r}")
+    if not isinstance(parallel, bool):
+        raise ConfigError(f"{label}: parallel must be True or False, not {parallel!r}")
+
+
+def _approval(agent: AgentSpec, function: HintedFunction, rule: ApprovalPolicy) -> ApprovalPolicy:
+    if not callable(rule):
+        return rule
+    return DeclaredApproval(tool_name=agent.name, rule=OfArguments(typed=function.typed, rule=rule))
+
+
+def _beside(_arguments: Arguments) -> tuple[str, ...]:
+    """It conflicts with nothing."""
+    return ()
+
+
+def _alone(_arguments: Arguments) -> None:
+    """It works by itself."""

@@ -1,0 +1,106 @@
+"""Tools that a server lists: what they are called here, which are wanted, and what is believed of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.tool_options import ToolKeywords
+from harness_worker.errors import ConfigError
+
+SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+MAX_NAME_CHARS: Final = 64
+
+_SEPARATOR: Final = "__"
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+_HASH_CHARS: Final = 6
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTool:
+    """One tool as its server tells of it.
+
+    Args:
+        name: What the server calls it.
+        description: For the model.
+        schema: JSON Schema of its arguments.
+        is_read_only: The server's hint that it changes nothing.
+        is_destructive: The server's hint that it destroys; ``False`` and ``None`` are taken as the same.
+        is_idempotent: The server's hint that asking twice does no more than once.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    is_read_only: bool = False
+    is_destructive: bool = False
+    is_idempotent: bool = False
+
+    @property
+    def hinted(self) -> ToolKeywords:
+        """Its hints as a registration's options."""
+        if self.is_read_only:
+            return {"effect": Effect.READ_ONLY, "idempotent": self.is_idempotent}
+        return {"effect": Effect.DESTRUCTIVE if self.is_destructive else None, "idempotent": self.is_idempotent}
+
+
+def names_of(server: str, tools: Sequence[str]) -> dict[str, str]:
+    """What each tool is called here: ``server__tool``, at most 64 of ``A-Z a-z 0-9 _ -``.
+
+    A name that another one comes out the same as, or that is too long, ends in a part of its hash.
+    """
+    plain = {tool: f"{server}{_SEPARATOR}{_OTHER.sub('_', tool)}" for tool in tools}
+    times = Counter(plain.values())
+
+    def chosen(tool: str) -> str:
+        name = plain[tool]
+        is_own = name == f"{server}{_SEPARATOR}{tool}"
+        if len(name) <= MAX_NAME_CHARS and (is_own or times[name] == 1):
+            return name
+        digest = hashlib.sha256(tool.encode(errors="surrogatepass")).hexdigest()[:_HASH_CHARS]
+        return f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{digest}"
+
+    return {tool: chosen(tool) for tool in tools}
+
+
+def wanted(
+    server: str,
+    listed: Iterable[ListedTool],
+    *,
+    include: Iterable[str] | None,
+    exclude: Iterable[str],
+    changed: Iterable[str],
+) -> tuple[ListedTool, ...]:
+    """The tools to register, in the server's order.
+
+    Args:
+        server: Its name, for errors.
+        listed: Its tools.
+        include: Only these, by the server's names; ``None``: all.
+        exclude: Not these.
+        changed: Those that have options of their own.
+
+    Raises:
+        ConfigError: There is no such tool, or none is left.
+    """
+    known = {tool.name: tool for tool in listed}
+    for word, names in (("include", include or ()), ("exclude", exclude), ("tools", changed)):
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"MCP server {server!r}: {word} names {name!r}; there are: {_shown(known)}")
+    left = [tool for tool in known.values() if include is None or tool.name in set(include)]
+    left = [tool for tool in left if tool.name not in set(exclude)]
+    if not left:
+        raise ConfigError(f"MCP server {server!r}: no tool is left of: {_shown(known)}; mend include and exclude")
+    return tuple(left)
+
+
+def _shown(known: Mapping[str, object]) -> str:
+    more = len(known) - _SHOWN
+    return (", ".join(list(known)[:_SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")

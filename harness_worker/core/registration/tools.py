@@ -1,0 +1,132 @@
+"""Tools and agents as values: what a registration says, checked and complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.hooks import Hooks, overrides
+from harness_worker.core.registration.thinking import ThinkLevel
+from harness_worker.core.run_context import RunContext
+
+Arguments: TypeAlias = dict[str, Any]
+ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
+LockPolicy: TypeAlias = str | Callable[[Any], str | None] | None
+ToolKind: TypeAlias = Literal["retrieval", "web"]
+"""Where a tool's answers come from, if that is told of the turns that use it: documents of one's own, or the web."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundArguments:
+    """Arguments that fit a tool's schema.
+
+    Args:
+        values: The arguments as run, a JSON object.
+        was_coerced: Whether a value had to be converted to fit.
+    """
+
+    values: Arguments
+    was_coerced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """One registered tool.
+
+    Args:
+        name: Matches ``[A-Za-z0-9_-]{1,64}``.
+        description: What the model reads about it.
+        schema: JSON Schema of its arguments, an object.
+        effect: ``None`` is unknown: sequential.
+        idempotent: ReplayControl's word: asked twice, it need not run twice.
+        retry_safe: The same call may be run again with the same ``ctx.idempotency_key`` after a crash.
+        timeout_s: The tool's own cap, in seconds, from the moment it is admitted.
+        queue: The Celery queue its calls go to.
+        approval: Whether a person has to agree before it runs; a function is given bound arguments.
+        lock: The name that one call at a time holds over all turns of a tenant, by bound arguments.
+        bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
+        keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
+        invoke: Runs the tool on bound arguments and returns what its function returned. Raises ``ArgumentsOutdated`` if
+            they do not fit any more.
+        kind: Where its answers come from; ``None``: elsewhere.
+        delegation: It is no function but an agent, and a call of it is a turn; ``invoke`` is never called then.
+        checks_formats: Whether ``bind`` holds texts to the schema's ``format``; a JSON Schema only says what they are.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    effect: Effect | None
+    idempotent: bool
+    retry_safe: bool
+    timeout_s: float
+    queue: str
+    approval: ApprovalPolicy
+    lock: Callable[[Arguments], str | None] | None
+    bind: Callable[[Arguments], BoundArguments]
+    keys: Callable[[Arguments], tuple[str, ...] | None]
+    invoke: Callable[[Arguments, RunContext], object]
+    kind: ToolKind | None = None
+    delegation: Delegation | None = None
+    checks_formats: bool = True
+
+    def needs_approval(self, values: Arguments) -> bool:
+        """Whether a person has to agree before it runs on these bound arguments."""
+        return self.approval == "always" if isinstance(self.approval, str) else self.approval(values)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the tool may share a wave with others."""
+        return self.effect is Effect.READ_ONLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """One registered agent: a model, a system text, and the tools it may use.
+
+    ``think`` is how hard it thinks, ``reflect_every`` after how many steps it reflects though nothing failed;
+    ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
+    ``memory``: it remembers what its users say, found by rules or by the model named; ``vault``: the directory of its
+    documents; ``show_citations``: what an answer cites is listed behind it.
+    ``judges`` are names; ``select_tools`` is how many of its tools a session is offered, ``None`` all.
+    ``description`` is what other agents' models read about it.
+    """
+
+    name: str
+    model: str
+    system: str
+    tools: tuple[ToolSpec, ...]
+    budget: Mapping[str, float | int | None] = field(default_factory=dict[str, float | int | None])
+    parallel: bool = True
+    hooks: tuple[Hooks, ...] = ()
+    think: ThinkLevel = "off"
+    reflect_every: int | None = None
+    compact_at_tokens: int | None = None
+    judges: tuple[str, ...] = ()
+    memory: bool | str = False
+    vault: str | None = None
+    show_citations: bool = False
+    select_tools: int | None = None
+    description: str = ""
+
+    @property
+    def memory_model(self) -> str | None:
+        """The model that finds what is worth remembering; ``None`` if nobody does, or rules do."""
+        return self.memory if isinstance(self.memory, str) else None
+
+    @property
+    def asks_hooks(self) -> bool:
+        """Whether a hook wants to be asked before a call is sent."""
+        return any(overrides(hook, "on_pre_tool_use") for hook in self.hooks)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Its tools by name, in their order."""
+        return tuple(tool.name for tool in self.tools)
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool of that name, if the agent has it."""
+        return next((tool for tool in self.tools if tool.name == name), None)

@@ -1,0 +1,104 @@
+"""The rules of a score that is due: who may judge now, whose word counts, and when it is given up.
+
+What a model finds worth remembering of a turn is due in the same way; its row has no score.
+
+A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the word, as a fence
+guards a turn: a judge that comes back late, after another was let in, is not heard. So one score is written, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from harness_worker.core.registration.judges import Score
+from harness_worker.core.text import clean_text
+
+ATTEMPTS: Final = 3
+"""So often a judge is asked before its error is written in the place of a score."""
+
+SEND_GRACE_S: Final = 10.0
+"""How long the message that follows the turn's end may take before another is sent."""
+
+LEASE_SLACK_S: Final = 5.0
+"""How long after a judge's own time its process is taken for dead."""
+
+PAUSE_S: Final = 2.0
+"""How long a judge that failed is left alone, for each attempt so far."""
+
+MOST_CHARS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One judge's word on one turn, due or given.
+
+    Args:
+        turn_id: The turn.
+        judge: The judge.
+        attempt: How often somebody began to judge.
+        lease_until: Until when that one is believed to be at it.
+        due_at: When somebody must look; ``None`` once the word is given.
+        score: From 0 to 1.
+        reason: Why.
+        error: Why there is no score.
+        at: When it was given, or given up.
+    """
+
+    turn_id: str
+    judge: str
+    attempt: int = 0
+    lease_until: float | None = None
+    due_at: float | None = None
+    score: float | None = None
+    reason: str = ""
+    error: str | None = None
+    at: float | None = None
+
+
+def due(turn_id: str, judge: str, *, now: float) -> ScoreRow:
+    """A score that somebody has yet to give."""
+    return ScoreRow(turn_id=turn_id, judge=judge, due_at=now + SEND_GRACE_S)
+
+
+def claim(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int | None]:
+    """Begin to judge; the attempt, or ``None`` if the word is given, or another is at it.
+
+    A score whose judges all died is given up here.
+    """
+    if row.at is not None or (row.lease_until is not None and row.lease_until >= now):
+        return row, None
+    if row.attempt >= ATTEMPTS:
+        return _given_up(row, now, f"none of {ATTEMPTS} attempts came to an end"), None
+    until = now + judge_s + LEASE_SLACK_S
+    return replace(row, attempt=row.attempt + 1, lease_until=until, due_at=until), row.attempt + 1
+
+
+def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tuple[ScoreRow, bool]:
+    """Take the judge's word; ``None`` if it is no score that was due. False if it comes too late."""
+    if not _is_of(row, attempt):
+        return row, False
+    if score is None:
+        return _over(row, now), True
+    return replace(_over(row, now), score=score.value, reason=clean_text(score.reason)[:MOST_CHARS]), True
+
+
+def miss(row: ScoreRow, now: float, *, attempt: int, why: str) -> tuple[ScoreRow, bool]:
+    """Take that the judge failed: it is asked again after a pause, or given up; False if that comes too late."""
+    if not _is_of(row, attempt):
+        return row, False
+    if attempt >= ATTEMPTS:
+        return _given_up(row, now, why), True
+    return replace(row, lease_until=None, due_at=now + PAUSE_S * attempt), True
+
+
+def _is_of(row: ScoreRow, attempt: int) -> bool:
+    return row.at is None and row.attempt == attempt
+
+
+def _given_up(row: ScoreRow, now: float, why: str) -> ScoreRow:
+    return replace(_over(row, now), error=clean_text(why)[:MOST_CHARS])
+
+
+def _over(row: ScoreRow, now: float) -> ScoreRow:
+    return replace(row, at=now, due_at=None, lease_until=None)

@@ -1,0 +1,69 @@
+"""A document in parts that are found and cited one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import quote
+
+from harness_worker.core.sources.context_pack import Passage
+
+PASSAGE_CHARS: Final = 1_200
+
+_HEADING: Final = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)[ \t#]*")
+_CODE_FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)")
+_BLANK_LINES: Final = re.compile(r"\n\s*\n")
+
+
+def passages_of(path: str, text: str) -> tuple[Passage, ...]:
+    """The parts of a document, in order: a section each, a long one in several.
+
+    Args:
+        path: The document's path within its vault, with slashes; ``.txt`` has no headings.
+        text: What it says.
+    """
+    name = PurePosixPath(path)
+    sections = [(name.stem, text)] if name.suffix.lower() == ".txt" else _sections(name.stem, text)
+    parts = ((title, part) for title, body in sections for part in _parts(body))
+    return tuple(
+        Passage(id=f"{quote(path)}#{number}", title=title, source=path, text=part)
+        for number, (title, part) in enumerate(parts, 1)
+    )
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of a text that is a list: its lines without bullets, headings left out."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line.lstrip("-*+ ") for line in lines if line.lstrip("-*+ ") and not line.startswith("#"))
+
+
+def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
+    """Headings with what stands below them; a line of code that looks like a heading is none."""
+    lines: list[str] = []
+    in_code = False
+    for line in text.splitlines():
+        in_code ^= _CODE_FENCE.match(line) is not None
+        heading = None if in_code else _HEADING.fullmatch(line)
+        if heading is None:
+            lines.append(line)
+            continue
+        yield title, "\n".join(lines)
+        title, lines = heading["title"] or title, []
+    yield title, "\n".join(lines)
+
+
+def _parts(body: str) -> Iterator[str]:
+    """Paragraphs, as many together as fit."""
+    part = ""
+    for paragraph in filter(None, map(str.strip, _BLANK_LINES.split(body))):
+        if part and len(part) + 2 + len(paragraph) > PASSAGE_CHARS:
+            yield part
+            part = ""
+        part = f"{part}\n\n{paragraph}" if part else paragraph
+        while len(part) > PASSAGE_CHARS:
+            yield part[:PASSAGE_CHARS]
+            part = part[PASSAGE_CHARS:]
+    if part:
+        yield part

@@ -1,0 +1,107 @@
+"""Model calls as spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from harness_worker.core.records import Event
+from harness_worker.core.tracing.content import content_of_aside, content_of_step
+from harness_worker.core.tracing.story import Story, bounds, common, known, model_of, trace_id, within
+from harness_worker.core.tracing.trace import Attributes, Span, aside_span_id, chat_span_id, turn_span_id
+from harness_worker.wire import StopReason
+
+STEP: Final = "model.completed"
+ASIDES: Final[Mapping[str, str]] = {"reflection.completed": "reflection", "compaction.completed": "compaction"}
+UNANSWERED: Final = frozenset(
+    {
+        StopReason.MODEL_ERROR,
+        StopReason.SCRIPT_EXHAUSTED,
+        StopReason.DEADLINE,
+        StopReason.CANCELLED,
+        StopReason.INTERNAL,
+    }
+)
+"""How a turn ends whose model was asked and gave no answer."""
+
+
+def chats_of(story: Story) -> Iterator[Span]:
+    """Each model call, from when the model was to be asked, or had been asked something else, until it had answered."""
+    since: float | None = None
+    for event in story.events:
+        if event.type == "step.started":
+            since = event.at
+        elif event.type == STEP:
+            yield _step(story, event, since)
+            since = None
+        elif event.type in ASIDES:
+            yield _aside(story, event, since)
+            since = event.at
+    if since is not None and story.turn.stop_reason in UNANSWERED:
+        yield _unanswered(story, since)
+
+
+def _step(story: Story, event: Event, since: float | None) -> Span:
+    step, stop_reason = int(event.data["step"]), str(event.data.get("stop_reason"))
+    told: dict[str, object] = {
+        "gen_ai.response.finish_reasons": (stop_reason,),
+        "harness.step": step,
+        "harness.request": "step",
+        "harness.prefix_hash": event.data.get("prefix_hash"),
+        "harness.cache_break": event.data.get("cache_break"),
+    }
+    texts: Attributes = {} if story.messages is None else content_of_step(story.messages, step, stop_reason)
+    attributes = {**known(told), **_usage(event.data), **texts}
+    return _chat(story, chat_span_id(story.turn.id, step), since, event.at, attributes)
+
+
+def _aside(story: Story, event: Event, since: float | None) -> Span:
+    error = "no_answer" if event.data.get("is_stub") else None
+    told: dict[str, object] = {
+        "harness.step": event.data.get("step"),
+        "harness.request": ASIDES[event.type],
+        "harness.cache_break": event.data.get("cache_break"),
+    }
+    texts: Attributes = {} if story.messages is None else content_of_aside(str(event.data.get("text")), error or "stop")
+    attributes = {**known(told), **_usage(event.data), **texts}
+    return _chat(story, aside_span_id(story.turn.id, event.seq), since, event.at, attributes, error)
+
+
+def _unanswered(story: Story, since: float) -> Span:
+    turn = story.turn
+    attributes: Attributes = {"harness.step": turn.step, "harness.request": "step"}
+    if story.messages is not None:
+        attributes = {**attributes, **content_of_step(story.messages, turn.step, "error")}
+    end = bounds(turn)[1]
+    return _chat(story, chat_span_id(turn.id, turn.step), since, end, attributes, str(turn.stop_reason))
+
+
+def _chat(
+    story: Story, span_id: int, since: float | None, until: float, attributes: Attributes, error: str | None = None
+) -> Span:
+    turn, model = story.turn, model_of(story)
+    start_ns, end_ns = within(turn, until if since is None else since, until)
+    return Span(
+        name=" ".join(("chat", str(model.get("gen_ai.request.model", "")))).strip(),
+        kind="client",
+        trace_id=trace_id(turn),
+        span_id=span_id,
+        parent_id=turn_span_id(turn.id),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        attributes={"gen_ai.operation.name": "chat", **model, **common(turn), **attributes},
+        error=error,
+    )
+
+
+def _usage(data: Mapping[str, Any]) -> Attributes:
+    """By the conventions all input tokens are in ``input_tokens``, those of the cache too."""
+    usage: Mapping[str, Any] = data.get("usage") or {}
+    read, written = (int(usage.get(f"cache_{what}_tokens", 0)) for what in ("read", "write"))
+    return {
+        "gen_ai.usage.input_tokens": int(usage.get("input_tokens", 0)) + read + written,
+        "gen_ai.usage.output_tokens": int(usage.get("output_tokens", 0)),
+        "gen_ai.usage.cache_read.input_tokens": read,
+        "gen_ai.usage.cache_creation.input_tokens": written,
+        "harness.dollars": float(usage.get("dollars", 0.0)),
+    }
