@@ -249,3 +249,17 @@ def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsid
     log = log_of(outsider)
     assert "withheld: it may tell what somebody said" in log
     assert secret not in log
+
+
+def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer: Celery) -> None:
+    """Of every message that they take: a turn is found by its id, and nobody's words with it."""
+    secret = uuid.uuid4().hex
+    submitted = str(submit(producer, {"agent": "worker", "input": secret}).id)
+    _wait_until_stored(outsider, submitted)
+    turn = outsider.run([call("look", n=1)], "done")
+    lines = [line for line in log_of(outsider).splitlines() if " received: " in line]
+    assert any("Task turn.submit[" in line and f"{{'turn': '{submitted}'}}" in line for line in lines)
+    assert any("Task turn.advance[" in line and turn["id"] in line for line in lines)
+    called = [line for line in lines if "Task tool.look[" in line and turn["id"] in line]
+    assert ["'call': '0.0'" in line for line in called] == [True]
+    assert secret not in log_of(outsider)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from celery.app import trace
 from celery.signals import worker_process_init, worker_ready
 
 from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
@@ -37,6 +38,10 @@ log = logging.getLogger(__name__)
 
 CHILDREN_TICK_S: Final = 0.25
 TASK_EVENTS_TICK_S: Final = 0.2
+
+RECEIVED: Final = "Task %(name)s[%(id)s] received: %(args)s %(kwargs)s"
+"""Celery's line, with what its sender lets be shown: the ids of turn and call, by which a log is searched. Not so the
+line of a success, for which Celery takes what a producer of ``turn.submit`` lets be shown, a user's text too."""
 
 LAST_TRACES_S: Final = 2.0
 """How long a worker that leaves may go on sending traces, of the time that a drain keeps for the end."""
@@ -94,6 +99,7 @@ def run_worker(
         quiet=True,
     )
     surroundings.restore()
+    trace.LOG_RECEIVED = RECEIVED
     if role is Role.TOOLS:
         _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
     _serve(worker, services, drain, ready_file)
