@@ -9,6 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 
+from harness_worker.schema import give_clock
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
@@ -44,6 +46,8 @@ def plans_of(engine: Engine, table: str) -> Generator[Plans]:
     beside = create_engine(
         engine.url.set(drivername="sqlite" if engine.dialect.name == "sqlite" else "postgresql+psycopg")
     )
+    if beside.dialect.name == "sqlite":
+        event.listen(beside, "connect", give_clock)
     with beside.connect() as connection:
         plans.texts.extend(_explained(connection, asked))
     beside.dispose()
