@@ -35,15 +35,20 @@ def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], acc
 
 
 def _fleet(figures: Figures) -> Iterator[Metric]:
-    answers = {"database": figures.open_turns, "broker": figures.queues, "redis": figures.counters}
+    answers = {"database": figures.journal, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
     yield _gauge("harness_source_up", "Whether what the other figures come from answered.", ("source",), up)
-    now = figures.open_turns or ()
+    now = figures.journal.open_turns if figures.journal else ()
     count = {(each.agent, each.status): float(each.number) for each in now}
     overdue = {(each.agent, each.status): float(each.overdue) for each in now}
     by = ("agent", "status")
     yield _gauge("harness_turns", "Turns that have not ended.", by, count)
     yield _gauge("harness_turns_overdue", "Turns that nobody has looked at for 10 s too long.", by, overdue)
+    oldest = (
+        {(priority,): age_s for priority, age_s in figures.journal.oldest_queued_s.items()} if figures.journal else {}
+    )
+    words = "How long the turn that was posted first of those that have not started has been waiting."
+    yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
     yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)
     for name, number in (figures.counters or {}).items():

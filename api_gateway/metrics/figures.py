@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from redis.asyncio import Redis
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import and_, case, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.logs import in_a_line
@@ -24,6 +24,7 @@ from harness_worker.wire import (
     LATE_RESULTS,
     TRACES_LOST,
     Priority,
+    TurnStatus,
     turn_queue,
 )
 
@@ -56,18 +57,31 @@ class OpenTurns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What has not ended.
+
+    Args:
+        open_turns: How many turns, by agent and status.
+        oldest_queued_s: For how many seconds the turn of each priority that was posted first has been waiting to start.
+    """
+
+    open_turns: Sequence[OpenTurns]
+    oldest_queued_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """The fleet at one moment; ``None`` stands for what did not answer.
 
     Args:
         ended: What has ended since this process began, as far as it is known.
-        open_turns: What has not ended.
+        journal: What has not ended.
         queues: Messages that wait, by queue.
         counters: What workers have counted, by name; 0 of what none has.
     """
 
     ended: Totals
-    open_turns: Sequence[OpenTurns] | None
+    journal: Journal | None
     queues: Mapping[str, int] | None
     counters: Mapping[str, int] | None
 
@@ -92,18 +106,18 @@ class FleetFigures:
     async def read(self) -> Figures:
         """The figures now, within some seconds."""
         async with self._reading:
-            open_turns = await _answer(self._journal(), "the database")
+            journal = await _answer(self._journal(), "the database")
             names = sorted(TURN_QUEUES | self._tool_queues)
             queues, counters = await asyncio.gather(
                 _answer(self._publisher.depths(names), "the broker"), _answer(self._counters(), "Redis")
             )
-        return Figures(ended=self._ended.totals, open_turns=open_turns, queues=queues, counters=counters)
+        return Figures(ended=self._ended.totals, journal=journal, queues=queues, counters=counters)
 
-    async def _journal(self) -> Sequence[OpenTurns]:
+    async def _journal(self) -> Journal:
         async with self._engine.connect() as connection:
             await self._ended.update(connection)
             self._tool_queues |= set((await connection.execute(_WAITED_FOR)).scalars())
-            return await _open_turns(connection)
+            return Journal(open_turns=await _open_turns(connection), oldest_queued_s=await _oldest_queued_s(connection))
 
     async def _counters(self) -> Mapping[str, int]:
         if self._redis_url is None:
@@ -145,3 +159,22 @@ async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:
     )
     rows = await connection.execute(query)
     return [OpenTurns(agent=row[0], status=row[1], number=row[2], overdue=row[3]) for row in rows]
+
+
+_PREVIOUS: Final = turns.alias("previous")
+_IS_BEHIND: Final = exists().where(
+    _PREVIOUS.c.tenant == turns.c.tenant,
+    _PREVIOUS.c.session_id == turns.c.session_id,
+    _PREVIOUS.c.number == turns.c.number - 1,  # not every earlier one: a session may have had thousands
+    _PREVIOUS.c.finished_at.is_(None),
+)
+_OLDEST_QUEUED: Final = (
+    select(turns.c.priority, db_now() - func.min(turns.c.created_at))
+    .where(_OPEN, turns.c.status == TurnStatus.QUEUED, ~_IS_BEHIND)
+    .group_by(turns.c.priority)
+)
+
+
+async def _oldest_queued_s(connection: AsyncConnection) -> dict[str, float]:
+    ages: dict[str, float] = {row[0]: max(0.0, float(row[1])) for row in await connection.execute(_OLDEST_QUEUED)}
+    return {priority.value: ages.get(priority, 0.0) for priority in Priority}

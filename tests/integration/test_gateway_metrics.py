@@ -71,6 +71,24 @@ def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: flo
     gateway.worker.change(turn_id, status=status, stop_reason=reason, used={**USED, **used}, **times)
 
 
+def test_metrics_tell_how_long_the_oldest_queued_turn_waits(gateway: Gateway) -> None:
+    """By priority, 0 if none does; one that has started, or waits for its session's turn before it, is not meant."""
+
+    def ages() -> dict[str, float | None]:
+        now = scraped(gateway)
+        return {each: value(now, "turns_oldest_queued_seconds", priority=each) for each in ("interactive", "batch")}
+
+    assert ages() == {"interactive": 0, "batch": 0}
+    started, oldest, newer = (gateway.posted(session_id=name)["id"] for name in "abc")
+    behind = gateway.posted(session_id="a")["id"]
+    for turn_id, age_s in ((started, 900), (behind, 800), (oldest, 100), (newer, 50)):
+        gateway.worker.change(turn_id, created_at=time.time() - age_s)
+    gateway.worker.change(started, status="running")
+    told = ages()
+    assert told["interactive"] == pytest.approx(100, abs=20)
+    assert told["batch"] == 0
+
+
 def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
     """Turns by how they ended, calls by outcome, tokens, dollars, times: each end is counted once.
 
