@@ -190,7 +190,7 @@ def named(lines: list[str]) -> list[tuple[str, str]]:
 
 def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:
     """The page's receiver, with the secret that the stack has made, hears of the page's turn."""
-    blocks = dict(BLOCK.findall(WEBHOOKS_PAGE))
+    blocks = dict(reversed(BLOCK.findall(WEBHOOKS_PAGE)))  # the first of each kind
     receive, post, look = [body for kind, body in BLOCK.findall(WEBHOOKS_PAGE) if kind == "sh"][:3]
     port = str(free_port())
     (tmp_path / "receiver.py").write_text(blocks["python"].replace("9000", port))

@@ -126,7 +126,7 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
     """The example of the page, as it is written; turns and times are others."""
     blocks = BLOCK.findall(PAGE)
     files = zip(
-        ("clerk.py", "clerk.jsonl", "cases.jsonl"),
+        ("clerk.py", "clerk.jsonl", "cases.jsonl", "checks.py"),
         (body for kind, body in blocks if "json" in kind or kind == "python"),
         strict=True,
     )

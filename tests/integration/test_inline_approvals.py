@@ -91,13 +91,34 @@ def test_run_turn_denies_when_nobody_is_there(harness: AgentHarness) -> None:
     assert contents(harness.run_turn(None, "Refund both.")) == ["denied: approval: nobody is there to approve"] * 2
 
 
-def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's code is what it says."""
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def _run_page() -> dict[str, Any]:
+    """The names that the page's code defines."""
+    names: dict[str, Any] = {"__name__": "refunds"}
+    for source in _blocks("python"):
+        exec(compile(source, "refunds.py", "exec"), names)  # noqa: S102 - our own page
+    return names
+
+
+def test_how_to_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the page's own script."""
+    monkeypatch.chdir(tmp_path)
+    (given,), (says,) = _blocks("jsonl"), _blocks("text")
+    (tmp_path / "refunds.jsonl").write_text(given)
+    _run_page()
+    assert capsys.readouterr().out == says
+
+
+def test_how_to_example_decides_by_the_amount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small refund asks nobody, a larger one is made smaller, a large one denied."""
     monkeypatch.chdir(tmp_path)
     script(tmp_path, *({"order_id": "1042", "amount_cents": cents} for cents in (5_000, 20_000, 60_000)))
-    names: dict[str, Any] = {"__name__": "refunds"}
-    for source in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
-        exec(compile(source, "refunds.py", "exec"), names)  # noqa: S102 - our own page
+    names = _run_page()
     assert contents(names["turn"]) == [
         "refunded 5000 cents of order 1042",
         "refunded 10000 cents of order 1042",

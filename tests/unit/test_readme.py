@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import re
 import shlex
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
 
 import pytest
@@ -23,13 +24,16 @@ from api_gateway.answers import Call, Turn
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
 from api_gateway.requests import TurnRequest, TurnsQuery
+from api_gateway.webhooks.signing import Signer
 from harness_worker import Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.registration.tool_options import ToolKeywords, ToolOptions
+from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.entrypoints.cli import INTERRUPTED, program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 from harness_worker.entrypoints.messages import FAILED, UNREACHABLE, WRONG_USAGE
+from harness_worker.evaluation.cases import Case
 from harness_worker.wire import EventType, HintType, StopReason, TurnStatus
 from tests.unit.named_tests import NAMED, wrongly_named
 
@@ -172,14 +176,40 @@ def test_how_to_on_agents_prints_what_it_says(
     assert capsys.readouterr().out == says
 
 
-def test_sessions_page_shows_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page on sessions shows code that runs."""
+def test_sessions_page_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page on sessions shows code that runs, with its script."""
     monkeypatch.chdir(tmp_path)
-    line = {"script": "default", "step": 0, "content": [{"type": "text", "text": "Ada."}]}
-    (tmp_path / "talk.jsonl").write_text(json.dumps(line))
-    names = _run_page("sessions.md")
-    assert names["answer"].output_text == "Ada."
-    names["harness"].close()
+    text = (ROOT / "docs" / "reference" / "sessions.md").read_text()
+    (script,), (says,) = _blocks("jsonl", text), _blocks("text", text)
+    (tmp_path / "talk.jsonl").write_text(script)
+    _run_page("sessions.md")
+    assert capsys.readouterr().out == says
+
+
+def test_webhooks_page_verifies_by_hand_what_the_gateway_signs() -> None:
+    """The page's function takes what the gateway signs, also with two secrets, and nothing else."""
+    source = _blocks("python", (ROOT / "docs" / "how-to" / "webhooks.md").read_text())[1]
+    names: dict[str, Any] = {"__name__": "verify"}
+    exec(compile(source, "verify.py", "exec"), names)  # noqa: S102 - our own page
+    secret, body, now = tenant_webhook_secret("old", "acme"), b'{"type": "turn.completed"}', time.time()
+    headers = Signer(["new", "old"]).headers("acme", "turn_7", now, body)
+    assert names["is_genuine"](secret, headers, body)
+    assert not names["is_genuine"](secret, headers, body + b" ")
+    assert not names["is_genuine"](secret, {**headers, "webhook-id": "turn_8"}, body)
+    assert not names["is_genuine"](tenant_webhook_secret("old", "other"), headers, body)
+    assert not names["is_genuine"](secret, Signer(["old"]).headers("acme", "turn_7", now - 600, body), body)
+
+
+def test_evaluation_page_shows_a_check() -> None:
+    """The page's own check reads a case's target and a turn's text."""
+    source = _blocks("python", (ROOT / "docs" / "how-to" / "evaluate.md").read_text())[1]
+    names: dict[str, Any] = {"__name__": "checks"}
+    exec(compile(source, "checks.py", "exec"), names)  # noqa: S102 - our own page
+    case = Case.model_validate({"id": "late", "input": "Where is 1042?", "target": {"day": "Friday"}})
+    said = [names["right"](case, SimpleNamespace(output_text=text)) for text in ("On Friday.", "Soon.")]
+    assert said == [(True, "expected Friday"), (False, "expected Friday")]
 
 
 def test_artifacts_page_shows_a_part() -> None:
