@@ -14,8 +14,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psutil
+import psycopg
 import pytest
 import redis
+from sqlalchemy import make_url
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.stack import StackInfo, open_stack
@@ -145,14 +147,38 @@ def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres
     postgres_server.drop_database(url)
 
 
+def test_doctor_tells_what_mends_a_service_that_answers_with_no(
+    stack: StackInfo, postgres_server: PostgresServer
+) -> None:
+    """To start it would not: it is there, and says what is wrong."""
+    url = postgres_server.create_database()
+    name = f"limited{time.monotonic_ns()}"
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute(f"create role {name} login password 'p' connection limit 0".encode())
+        limited = make_url(url).set(username=name, password="p").render_as_string(hide_password=False)  # noqa: S106 - made here
+        nobody = make_url(url).set(database="nodb").render_as_string(hide_password=False)
+        with valkey_service() as redis_url:
+            client: Any = redis.Redis(port=urlsplit(redis_url).port or 0)
+            client.config_set("requirepass", "secret")
+            client.close()
+            checks = examined(stack, 1, HARNESS_DATABASE_URL=limited, HARNESS_REDIS_URL=redis_url)
+        assert "connections" in checks["database"][0]["mend"], checks["database"]
+        assert "user and the password" in checks["redis"][0]["mend"], checks["redis"]
+        checks = examined(stack, 1, HARNESS_DATABASE_URL=nobody)
+        assert checks["database"][0]["mend"].startswith("create it, then `harness migrate`"), checks["database"]
+        admin.execute(f"drop role {name}".encode())
+    postgres_server.drop_database(url)
+
+
 def test_doctor_finds_a_database_of_a_newer_version(stack: StackInfo, tmp_path: Path) -> None:
-    """What mends it is a newer version of the harness: `harness migrate` would refuse."""
-    url = f"sqlite:///{tmp_path}/newer.db"
-    upgrade(url)
-    with closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
+    """Turns go on, so that is no more than a warning; `harness migrate` would refuse, and is not told of."""
+    own = stack.database_url.removeprefix("sqlite:///")
+    copied = tmp_path / "newer.db"
+    with closing(sqlite3.connect(own)) as source, closing(sqlite3.connect(copied)) as connection, connection:
+        source.backup(connection)
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    (tables,) = examined(stack, 1, HARNESS_DATABASE_URL=url)["tables"]
-    assert (tables["state"], tables["said"][:17]) == ("wrong", "at revision 9999,")
+    (tables,) = examined(stack, 0, HARNESS_DATABASE_URL=f"sqlite:///{copied}")["tables"]
+    assert (tables["state"], tables["said"][:17]) == ("warning", "at revision 9999,")
     assert "install a version that knows 9999" in tables["mend"]
     assert "migrate" not in tables["mend"]
 
@@ -177,8 +203,9 @@ def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> N
     [
         (("CONFIG", "SET", "maxmemory", "1"), "is full, and refuses writes"),
         (("REPLICAOF", "127.0.0.1", "1"), "is a replica, which takes no writes"),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), "takes no writes: redis refused: N"),
     ],
-    ids=["full", "replica"],
+    ids=["full", "replica", "no replicas"],
 )
 def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tuple[str, ...], said: str) -> None:
     """It is wrong, with a mend, and so is that the workers cannot be asked; the rest is looked at all the same."""
@@ -232,6 +259,8 @@ def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
     )
     assert [states(checks, name) for name in ("gateway", "redis", "database")] == [["wrong"]] * 3
     assert "hidden" not in json.dumps(checks)
+    assert "--url" not in checks["gateway"][0]["said"]
+    assert "HARNESS_GATEWAY_URL" in checks["gateway"][0]["mend"]
     assert "workers" not in checks
 
 

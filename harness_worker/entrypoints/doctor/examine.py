@@ -10,13 +10,26 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.doctor import database, services
 from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
-from harness_worker.entrypoints.doctor.finding import UNASKED, Finding, Probe, State, probe, wrong
+from harness_worker.entrypoints.doctor.finding import NO_OTHERS, UNASKED, Finding, Probe, State, probe, wrong
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
 _MEND_GATEWAY = "start one: harness up, or harness gateway; or mend HARNESS_GATEWAY_URL"
 _MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one where none is named"
 _MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
+_FEWER = "allow more connections (max_connections, or the limit of the role), or run fewer workers and gateways"
+_REDIS_INSTEAD = {
+    "refused the credentials": "mend the user and the password in HARNESS_REDIS_URL",
+    "certificate": "name its CA with ?ssl_ca_certs=FILE in HARNESS_REDIS_URL, or mend the server's certificate",
+}
+_DATABASE_INSTEAD = {
+    "too many connections": _FEWER,
+    "too many clients": _FEWER,
+    "connection slots": _FEWER,
+    "authentication failed": "mend the user and the password in HARNESS_DATABASE_URL",
+    "does not exist": "create it, then `harness migrate` makes the tables; or mend the name in HARNESS_DATABASE_URL",
+}
+"""Of the words in an error, what to do instead of starting it."""
 _MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
 _MEND_FLEET = "see the lines above"
 _MEND_BROKER = "let it answer, and take writes: see the lines above, and what it says"
@@ -44,9 +57,9 @@ def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination
     """Look at everything; takes some seconds, and more where something does not answer."""
     key = addresses.settings.gateway_key
     gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
-    redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis)
+    redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis, _REDIS_INSTEAD)
     broker = _asked(addresses.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
-    sql = _asked(addresses.database_url, "database", _MEND_DATABASE, database.check_database)
+    sql = _asked(addresses.database_url, "database", _MEND_DATABASE, database.check_database, _DATABASE_INSTEAD)
     fleet = _fleet(addresses, broker if addresses.broker_url else redis, redis, sql)
     artifacts = _asked(addresses.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)
     seen = (gateway, redis, broker, sql)
@@ -59,8 +72,14 @@ def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination
     )
 
 
-def _asked(url: str | None, name: str, mend: str, check: Callable[[str], Iterable[Finding]]) -> Probe:
-    return UNASKED if url is None else probe(name, mend, lambda: check(url))
+def _asked(
+    url: str | None,
+    name: str,
+    mend: str,
+    check: Callable[[str], Iterable[Finding]],
+    instead: Mapping[str, str] = NO_OTHERS,
+) -> Probe:
+    return UNASKED if url is None else probe(name, mend, lambda: check(url), instead)
 
 
 def _unnamed(addresses: Addresses) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -63,12 +63,26 @@ class Probe:
     findings: tuple[Finding, ...]
 
 
+NO_OTHERS: Final[Mapping[str, str]] = {}
 UNASKED: Final = Probe(answered=False, findings=())
 
 
-def probe(name: str, mend: str, check: Callable[[], Iterable[Finding]]) -> Probe:
-    """Look at something outside; that it does not answer is a finding too, with this name and this mend."""
+def probe(
+    name: str, mend: str, check: Callable[[], Iterable[Finding]], instead: Mapping[str, str] = NO_OTHERS
+) -> Probe:
+    """Look at something outside; that it does not answer is a finding too.
+
+    Args:
+        name: What it is called then.
+        mend: What to do about it.
+        check: Has the look.
+        instead: What to do if the error has such words.
+    """
     try:
         return Probe(answered=True, findings=tuple(check()))
     except HarnessError as error:
-        return Probe(answered=False, findings=(wrong(name, str(error), mend),))
+        return Probe(answered=False, findings=(wrong(name, str(error), _mend(str(error), mend, instead)),))
+
+
+def _mend(said: str, usual: str, instead: Mapping[str, str]) -> str:
+    return next((mend for words, mend in instead.items() if words.lower() in said.lower()), usual)

@@ -9,7 +9,7 @@ from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import TransientError
 from harness_worker.threads.waiting import within
 from harness_worker.urls import masked
@@ -19,6 +19,7 @@ GATEWAY_S: Final = 8.0
 """Longer than a gateway looks for its own services before it says that it is not ready."""
 ARTIFACTS_S: Final = 10.0
 LEAST_REDIS: Final = 7
+_NO_KEY: Final = "harness:doctor"
 _PROBE: Final = "doctor/probe"
 
 
@@ -29,12 +30,25 @@ def check_gateway(url: str, key: str | None) -> Iterator[Finding]:
         HarnessError: It does not answer, or is none.
     """
     with GatewayClient(url, key, timeout_s=GATEWAY_S) as client:
-        if client.ready():
+        if _is_ready(client):
             yield ok("gateway", f"ready at {masked(url)}")
         else:
             yield wrong("gateway", f"{masked(url)} answers, and is not ready", "see the database and the broker below")
         if key is not None:
             yield from _check_key(client)
+
+
+def _is_ready(client: GatewayClient) -> bool:
+    """Whether it takes turns.
+
+    Raises:
+        TransientError: It does not answer; the client's own words name options that the doctor has not.
+    """
+    try:
+        return client.ready()
+    except StackUnreachable as away:
+        why = away.__cause__
+        raise TransientError(f"nothing answers at {masked(client.base_url)} ({why or type(why).__name__})") from away
 
 
 def _check_key(client: GatewayClient) -> Iterator[Finding]:
@@ -61,7 +75,7 @@ def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
         yield wrong("redis", f"{name} at {masked(url)}", f"use Redis {LEAST_REDIS} or newer, or any Valkey")
     else:
         yield ok("redis", f"{name} at {masked(url)}")
-    yield from _taking(info)
+    yield from [*_taking(info)] or _writing(client)
     yield from _keeping(info)
 
 
@@ -72,6 +86,15 @@ def _taking(info: Mapping[str, Any]) -> Iterator[Finding]:
     if 0 < most < used:
         said = f"is full, and refuses writes: it holds {used} bytes, and may hold {most} (maxmemory)"
         yield wrong("redis", said, "CONFIG SET maxmemory to more, or remove what others keep in it")
+
+
+def _writing(client: RedisClient) -> Iterator[Finding]:
+    """Ask for a write that changes nothing, of a key that is not there; Redis refuses it as any other."""
+    try:
+        client.command("SET", _NO_KEY, "", "XX", "PX", 1)
+    except TransientError as refused:
+        mend = "mend what it says: memory (maxmemory), replicas (min-replicas-to-write), or its disk"
+        yield wrong("redis", f"takes no writes: {refused}", mend)
 
 
 def _keeping(info: Mapping[str, Any]) -> Iterator[Finding]:
