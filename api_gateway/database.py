@@ -46,6 +46,7 @@ def create_engine(database_url: str) -> AsyncEngine:
         pool_pre_ping=True,
         pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
+        hide_parameters=True,
         connect_args=_postgres_arguments(url),
     )
     connect_anew_after(engine.sync_engine, is_read_only)
@@ -78,6 +79,7 @@ def _sqlite(url: URL) -> AsyncEngine:
         pool_size=POOL_SIZE,
         pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
+        hide_parameters=True,
         connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "connect", _use_wal)

@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, TransactionTimeout
 from pydantic import BaseModel, ValidationError
+from sqlalchemy import Engine
 from sqlalchemy.exc import InternalError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.batches.requests import BatchRequest
@@ -238,6 +240,14 @@ def test_engine_of_the_gateway_has_the_async_driver(given_url: str, driver: str)
     """Whatever spelling the workers' URL has."""
     assert create_engine(given_url).url.drivername == driver
     assert make_engine(given_url).url.drivername == driver.replace("+aiosqlite", "")
+
+
+@pytest.mark.parametrize("url", ["sqlite:////tmp/h.db", "postgresql://u:p@h/d"])
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+def test_errors_of_the_database_show_no_values(engine_of: Callable[[str], AsyncEngine | Engine], url: str) -> None:
+    """A statement's values are what users wrote."""
+    engine = engine_of(url)
+    assert (engine.sync_engine if isinstance(engine, AsyncEngine) else engine).hide_parameters
 
 
 @pytest.mark.parametrize("engine_of", [create_engine, make_engine])
