@@ -77,7 +77,7 @@ def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> Non
     assert [(each["key"][:9], each["turns"]) for each in told["data"]] == [("scripted:", 1)]
     refused = run_harness("usage", "--since", "yesterday", env=env)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "from: give a time with its zone" in refused.stderr
+    assert "--since: give a time with its zone" in refused.stderr
     used = outsider.http.get(f"/v1/turns/{ended}/usage").json()
     assert [(each["step"], each["kind"], each["model"]) for each in used["model_calls"]] == [
         (step, "step", told["data"][0]["key"]) for step in range(2)
