@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -127,7 +128,9 @@ def test_collector_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture) 
     assert len(told_lost(caplog)) == 1
     world.tracing.finish(0.0)
     kept = MOST_WAITING + 2 * BATCH + 5 - world.tracing.lost
-    assert f"traces of about {kept} turns were not sent before this process ended" in caplog.text
+    told = re.search(r"traces of about (\d+) turns were not sent before this process ended", caplog.text)
+    assert told is not None
+    assert int(told[1]) in (kept - 1, kept)  # the thread may be between taking a turn and counting it
     goes_on.set()
 
 

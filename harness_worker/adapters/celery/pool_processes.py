@@ -84,7 +84,7 @@ class _GroupPool(AsynPool):
 def _close_pipe(refused: OSError) -> None:
     """Close the pipe that Billiard made for a process before it was refused; nobody else knows of it."""
     for frame, _ in walk_tb(refused.__traceback__):
-        for end in frame.f_locals.keys() & {"parent_r", "child_w"}:
+        for end in {"parent_r", "child_w"}.intersection(frame.f_locals):
             os.close(frame.f_locals[end])
 
 
