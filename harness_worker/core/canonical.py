@@ -23,16 +23,16 @@ def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return _canonical.encode(value)
 
 
-def nests_deeper(value: Any, levels: int = MAX_NESTING) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether lists and objects stand in each other more than ``levels`` deep; told without recursion."""
+def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether lists and objects stand in each other more than ``MAX_NESTING`` deep; told without recursion."""
     level: list[Any] = [value]
-    for _ in range(levels + 1):
-        level = [each for each in level if isinstance(each, (dict, list))]
+    for _ in range(MAX_NESTING + 1):
+        level = [each for each in level if isinstance(each, (dict, list, tuple))]
         if not level:
             return False
         level = [inner for each in level for inner in _inside(each)]
     return True
 
 
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _inside(value: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value

@@ -472,6 +472,15 @@ def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: 
         assert spec.bind({"v": [1, [2]]}).values == {"v": [1, [2]]}
 
 
+def test_arguments_that_hold_themselves_are_refused_at_once(registry: Registry) -> None:
+    """A hook may rewrite arguments to anything; what branches in circles has more levels than can be walked."""
+    registry.add_tool(echo, name="raw", schema={"type": "object"}, description="")
+    round_trip: dict[str, Any] = {}
+    round_trip.update(a=round_trip, b=[round_trip])
+    with pytest.raises(ArgumentsInvalid, match=r"^v: not JSON$"):
+        registry.tools["raw"].bind({"v": round_trip})
+
+
 # --- agents as tools
 
 

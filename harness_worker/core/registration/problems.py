@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +17,7 @@ from harness_worker.errors import ArgumentsInvalid
 MAX_PROBLEMS = 20
 MISSING = "required, but missing"
 UNKNOWN = "not an argument of this tool"
+TOO_DEEP = f"nests deeper than {MAX_NESTING} levels"
 
 _MAX_SHOWN_CHARS = 80
 _SAID = {"missing": MISSING, "extra_forbidden": UNKNOWN}
@@ -52,13 +53,14 @@ def json_text(arguments: Arguments) -> str:
         ArgumentsInvalid: A value is not JSON in UTF-8, as NaN and half a surrogate pair are not, or nests deeper than
             ``MAX_NESTING`` levels; names its argument.
     """
-    if nests_deeper(arguments):
-        deep = [name for name, value in arguments.items() if nests_deeper(value, MAX_NESTING - 1)]
-        raise ArgumentsInvalid(bounded([f"{short(name)}: nests deeper than {MAX_NESTING} levels" for name in deep]))
     try:
-        return _strict_json(arguments)
-    except ValueError:
-        raise ArgumentsInvalid(bounded([f"{short(name)}: not JSON" for name in _spoiled(arguments)])) from None
+        text = _strict_json(arguments)
+        if not nests_deeper(arguments):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    wrong = {name: _wrong({name: value}) for name, value in arguments.items()}
+    raise ArgumentsInvalid(bounded([f"{short(name)}: {why}" for name, why in wrong.items() if why]))
 
 
 def _strict_json(value: object) -> str:
@@ -67,12 +69,15 @@ def _strict_json(value: object) -> str:
     return text
 
 
-def _spoiled(arguments: Arguments) -> Iterator[str]:
-    for name, value in arguments.items():
-        try:
-            _strict_json({name: value})
-        except ValueError:
-            yield name
+def _wrong(argument: Arguments) -> str | None:
+    """What is wrong with one argument, by its name."""
+    try:
+        _strict_json(argument)
+    except ValueError:
+        return "not JSON"
+    except RecursionError:
+        return TOO_DEEP
+    return TOO_DEEP if nests_deeper(argument) else None
 
 
 def _line(error: Mapping[str, Any]) -> str:
