@@ -16,6 +16,16 @@ POSTGRES_DRIVER: Final = "postgresql+psycopg"
 _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
+SILENCE_S: Final = 30
+"""A server's host that has been cut off for so long is given up; the system's own limit is a quarter of an hour. A slow
+statement is no silence: the host acknowledges what it receives."""
+_LIVENESS: Final = {
+    "tcp_user_timeout": SILENCE_S * 1000,
+    "keepalives_idle": SILENCE_S // 3,
+    "keepalives_interval": SILENCE_S // 6,
+    "keepalives_count": 4,
+}
+
 READ_ONLY: Final = "25006"
 """Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from. It did not
 commit."""
@@ -47,11 +57,13 @@ def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: o
         url: The database.
         options: Settings of the server for these connections, by name.
         **defaults: Parameters of libpq, such as ``connect_timeout``.
+
+    Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
     """
     ours = " ".join(f"-c {name}={value}" for name, value in options.items())
     given = url.query.get("options", "")
     theirs = given if isinstance(given, str) else " ".join(given)
-    wanted = {name: value for name, value in defaults.items() if name not in url.query}
+    wanted = {name: value for name, value in (_LIVENESS | defaults).items() if name not in url.query}
     return {**wanted, "options": f"{ours} {theirs}".strip()}  # the server takes the last
 
 
