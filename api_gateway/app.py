@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -27,6 +26,7 @@ from api_gateway.limits.admission import TenantLimits
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
+from api_gateway.logs import log_to_stderr
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.middleware.access_log import log_access
@@ -76,17 +76,11 @@ def create_app_from_env() -> FastAPI:
     """
     try:
         settings = load_settings()
-        _log_to_stderr(settings.log_level)
+        log_to_stderr(settings.log_level)
         return create_app(settings)
     except ConfigError as error:
         sys.stderr.write(f"{MESSAGE_PREFIX}{error}\n")
         raise SystemExit(WRONG_USAGE) from None
-
-
-def _log_to_stderr(level: str) -> None:
-    # Libraries stay at WARNING whatever the level: a database driver's debug log holds users' texts.
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
-    logging.getLogger("api_gateway").setLevel(level)
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import httpx2
+import pytest
 import redis
 import uvicorn
 from sqlalchemy import Engine, create_engine, event, insert, select, update
@@ -270,6 +271,11 @@ def problem_of(response: httpx2.Response, status: int, code: str) -> dict[str, A
     assert document["title"]
     assert "Traceback" not in response.text
     return document
+
+
+def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """The statuses that the access log has told so far; its level must be INFO."""
+    return [record.__dict__["status"] for record in caplog.records if record.name == "api_gateway.access"]
 
 
 def frames_of(lines: Sequence[str]) -> list[dict[str, str]]:

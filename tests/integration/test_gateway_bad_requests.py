@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, statuses
 
 GOOD = {"agent": AGENT, "input": "hello"}
 
@@ -160,7 +160,7 @@ def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog:
     caplog.set_level("INFO", "api_gateway.access")
     with posting(gateway, b"{"):
         pass
-    wait_until(lambda: '"status": 408' in caplog.text, "the gateway to see that the client left")
+    wait_until(lambda: 408 in statuses(caplog), "the gateway to see that the client left")
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 

@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import jsonschema_rs
 import psycopg
 import pytest
 from kombu.exceptions import OperationalError
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import select, text
 
 from api_gateway import database as gateway_database
 from api_gateway.config import Settings
@@ -29,7 +30,17 @@ from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import db_now
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of, serving, shut_down, sync_url
+from tests.integration.gateway_kit import (
+    NOWHERE,
+    Gateway,
+    gateway_on,
+    own_db,
+    problem_of,
+    serving,
+    shut_down,
+    statuses,
+)
+from tests.stacks import HARNESS
 
 
 def test_ready_gateway_says_so(gateway: Gateway) -> None:
@@ -48,7 +59,7 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway, caplog: p
         problem_of(failed, 500, "internal")
         assert failed.headers["connection"] == "close"
         assert gateway.http.get("/healthz").status_code == 200
-    wait_until(lambda: caplog.text.count('"status": 500') == 20, "each to be logged")
+    wait_until(lambda: statuses(caplog).count(500) == 20, "each to be logged")
 
 
 def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
@@ -424,8 +435,14 @@ def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
 
 def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
     """SIGTERM ends waits and streams at once with an honest answer, and the process exits."""
-    engine = create_engine(sync_url(sqlite_url))
-    engine.dispose()
+    opened = threading.Event()
+
+    def follow(turn: str) -> str:
+        sse = {"Accept": "text/event-stream"}
+        with httpx2.stream("GET", f"{turn}/events", headers=sse, timeout=30) as stream:
+            opened.set()
+            return "".join(stream.iter_text())
+
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
         pass  # The agent is published.
     port = free_port()
@@ -436,12 +453,11 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
             body = {"agent": "support", "input": "x"}
             post = pool.submit(httpx2.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
-            sse = {"Accept": "text/event-stream"}
-            stream = pool.submit(httpx2.get, f"{url}/v1/turns/{turn_id}/events", headers=sse, timeout=30)
-            wait_until(lambda: f"/v1/turns/{turn_id}/events" in (tmp_path / "log").read_text(), "the stream", 5)
+            stream = pool.submit(follow, f"{url}/v1/turns/{turn_id}")
+            assert opened.wait(5)
             process.send_signal(signal.SIGTERM)
             assert post.result(10).status_code == 202
-            assert "turn.queued" in stream.result(10).text
+            assert "turn.queued" in stream.result(10)
         process.wait(10)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
@@ -456,7 +472,7 @@ def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> 
         "HARNESS_DEV_KEYLESS": "1",
         "HARNESS_LOG_LEVEL": "DEBUG",
     }
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api_gateway.app:create_app_from_env", "--port", str(port)]
+    command = [*HARNESS, "gateway", "--port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         try:
@@ -489,7 +505,7 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_pa
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
-    """Access logs are JSON with method, path, status and time; inputs, keys and queries stay out."""
+    """A request's line has method, path, status and time; inputs, keys and queries stay out."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
         pass
     port = free_port()
@@ -501,9 +517,27 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
         httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
         wait_until(lambda: '"GET", "path": "/v1/turns"' in log.read_text(), "the log line")
-    lines = [json.loads(line) for line in log.read_text().splitlines() if '"POST"' in line and line.startswith("{")]
-    assert [(line["method"], line["path"], line["status"]) for line in lines] == [("POST", "/v1/turns", 202)]
-    assert lines[0]["elapsed_ms"] > 0
-    # uvicorn's own access log, which `harness gateway` turns off, shows queries.
-    ours = "\n".join(line for line in log.read_text().splitlines() if not line.startswith("INFO: "))
-    assert not any(secret in ours for secret in ("my-key", "my-text", "my-value"))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    posts = [line for line in lines if line.get("method") == "POST"]
+    assert [(line["path"], line["status"], line["logger"]) for line in posts] == [
+        ("/v1/turns", 202, "api_gateway.access")
+    ]
+    assert posts[0]["elapsed_ms"] > 0
+    assert not any(secret in log.read_text() for secret in ("my-key", "my-text", "my-value"))
+
+
+def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: Path) -> None:
+    """Warnings and those of the server, too: a line is an object, so that collectors need no rules of their own."""
+    with gateway_on(sqlite_url, NOWHERE, NOWHERE):
+        pass
+    port = free_port()
+    log = tmp_path / "log"
+    with gateway_process(port, sqlite_url, NOWHERE, log):
+        wait_until(lambda: _healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 20)
+        assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+        wait_until(lambda: "not ready" in log.read_text(), "the warning")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        assert datetime.fromisoformat(line["timestamp"]).tzinfo is not None
+    said = {(line["level"], line["logger"]) for line in lines}
+    assert said >= {("info", "uvicorn.error"), ("warning", "api_gateway.routes.health")}

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +18,9 @@ from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.listening import listen
 from harness_worker.entrypoints.flower_access import VARIABLE, given_access
 from harness_worker.errors import ConfigError
+
+_LINE: Final = "[%(asctime)s: %(levelname)s] %(message)s"
+"""As workers write theirs."""
 
 
 def flower(
@@ -42,7 +45,7 @@ def flower(
     if access is None:
         raise ConfigError(f"{VARIABLE} is not set: give the user:password that Flower shall ask for")
     app = _application(settings)
-    logging.basicConfig(level=settings.log_level, stream=sys.stderr, format="%(message)s")
+    logging.basicConfig(level=settings.log_level, stream=sys.stderr, format=_LINE)
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     typer.echo(f"Flower serves {host} port {listener.getsockname()[1]}", err=True)
 

@@ -38,6 +38,7 @@ def gateway(
     config = uvicorn.Config(
         _APP,
         factory=True,
+        log_config=None,
         log_level=settings.log_level.lower(),
         access_log=False,
         use_colors=False,
