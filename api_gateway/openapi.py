@@ -38,7 +38,7 @@ PREFER: Final[Parameter] = {
 TRACEPARENT: Final[Parameter] = {
     "name": "traceparent",
     "in": "header",
-    "description": "the caller's span, below which the turn's trace is told (W3C Trace Context)",
+    "description": "the caller's span, which becomes the parent of the turn's (W3C Trace Context)",
     "schema": {"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]},
 }
 METADATA: Final[Parameter] = {

@@ -64,9 +64,8 @@ AFTER_RUSH_S: Final = 5
 
 TAKES_NO_WRITES: Final = "the database takes no writes: it is a replica, or read-only; see HARNESS_DATABASE_URL"
 NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", READ_ONLY})
-"""Postgres' SQLSTATEs of a database that is not migrated, and of a transaction in which the gateway stood still or that
-took too long, and of a server that only reads: those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls
-internal errors."""
+"""Postgres' SQLSTATEs of operational trouble, not bugs: tables missing, transaction idle or too long, server read-only;
+those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls internal or programming errors."""
 _log = logging.getLogger(__name__)
 
 

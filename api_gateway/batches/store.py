@@ -81,7 +81,7 @@ class Batches:
     async def request_cancel(self, batch_id: str) -> Stopping:
         """Ask all turns of a batch that are not over to stop.
 
-        Those that wait to begin are due when they would be: somebody who looks at thousands now would find no other.
+        Queued turns keep their due time: thousands due at once would starve all others.
         """
         # In one order, so that two who do this do not wait for each other.
         open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.id)

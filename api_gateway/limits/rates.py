@@ -27,7 +27,7 @@ SILENCE_S: Final = 0.5
 """How long Redis may take to connect, or to answer."""
 
 LEFT_ALONE_S: Final = 2.0
-"""For so long nobody asks a Redis that did not answer: a post waits for it now and then, not each."""
+"""How long Redis is skipped after a failure, so that only an occasional post waits for it."""
 
 _SILENCE: Final = (RedisError, OSError)
 """What redis-py raises of a Redis that does not answer."""

@@ -26,7 +26,7 @@ _RUNNING: Final = func.sum(_DOLLARS).over(order_by=turns.c.created_at.desc())
 _SUMS: Final = select(turns.c.created_at, _RUNNING.label("dollars")).where(*_RECENT).subquery()
 _LAST: Final = func.max(_SUMS.c.created_at)
 _FREE: Final = select(_LAST + WINDOW_S - db_now()).where(_SUMS.c.dollars >= bindparam("most"))
-"""In how many seconds the newest turn is a day old that uses the budget up together with all after it."""
+"""Seconds until there is budget again: until the newest turn that, with all later ones, exhausts it is a day old."""
 
 
 @dataclass(slots=True)

@@ -43,11 +43,11 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     overdue = {(each.agent, each.status): float(each.overdue) for each in now}
     by = ("agent", "status")
     yield _gauge("harness_turns", "Turns that have not ended.", by, count)
-    yield _gauge("harness_turns_overdue", "Turns that nobody has looked at for 10 s too long.", by, overdue)
+    yield _gauge("harness_turns_overdue", "Turns whose next look is over 10 s late.", by, overdue)
     oldest = (
         {(priority,): age_s for priority, age_s in figures.journal.oldest_queued_s.items()} if figures.journal else {}
     )
-    words = "How long the turn that was posted first of those that have not started has been waiting."
+    words = "Age of the oldest turn that has not started."
     yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
     yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)

@@ -30,7 +30,8 @@ class Guard:
     A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
     page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
     in a browser on this machine is not this machine's user: then a foreign ``Origin``, or a ``Host`` that is no
-    loopback name (DNS rebinding), is refused. Nor is a webhook, which comes from here and goes where a tenant wished.
+    loopback name (DNS rebinding), is refused. Webhook deliveries are refused too: they come from this machine, but a
+    tenant chose the target.
 
     Args:
         app: What is guarded.

@@ -28,8 +28,7 @@ class Delta:
 class Speech:
     """What was passed on of the step at hand.
 
-    A step's hints count until one of them was missed, at its beginning or in between, and until the step is asked anew:
-    what was said stays said.
+    A step's hints are forwarded until one is missed or the step is retried; sent text is never retracted.
 
     Args:
         hears_hints: Whether any count: not for who joins a turn in the middle.

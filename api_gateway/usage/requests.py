@@ -1,4 +1,4 @@
-"""What clients may ask of what turns have used."""
+"""Query parameters of the usage endpoints."""
 
 from __future__ import annotations
 

@@ -22,5 +22,5 @@ def test_write_that_outlasts_a_drain_and_may_not_run_twice_is_told() -> None:
     told = too_long(registry.tools.values(), 20.0)
     assert told is not None
     assert told.startswith("a drain of this worker waits 17 s, less than the timeout_s of pay: ")
-    assert told.endswith("raise HARNESS_GRACE_S, so that this worker has 47 s")
+    assert told.endswith("raise HARNESS_GRACE_S so that this worker has 47 s")
     assert too_long(registry.tools.values(), 47.0) is None

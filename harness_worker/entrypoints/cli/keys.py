@@ -53,7 +53,7 @@ def create(
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {key, id, tenant, name, created_at, …}.")] = False,
 ) -> None:
-    """Make a key and print it, alone on stdout, this once: what is kept of it does not tell it.
+    """Make a key and print it alone on stdout, once; only its hash is stored.
 
     A tenant needs no other preparation: it begins with its first key.
     """

@@ -1,4 +1,4 @@
-"""``harness webhooks``: what receivers need that are sent how turns went."""
+"""``harness webhooks``: what receivers of webhooks need."""
 
 from __future__ import annotations
 

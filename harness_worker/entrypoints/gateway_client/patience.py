@@ -15,7 +15,7 @@ AWAY_S: Final = 30.0
 SOON_S: Final = 0.25
 LATER_S: Final = 5.0
 LOOKS_A_WAIT: Final = 10
-"""How often a thing is polled in the time that it has taken by then, so that its end is seen a tenth too late."""
+"""Polls per time waited so far: the end is noticed about a tenth late."""
 
 SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})

@@ -25,6 +25,6 @@ def too_long(tools: Iterable[ToolSpec], grace_s: float) -> str | None:
     names = ", ".join(sorted(each.name for each in cut))
     needed_s = max(each.timeout_s for each in cut) + LAST_RESORT_S
     return (
-        f"a drain of this worker waits {waits_s:g} s, less than the timeout_s of {names}: a call that it cuts short is "
-        f"not run again, and of a write nobody knows; raise HARNESS_GRACE_S, so that this worker has {needed_s:g} s"
+        f"a drain of this worker waits {waits_s:g} s, less than the timeout_s of {names}: calls cut short are not run "
+        f"again, and whether a write happened is unknown; raise HARNESS_GRACE_S so that this worker has {needed_s:g} s"
     )
