@@ -67,7 +67,7 @@ def test_turn_tells_each_model_call_and_each_tool(gateway: Gateway) -> None:
     turn_id = gateway.posted()["id"]
     total = {name: OF_A_TURN["total"][name] for name in OF_A_TURN["total"]}
     gateway.worker.change(turn_id, used={**total, "reflections": 1})
-    model = {"model": "claude-sonnet-4-5"}
+    model = {"model": "claude-sonnet-5-5"}
     gateway.worker.event(turn_id, "model.completed", live=False, step=0, text="a", usage=FIRST_STEP, **model)
     for tool, is_error, elapsed_ms in (
         ("get_order", False, 10.25),

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
@@ -132,11 +133,10 @@ def _anchor(heading: str) -> str:
 
 
 def _rows(heading: str) -> list[list[str]]:
-    """The rows of the table below a heading of the architecture's page, by cells."""
+    """The rows of the tables below a heading of the architecture's page, by cells."""
     page = (ROOT / "docs" / "architecture.md").read_text()
-    _, *rows = (
-        line for line in page.partition(f"## {heading}")[2].partition("\n## ")[0].splitlines() if line[:2] == "| "
-    )
+    lines = page.partition(f"## {heading}")[2].partition("\n## ")[0].splitlines()
+    rows = [line for line, below in pairwise(["", *lines, ""]) if line[:2] == "| " and below[:3] != "|--"]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
