@@ -17,6 +17,7 @@ from redis import Redis
 from harness_worker.adapters.embedded.valkey import answers
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.stack import StackInfo, open_stack, running_stack
+from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import APP, HARNESS, ROOT, await_synced, role_pid, run_harness
@@ -29,6 +30,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
     """One stack for this module; each test leaves it healthy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
+        patch.setenv("HARNESS_GRACE_S", "69")
         with open_stack(home=tmp_path_factory.mktemp("stack") / "home", app=APP, coordinators=2, tools=1) as info:
             yield info
 
@@ -57,6 +59,12 @@ def test_stack_ready_line_has_its_fields(stack: StackInfo) -> None:
     line = json.loads(stack.ready_line())
     assert list(line) == ["gateway", "pid", "redis", "database", "home", "processes"]
     assert line["processes"][0] == {"role": "redis", "pid": stack.processes[0].pid}
+
+
+def test_stack_has_its_openers_grace(stack: StackInfo) -> None:
+    """A command that starts a stack lets its workers finish for as long as its user said."""
+    worker = psutil.Process(role_pid(stack.home, "tools"))
+    assert float(worker.environ()["HARNESS_GRACE_S"]) == pytest.approx(69 * CHILD_GRACE_SHARE)
 
 
 def test_stack_is_found_by_its_home(stack: StackInfo) -> None:

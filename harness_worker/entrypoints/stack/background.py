@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from harness_worker.adapters.embedded.parent_death import guarded
-from harness_worker.config import environment
+from harness_worker.config import environment, load_settings
 from harness_worker.entrypoints.stack.failures import start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import StackInfo, from_ready_line
@@ -20,7 +20,6 @@ from harness_worker.entrypoints.stack.plan import CLI
 from harness_worker.errors import TransientError
 
 _START_TIMEOUT_S: Final = 180.0
-_GRACE_S: Final = 20.0
 _DRAIN_SLACK_S: Final = 10.0
 
 
@@ -52,13 +51,14 @@ def open_stack(
     place.prepare()
     options = ("--json", "--home", str(place.path), "--app", app, "--port", "0")
     sizes = ("--coordinators", str(coordinators), "--tools", str(tools))
-    variables = {**environment(), "HARNESS_GRACE_S": str(_GRACE_S), **(env or {})}
+    variables = {**environment(), **(env or {})}
+    grace_s = load_settings(grace_s=variables.get("HARNESS_GRACE_S") or None).grace_s
     log = place.logs / "up.log"
     with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes], variables, sink) as process:
         try:
             yield _await_ready(process, log)
         finally:
-            _drain(process, _GRACE_S + _DRAIN_SLACK_S)
+            _drain(process, grace_s + _DRAIN_SLACK_S)
 
 
 def _started(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[str]:
