@@ -16,6 +16,8 @@ from harness_worker.wire import DRAIN_COMMAND
 
 ANSWER_S: Final = 1.0
 LOOK_S: Final = 0.2
+SILENT_ROUNDS: Final = 3
+"""How often in a row one that is gone did not answer: one that is busy may be too late for a round or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +82,10 @@ def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
 def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
     """Wait; one that answers by that name and does not drain is another, started since."""
     give_up_at = clock.monotonic() + wait_s
-    left = asked
+    left: dict[str, int] = dict.fromkeys(asked, 0)
     while left and clock.monotonic() < give_up_at:
         clock.wait(LOOK_S)
-        answered = workers.draining(left)
-        left = [name for name in left if answered.get(name)]
+        answered = workers.draining([*left])
+        silent = {name: 0 if name in answered else rounds + 1 for name, rounds in left.items()}
+        left = {name: rounds for name, rounds in silent.items() if answered.get(name, rounds < SILENT_ROUNDS)}
     return Drained(gone=tuple(name for name in asked if name not in left), left=tuple(left))

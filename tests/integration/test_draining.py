@@ -1,0 +1,68 @@
+"""Asking workers to drain, on a real broker, with a hand that answers for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import Settings
+from harness_worker.entrypoints.addresses import Addresses
+from harness_worker.entrypoints.cli.drain_workers import Drained, drain_workers
+from harness_worker.wire import DRAIN_COMMAND
+
+NAME = "tools@here"
+
+
+class Answers:
+    """A worker's answers to one command after the other: whether it drains, or ``None``, which is silence."""
+
+    def __init__(self, *answers: bool | None) -> None:
+        self.left = list(answers)
+        self._listens, self._is_over = threading.Event(), threading.Event()
+
+    @contextmanager
+    def given(self, settings: Settings) -> Generator[None]:
+        """Have it listen."""
+        thread = threading.Thread(target=self._listen, args=(settings,), daemon=True)
+        thread.start()
+        try:
+            assert self._listens.wait(10)
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+
+    def _listen(self, settings: Settings) -> None:
+        app: Any = make_app(settings, redis_url=settings.redis_url or "")
+        with closing(app), app.connection_for_read() as connection:
+            node = app.control.mailbox.Node(NAME, channel=connection.default_channel)
+            node.handlers[DRAIN_COMMAND] = self._answer
+            node.listen(callback=partial(self._hear, node))
+            self._listens.set()
+            while not self._is_over.is_set():
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=0.1)
+
+    def _hear(self, node: Any, body: Any, message: Any) -> None:  # noqa: ANN401 - kombu has no types
+        if self.left[0] is None:
+            self.left.pop(0)
+        else:
+            node.handle_message(body, message)
+
+    def _answer(self, _state: object, **_arguments: object) -> dict[str, bool | None]:
+        return {"draining": self.left.pop(0)}
+
+
+def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None:
+    """A busy one may miss a round or two; a deployment must not go on while a write runs there."""
+    worker = Answers(False, True, None, None, True, None, None, None)
+    settings = Settings(redis_url=f"{valkey_url.rpartition('/')[0]}/11")
+    with worker.given(settings):
+        drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=30)
+    assert drained == Drained(gone=(NAME,), left=())
+    assert worker.left == []
