@@ -166,23 +166,39 @@ def test_loopback_is_told_by_name_and_address(url: str, expected: bool) -> None:
     assert is_loopback(url) is expected
 
 
+WHOLE = "01a2009d-c002-700c-943b-6c00b58c8c1d"
+
+
+def gateway_of(*ids: str, older: str = "") -> GatewayClient:
+    """A gateway with these turns, one a page, and one that no page of the newest shows."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != "/v1/turns":
+            turn_id = request.url.path.rpartition("/")[2]
+            is_there = turn_id in {*ids, older}
+            return httpx2.Response(200 if is_there else 404, json={"id": turn_id, "code": "not_found"})
+        at = int(request.url.params.get("after", "0"))
+        page = {"data": [{"id": ids[at]}], "next": str(at + 1) if at + 1 < len(ids) else None}
+        return httpx2.Response(200, json=page)
+
+    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
+
+
 def test_whole_id_finds_the_one_turn_with_that_end() -> None:
     """One is found over pages, several are refused, a whole id is taken as it is."""
-    whole = "01a2009d-c002-700c-943b-6c00b58c8c1d"
-    pages = {
-        None: {"data": [{"id": "01a2009d-c002-700c-943b-000000001111"}], "next": "p2"},
-        "p2": {"data": [{"id": whole}, {"id": "01a2009d-c002-700c-943b-222222221111"}], "next": None},
-    }
-    client = GatewayClient(
-        "http://gateway",
-        transport=httpx2.MockTransport(
-            lambda request: httpx2.Response(200, json=pages[request.url.params.get("after")])
-        ),
-    )
-    assert whole_id(client, "58c8c1d") == whole
-    assert whole_id(client, whole) == whole
+    client = gateway_of("01a2009d-c002-700c-943b-000000001111", WHOLE, "01a2009d-c002-700c-943b-222222221111")
+    assert whole_id(client, "58c8c1d") == WHOLE
+    assert whole_id(client, WHOLE) == WHOLE
     assert whole_id(client, "not hexadecimal") == "not hexadecimal"
     with pytest.raises(ConfigError, match="2 turns have ids"):
         whole_id(client, "1111")
     with pytest.raises(ConfigError, match="at least 4"):
         whole_id(client, "c1d")
+
+
+@pytest.mark.parametrize("given", ["42", "1042"])
+@pytest.mark.parametrize("others", [(), (WHOLE, "01a2009d-c002-700c-943b-000000001042")])
+def test_whole_id_may_look_like_the_end_of_one(given: str, others: tuple[str, ...]) -> None:
+    """Who submits a turn chooses its id, such as an order's number, and may ask for it when it is old."""
+    assert whole_id(gateway_of(given, *others), given) == given
+    assert whole_id(gateway_of("another", *others, older=given), given) == given

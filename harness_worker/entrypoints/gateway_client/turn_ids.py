@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.errors import ConfigError
 
 LEAST: Final = 4
@@ -18,9 +19,13 @@ _ABBREVIATED: Final = re.compile(r"[0-9a-f-]{1,35}")
 def whole_id(client: GatewayClient, given: str) -> str:
     """The id of the one turn among the newest 1,000 whose id ends in ``given``; a whole id as it is.
 
+    A turn that was submitted has the id that its producer chose, which may look like the end of another.
+
     Raises:
         ConfigError: There is none, or there are several, or too little was given.
     """
+    if _ABBREVIATED.fullmatch(given) and _is_there(client, given):
+        return given
     return _whole(given, client.turns, "turn", "turns")
 
 
@@ -49,6 +54,16 @@ def _whole(given: str, page: Callable[..., JsonObject], noun: str, nouns: str) -
             f"{len(found)} {nouns} have ids that end in {given!r}: {', '.join(found[:3])}; give more of it"
         )
     return found[0]
+
+
+def _is_there(client: GatewayClient, turn_id: str) -> bool:
+    try:
+        client.turn(turn_id)
+    except RequestRefused as refused:
+        if refused.status == HTTPStatus.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 def _newest(page: Callable[..., JsonObject]) -> Iterator[str]:
