@@ -34,7 +34,7 @@ async def post_turn(
     created = await make_turn(wanted, claim, services)
     turn, request = created.turn, created.request
     if turn is None or request is None:
-        return await _waited_for(created.turn_id, client, services), created.replayed or ACCEPTED
+        return await waited_for(created.turn_id, client, services), created.replayed or ACCEPTED
     try:
         turn = await _wake_and_wait(turn, created, request, client, services)
     finally:
@@ -71,7 +71,7 @@ async def _wake_and_wait(
     return await turn_now(turn, services)
 
 
-async def _waited_for(turn_id: str, client: Client, services: Services) -> Turn:
+async def waited_for(turn_id: str, client: Client, services: Services) -> Turn:
     """The turn of an earlier request, for whose end this one waits as well: the earlier one may have broken."""
     turn = await existing_turn(turn_id, services)
     if client.wait_s <= 0 or turn.status in RESTING:

@@ -14,7 +14,7 @@ from api_gateway.answers import Event, Turn
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
-from api_gateway.posting import idempotency_key_of, wake
+from api_gateway.posting import idempotency_key_of, waited_for, wake
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.sse import EventStream, Told
@@ -73,6 +73,8 @@ def client_of(http: Request) -> Client:
 
 async def awaited(created: Created, request: TurnRequest, client: Client, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
+    if created.replayed is not None:
+        return await waited_for(created.turn_id, client, services)
     with services.shared.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.turns)

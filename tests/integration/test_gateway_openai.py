@@ -7,6 +7,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import httpx2
@@ -17,6 +18,7 @@ from openai.types.chat import ChatCompletionChunk
 from sqlalchemy import text
 
 from api_gateway.config import Settings
+from api_gateway.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 
@@ -280,6 +282,22 @@ def test_one_key_makes_one_turn_for_all_who_wait(gateway: Gateway, client: Clien
     assert (gateway.ids(), len(gateway.worker.wake_ups(turn_id))) == ([turn_id], 1)
     with pytest.raises(openai.UnprocessableEntityError, match="take a new key"):
         client.respond(**key, input="Something else")
+
+
+def test_key_of_a_turn_that_is_over_is_answered_at_once(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """Nothing is waited for; whoever waits for a turn looks every second."""
+    key = {"extra_headers": {"Idempotency-Key": "k"}}
+    asking = pool.submit(client.chat, **key)
+    gateway.worker.finish(the_turn(gateway))
+    asking.result(10)
+    took_s: list[float] = []
+    for _ in range(3):
+        began = monotonic()
+        client.chat(**key)
+        took_s.append(monotonic() - began)
+    assert min(took_s) < POLL_S
 
 
 def test_background_response_is_answered_at_once_and_can_be_cancelled(
