@@ -31,15 +31,16 @@ class Cancelled:
 def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s: float) -> list[Cancelled]:
     """Cancel turns, all at once, and poll them until they have ended or ``wait_s`` seconds have passed.
 
-    A gateway that restarts meanwhile is waited for, as long as :class:`PatientGateway` does.
+    From the first cancel on, a gateway that restarts is waited for, as long as :class:`PatientGateway` does.
 
     Raises:
+        StackUnreachable: Nothing answers; none is cancelled then, unless it went away afterwards and stayed away.
         RequestRefused: There is no such turn; none is cancelled then.
     """
     before = {turn_id: client.turn(turn_id) for turn_id in ids}
-    give_up_at = clock.monotonic() + wait_s
-    told = [Cancelled(turn=client.cancel(turn_id), was_over=has_ended(before[turn_id])) for turn_id in ids]
     gateway = PatientGateway(client, clock)
+    give_up_at = clock.monotonic() + wait_s
+    told = [Cancelled(turn=gateway.cancel(turn_id), was_over=has_ended(before[turn_id])) for turn_id in ids]
     return [each if each.is_over else _awaited(gateway, each, give_up_at - clock.monotonic()) for each in told]
 
 

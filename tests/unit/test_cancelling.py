@@ -6,17 +6,23 @@ import httpx2
 import pytest
 
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from tests.unit.test_patience import Waits
 
 DOWN = httpx2.ConnectError("refused")
 
 
 class Stopping:
-    """A gateway with turns: what each poll of a turn finds after its cancel, the last for ever."""
+    """A gateway with turns: what each poll of a turn finds after its cancel, the last for ever.
 
-    def __init__(self, **polls: list[str | Exception]) -> None:
+    Args:
+        away: How many cancels it does not answer after the first.
+        **polls: What it finds, a turn each.
+    """
+
+    def __init__(self, away: int = 0, **polls: list[str | Exception]) -> None:
         self._polls = polls
+        self._away = away
         self._cancelled: set[str] = set()
         self.asked = 0
 
@@ -27,6 +33,9 @@ class Stopping:
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         self.asked += 1
         turn_id, *cancel = request.url.path.removeprefix("/v1/turns/").split("/")
+        if cancel and self._cancelled and self._away:
+            self._away -= 1
+            raise DOWN
         if cancel or turn_id not in self._cancelled:
             self._cancelled.update({turn_id} if cancel else ())
             return httpx2.Response(200, json={"id": turn_id, "status": "running"})
@@ -35,6 +44,11 @@ class Stopping:
         if isinstance(found, Exception):
             raise found
         return httpx2.Response(200, json={"id": turn_id, "status": found})
+
+
+def down(_: httpx2.Request) -> httpx2.Response:
+    """Nobody answers."""
+    raise DOWN
 
 
 def seen(cancelled: list[Cancelled]) -> list[str]:
@@ -46,6 +60,20 @@ def test_cancelled_turns_are_waited_for_through_a_restart() -> None:
     """A gateway that is away for a while is no reason to give up: the cancel is kept, and the end comes."""
     gateway = Stopping(a=["running", DOWN, DOWN, "cancelled"], b=[DOWN, "cancelled"])
     assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
+
+
+def test_all_are_cancelled_through_a_restart() -> None:
+    """Or some of them would be cancelled and nobody told which."""
+    gateway = Stopping(away=2, a=["cancelled"], b=["cancelled"])
+    assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
+
+
+def test_gateway_that_is_away_before_anything_is_cancelled_is_told_at_once() -> None:
+    """Nothing has happened yet, and the address may be wrong."""
+    clock, client = Waits(), GatewayClient("http://gateway", transport=httpx2.MockTransport(down))
+    with pytest.raises(StackUnreachable):
+        cancel_turns(client, clock, ["a"], 60)
+    assert clock.now == 0
 
 
 @pytest.mark.parametrize(("wait_s", "polls"), [(0, 2), (5, 30)])

@@ -102,6 +102,10 @@ class PatientGateway:
         """The first page of turns, newest first."""
         return self._patiently(lambda: self._client.turns(**filters))["data"]
 
+    def cancel(self, turn_id: str) -> JsonObject:
+        """A turn that was asked to stop, perhaps more than once."""
+        return self._patiently(lambda: self._client.cancel(turn_id))
+
     def batch(self, batch_id: str) -> JsonObject:
         """A batch as it stands now."""
         return self._patiently(lambda: self._client.batch(batch_id))
