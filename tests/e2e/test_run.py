@@ -6,14 +6,17 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from harness_worker.demo.database import shop_file
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.waiting import wait_until
@@ -122,6 +125,17 @@ def test_demo_answers_three_customers(tmp_path: Path) -> None:
     shown, _, hints = ran.stdout.partition("Where to look next")
     assert max(map(len, shown.splitlines())) <= 80
     assert "harness" in hints
+
+
+def test_demo_leaves_a_running_stack_alone(stack: StackInfo) -> None:
+    """Where one runs, as the demonstration advises, its shop stays as it is and its user is told to stop it."""
+    with closing(sqlite3.connect(shop_file(stack.home))) as shop:
+        before = shop.execute("PRAGMA data_version").fetchone()
+        ran = run_harness("demo", "--home", str(stack.home))
+        assert shop.execute("PRAGMA data_version").fetchone() == before
+    assert ran.returncode == 1, ran.stdout
+    assert f"home {stack.home} is in use" in ran.stderr
+    assert "Stopped" not in ran.stdout
 
 
 def test_readme_agent_answers(tmp_path: Path) -> None:

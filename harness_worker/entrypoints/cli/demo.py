@@ -21,7 +21,7 @@ from harness_worker.demo.database import reset, shop_file
 from harness_worker.demo.models import model_of
 from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
-from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.cli.target import Target, start
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
@@ -45,13 +45,13 @@ def demo(
     place = home or settings.home / "demo"
     console = _console()
     Home(place).prepare()
-    _reset(shop_file(place))
     clock = SystemClock()
     started_s = clock.monotonic()
     console.print("A shop's support agent answers three customers.", style="bold")
     console.print(f"Its model is {_model(settings)}; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
-    with reach(Target(settings=_own(settings, place)), lambda _words: None) as client:
+    with start(Target(settings=settings.model_copy(update={"home": place})), APP, lambda _words: None) as client:
+        _reset(shop_file(place))  # now that no other stack's tools can be at work in it
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
         answers = [_converse(client, each, console) for each in CONVERSATIONS]
         console.print("\nStopping the stack …")
@@ -59,11 +59,6 @@ def demo(
     console.print(f"Stopped after {duration(clock.monotonic() - stopping_s)}.")
     _conclude(answers, place, console)
     raise typer.Exit(0 if all(answer.is_complete for answer in answers) else 1)
-
-
-def _own(settings: Settings, home: Path) -> Settings:
-    """Settings that name no stack but the demo's own."""
-    return settings.model_copy(update={"home": home, "app": APP, "gateway_url": None, "api_key": None})
 
 
 def _reset(shop: Path) -> None:
