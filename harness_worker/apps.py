@@ -41,7 +41,11 @@ def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S)
     """
     module_name, names = _parts(app)
     label = f"application {app!r}"
-    module = _imported(label, module_name, max_tool_timeout_s)
+    ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s)
+    try:
+        module = _imported(label, module_name)
+    finally:
+        TIMEOUT_CEILING_S.reset(ceiling)
     hint = _hint(module)
     found = _named(label, module, names, f"; {hint}")
     if not isinstance(found, Registry):
@@ -77,19 +81,14 @@ def _split(label: str, path: str, shape: str) -> tuple[str, list[str]]:
     return module_name, parts
 
 
-def _imported(label: str, module_name: str, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> ModuleType:
+def _imported(label: str, module_name: str) -> ModuleType:
     _make_importable(str(Path.cwd()))
-    ceiling = TIMEOUT_CEILING_S.set(max_tool_timeout_s)
-    try:
-        module = attempt(import_module, module_name)
-    finally:
-        TIMEOUT_CEILING_S.reset(ceiling)
-    match module:
+    match attempt(import_module, module_name):
         case Raised(error=ConfigError() as error):
             raise ConfigError(f"{label}: {error}") from error
         case Raised(error=error):
             raise ConfigError(f"{label}: {type(error).__name__}: {words_of(error) or '(no message)'}") from error
-        case _:
+        case module:
             return module
 
 

@@ -63,6 +63,8 @@ def client_patience(read_timeout: str | None) -> float:
         patience_s = float(read_timeout or "")
     except ValueError:
         return UNTOLD_WAIT_S
+    if not patience_s > 0:  # NaN is not, either
+        return UNTOLD_WAIT_S
     return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
 
 

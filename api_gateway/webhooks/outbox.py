@@ -132,20 +132,26 @@ class Outbox:
         Returns:
             What was taken, and the turns for which there was no room.
         """
-        mine = _C.turn_id.in_(turn_ids)
-        async with self._engine.connect() as connection:  # no lock for the many turns that nobody is to be told of
-            if (await connection.execute(select(_C.turn_id).where(mine, _IS_DUE).limit(1))).first() is None:
-                return [], []
+        waiting = select(_C.turn_id, _C.host, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE)
+        async with self._engine.connect() as connection:  # no lock for the many for which there is no room
+            rows = (await connection.execute(waiting.order_by(_C.due_at))).all()
+        room = admit([_lane(row) for row in rows])
+        chosen = [row.turn_id for row, has_room in zip(rows, room, strict=True) if has_room]
+        claims = await self._claimed(chosen) if chosen else []
+        return claims, [row.turn_id for row, has_room in zip(rows, room, strict=True) if not has_room]
+
+    async def _claimed(self, turn_ids: Sequence[str]) -> list[Claim]:
+        """Those of these turns' webhooks that are still due and that nobody else takes."""
         columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
-        found = select(*columns, turns.c.tenant).join(turns).where(mine, _IS_DUE).order_by(_C.due_at)
+        found = (
+            select(*columns, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE).order_by(_C.due_at)
+        )
         query = found.with_for_update(of=webhooks, skip_locked=True)  # the turns' own rows are their workers'
         async with self._writer.begin() as connection:
-            rows = (await connection.execute(query)).all()
-            room = admit([_lane(row) for row in rows])
-            claims = [_claim(row) for row, has_room in zip(rows, room, strict=True) if has_room]
+            claims = [_claim(row) for row in (await connection.execute(query)).all()]
             if claims:
                 await connection.execute(_TAKE, [_taken(claim) for claim in claims])
-        return claims, [row.turn_id for row, has_room in zip(rows, room, strict=True) if not has_room]
+        return claims
 
     async def telling(self, claim: Claim) -> Telling | None:
         """What the claim is about; ``None`` if the turn is there no more."""

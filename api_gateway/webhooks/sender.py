@@ -62,7 +62,7 @@ class Sender:
         except NetworkError as broken:
             return Answer(error=_in_words("cannot connect, or the connection broke", broken))
         except Exception as odd:  # noqa: BLE001 - never raises: whatever a receiver does is its answer
-            return Answer(error=_in_words("the answer is none of HTTP", odd))
+            return Answer(error=_in_words("the answer is not valid HTTP", odd))
 
     async def close(self) -> None:
         """End what is open."""

@@ -89,7 +89,7 @@ def tool_use(number: int, name: str, /, **arguments: Any) -> dict[str, Any]:  # 
 
 
 def events_of(reply: Reply, model: str, number: int) -> Iterator[Event]:
-    """Every event of a whole stream, but pings.
+    """Every event of a whole stream except pings.
 
     Args:
         reply: What is said.

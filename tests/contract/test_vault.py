@@ -57,6 +57,16 @@ def test_vault_reads_every_document_below_it(root: Path) -> None:
     assert found(DirectoryVault(str(root), make_retriever()), "warehouse") == ["deep/notes.txt#1"]
 
 
+def test_vault_leaves_out_files_whose_names_are_not_text(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The rest is there, and U+0000 in a text is a replacement character; the log says what is left out."""
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9.md")).write_text("The warehouse is closed.")
+    (root / "odd.md").write_text("Zero \x00 tolerance.")
+    vault = DirectoryVault(str(root), make_retriever())
+    assert found(vault, "warehouse") == ["deep/notes.txt#1"]
+    assert [passage.text for passage in vault.pack("tolerance", 1).documents] == ["Zero \ufffd tolerance."]
+    assert "left out: its name is not UTF-8" in caplog.text
+
+
 def test_vault_is_read_once_and_again_when_files_change(root: Path) -> None:
     """Written, added or removed: the next question sees it; else nothing is read."""
     counting = Counting()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.apps import load_registry
+from harness_worker.apps import load_named, load_registry
 from harness_worker.errors import ConfigError
 
 GOOD = "from harness_worker import Registry\nregistry = Registry()\n"
@@ -88,3 +88,12 @@ def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Wr
     assert load_registry(f"{write(source)}:registry", max_tool_timeout_s=60).tools["f"].timeout_s == 60
     own = source.replace("Registry()", "Registry(max_tool_timeout_s=90)")
     assert "at most 45" in refusal(f"{write(own)}:registry")
+
+
+def test_load_named_leaves_what_its_module_imports_its_own_ceiling(write: Write) -> None:
+    """Checks may import the application whose tools have longer limits; only a worker's settings say otherwise."""
+    source = (
+        GOOD.replace("()", "(max_tool_timeout_s=90)") + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
+    )
+    app = write(source)
+    assert load_named("checks", f"{write(f'from {app} import f')}:f")

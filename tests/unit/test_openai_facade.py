@@ -411,6 +411,9 @@ def test_ended_calls_wait_for_those_before_them() -> None:
         ("3", 2.0),
         ("soon", UNTOLD_WAIT_S),
         ("9e9", LONGEST_WAIT_S),
+        ("nan", UNTOLD_WAIT_S),
+        ("0", UNTOLD_WAIT_S),
+        ("-5", UNTOLD_WAIT_S),
     ],
 )
 def test_wait_ends_before_the_clients_patience(said: str | None, seconds: float) -> None:

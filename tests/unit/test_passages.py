@@ -33,6 +33,12 @@ def test_passages_are_sections_under_their_headings() -> None:
     assert {each.source for each in found} == {"help/guide.md"}
 
 
+def test_heading_keeps_the_signs_of_its_title() -> None:
+    """Only those after a blank close it; one that is nothing else begins a section without a title of its own."""
+    found = passages_of("a.md", "# C#\n\n1\n\n## F# ##\n\n2\n\n## ##\n\n3\n\n#4")
+    assert [(each.title, each.text) for each in found] == [("C#", "1"), ("F#", "2"), ("F#", "3\n\n#4")]
+
+
 def test_plain_text_has_no_headings() -> None:
     """A line that begins with a number sign is text."""
     (found,) = passages_of("notes.TXT", "# 1 is the first\n\nand 2 the second")

@@ -208,6 +208,7 @@ def test_prompt_tells_a_cache_break_within_its_session() -> None:
     assert not a_prompt(before, unanswered).is_cache_break
     assert a_prompt(before, unanswered, system_prompt_override="other").is_cache_break
     assert a_prompt(step=1, preparation=known, agent=an_agent("changed")).is_cache_break
+    assert a_prompt(before, agent=replace(an_agent(), model="scripted:g")).is_cache_break
 
 
 Result: TypeAlias = Literal["short", "long", "summary"]
@@ -233,22 +234,26 @@ class Provider:
 
     def _behind(self, prompt: Prompt, messages: Sequence[Message]) -> str:
         tools = [tool.name for tool in prompt.tools]
-        return json.dumps([prompt.system, tools, [[each.role, each.content] for each in messages]])
+        return json.dumps([prompt.model, prompt.system, tools, [[each.role, each.content] for each in messages]])
 
 
-@given(turns=st.lists(st.tuples(st.sampled_from([None, "be rude"]), RESULTS), min_size=1, max_size=4))
+MODELS = st.sampled_from(["scripted:f", "scripted:g"])
+
+
+@given(turns=st.lists(st.tuples(MODELS, st.sampled_from([None, "be rude"]), RESULTS), min_size=1, max_size=4))
 def test_thoughts_are_sent_back_only_behind_what_they_were_thought_behind(
-    turns: list[tuple[str | None, list[Result]]],
+    turns: list[tuple[str, str | None, list[Result]]],
 ) -> None:
-    """Whatever changes before them: the system text, the tools (an artifact's reader comes), a summary of it all."""
+    """Whatever changes before them: the model, the system text, the tools (an artifact's reader), a summary."""
     registry = Registry()
     registry.add_tool(look, name="read_artifact", schema={"type": "object"}, description="Reads.")
     provider, past = Provider(), list[PastTurn]()
-    for system, results in turns:
+    for model, system, results in turns:
+        agent = replace(an_agent(), model=model)
         turn = a_turn(started_at=DAY_S, system_prompt_override=system)
         own = [says("user", turn.input)]
         for result in (*results, None):
-            prompt = prepare(turn, an_agent(), past=past, own=own, artifact_reader=registry.tools["read_artifact"])
+            prompt = prepare(turn, agent, past=past, own=own, artifact_reader=registry.tools["read_artifact"])
             own.append(provider.answer(prompt))
             turn = replace(turn, step=turn.step + 1, preparation=prompt.preparation)
             if result is not None:

@@ -26,7 +26,7 @@ def told_by_status(error: APIStatusError) -> HarnessError:
 
 
 def told_by_connection(error: Exception) -> HarnessError:
-    """What a connection means that was not made, or broke, or that could not take a header: its words hold the key."""
+    """A connection error in our own words: those of ``LocalProtocolError`` quote the header, which holds the key."""
     if isinstance(error, APITimeoutError):
         return TransientError("the model's provider did not answer in time")
     cause = error.__cause__ if isinstance(error, APIConnectionError) and error.__cause__ else error

@@ -45,4 +45,4 @@ def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0) -> 
 
 @lru_cache(maxsize=UNKNOWN_MODELS_TOLD)
 def _tell_unknown(model: str) -> None:
-    log.warning("no price is known for the model %r: its calls count no dollars, and no dollar budget ends them", model)
+    log.warning("no price is known for the model %r: its calls count as $0, and no dollar budget ends them", model)

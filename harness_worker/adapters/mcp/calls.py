@@ -77,7 +77,7 @@ class McpTool:
         except TimeoutError:
             raise ToolOutcomeUnknown(f"{self.server} did not answer in time") from None
         except ValidationError:
-            raise ToolOutcomeUnknown(f"{self.server} answered what is no result") from None
+            raise ToolOutcomeUnknown(f"{self.server} sent something that is not a tool result") from None
         if isinstance(result, InputRequiredResult):
             raise ToolError(f"{self.server} asks for input, which nobody can give here{_questions(result)}")
         if result.is_error:

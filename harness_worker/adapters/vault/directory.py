@@ -12,6 +12,7 @@ from typing import Final
 
 from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.core.sources.passages import listed, passages_of
+from harness_worker.core.text import UNSTORABLE, clean_text
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Retriever, TextIndex
 
@@ -48,7 +49,7 @@ class _Shelf:
 class DirectoryVault:
     """Reads the directory when it is first asked, and again when a file was added, removed or written.
 
-    Hidden files, links that lead out and files of more than 2 MB are left out.
+    Left out are hidden files, links that lead out, files of more than 2 MB and those whose name is not UTF-8.
 
     Args:
         directory: Where the documents are.
@@ -100,8 +101,11 @@ class DirectoryVault:
         return _Shelf(files=files, preferences=listed(preferences), passages=passages, index=index)
 
     def _text(self, file: _File) -> str | None:
+        if UNSTORABLE.search(file.path) is not None:
+            log.warning("vault %s: %a left out: its name is not UTF-8", self._root, file.path)
+            return None
         try:
-            return (self._root / file.path).read_text(encoding="utf-8", errors="replace")
+            return clean_text((self._root / file.path).read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
             log.warning("vault %s: %s left out: %s", self._root, file.path, error.strerror)
             return None

@@ -148,7 +148,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     said = [message for _, each in turns for message in each]
     tools = offered(agent, selected, said, artifact_reader) if selected else tools_for(agent, said, artifact_reader)
     summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
-    prefix_hash = _prefix_hash(system, tools, summary)
+    prefix_hash = _prefix_hash(agent.model, system, tools, summary)
     messages = since_summary([_bound(each, prefix_hash) for each in turns])
     preparation = replace(
         kept,
@@ -162,7 +162,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         tools=tools,
         messages=messages,
         preparation=preparation,
-        render_hash=_sha256([prefix_hash, agent.model, [[message.role, message.content] for message in messages]]),
+        render_hash=_sha256([prefix_hash, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
         sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
@@ -209,8 +209,8 @@ def _offered(
     return {**before, agent.name: tuple(tool.name for tool in tools)} if selected else before
 
 
-def _prefix_hash(system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
-    prefix: dict[str, Any] = {"system": system, "tools": [_shown(tool) for tool in tools]}
+def _prefix_hash(model: str, system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
+    prefix: dict[str, Any] = {"model": model, "system": system, "tools": [_shown(tool) for tool in tools]}
     return _sha256(prefix if summary is None else {**prefix, "summary": summary})
 
 

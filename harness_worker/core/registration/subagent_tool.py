@@ -17,7 +17,7 @@ from harness_worker.core.text import clean_text
 from harness_worker.errors import ConfigError
 from harness_worker.wire import DEFAULT_TOOL_QUEUE
 
-_ASKED: Final = "What it shall do, with all that it has to know: it sees nothing else of this conversation."
+_ASKED: Final = "The task, with everything it needs to know: it sees nothing else of this conversation."
 
 
 def subagent_tool(agent: AgentSpec, *, description: str | None, approval: ApprovalPolicy, parallel: bool) -> ToolSpec:

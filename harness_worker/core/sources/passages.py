@@ -12,7 +12,7 @@ from harness_worker.core.sources.context_pack import Passage
 
 PASSAGE_CHARS: Final = 1_200
 
-_HEADING: Final = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)[ \t#]*")
+_HEADING: Final = re.compile(r"#{1,6}(?:[ \t]+(?P<title>.*?))??(?:[ \t]+#*)?[ \t]*")
 _CODE_FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)")
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 

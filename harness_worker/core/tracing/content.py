@@ -78,7 +78,7 @@ def _text(text: object) -> dict[str, str]:
 
 
 def _json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The value, or the begin of its text if that is long."""
+    """The value, or the beginning of its text if that is long."""
     text = value if isinstance(value, str) else compact(value)
     return value if len(text) <= MOST_CHARS else _cut(text)
 

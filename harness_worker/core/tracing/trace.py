@@ -49,7 +49,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One operation, with its begin and its end.
+    """One operation, with its start and its end.
 
     Args:
         name: As the semantic conventions for generative AI have it.
