@@ -1,4 +1,4 @@
-"""What only the gate in memory has: a clock that tests may set, and turns that it must forget by itself."""
+"""What only the gate in memory has: a clock that tests may set."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from harness_worker.adapters.memory.gate import MemoryGate
-from harness_worker.ports import Admission, ReadState
-from tests.contract.gate_kit import READ, RUNNER, a_pass, a_run, new_turn_id, opened, running, settle, state
+from harness_worker.ports import ReadState
+from tests.contract.gate_kit import READ, RUNNER, a_run, opened, running, settle, state
 
 TTL_S = 6.0
-HOUR_S = 3_600.0
 
 
 @dataclass(slots=True)
@@ -81,19 +80,3 @@ def test_what_was_reported_as_expired_stays_closed_when_the_clock_is_set_back(
     clock.now_s -= 61.0
     assert not gate.complete(a_run(turn_id), "x")
     assert state(gate, turn_id) is ReadState.CLOSED
-
-
-@pytest.mark.parametrize(("remaining_s", "kept_s"), [(60.0, HOUR_S), (2 * HOUR_S, 2 * HOUR_S + 600)])
-def test_a_turn_is_forgotten_when_its_time_is_long_over(
-    gate: MemoryGate, clock: SetClock, remaining_s: float, kept_s: float
-) -> None:
-    """A process that drives turns for months keeps only the recent ones: those within reach of their deadlines."""
-    turn_id = opened(gate, a_pass(remaining_ms=int(remaining_s * 1000)))
-    gate.close(turn_id, 1)
-    clock.now_s += kept_s
-    gate.raise_fence(new_turn_id(), 1)
-    assert gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.CLOSED
-    assert not gate.admits_write(turn_id, READ, 1), "a closed gate that is kept refuses writes"
-    clock.now_s += kept_s + 1
-    gate.raise_fence(new_turn_id(), 1)
-    assert gate.admits_write(turn_id, READ, 1), "a gate that is forgotten refuses none"

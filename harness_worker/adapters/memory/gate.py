@@ -10,12 +10,9 @@ from threading import Lock
 from harness_worker.adapters.memory.gate_state import Entry, TurnGate
 from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
 
-LEAST_TTL_MS = 3_600_000
-MARGIN_MS = 600_000
-
 
 class MemoryGate:
-    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads.
+    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads. It keeps every turn: make a new one for each.
 
     Args:
         lease_ttl_s: A read without a beat for longer is lost.
@@ -31,32 +28,30 @@ class MemoryGate:
     def raise_fence(self, turn_id: str, fence: int) -> bool:
         """See :meth:`harness_worker.ports.Gate.raise_fence`."""
         with self._lock:
-            self._forget()
             gate = self._turns.setdefault(turn_id, TurnGate(fence=fence, is_whole=fence == 1))
-            return self._kept(gate).raised(fence)
+            return gate.raised(fence)
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
         """See :meth:`harness_worker.ports.Gate.open`."""
         with self._lock:
-            gate = self._of(turn_id)
+            gate = self._turns.get(turn_id)
             if gate is None or not gate.leads(fence) or not gate.is_open:
                 return False
             for one in passes:
                 gate.register(one, self._now_ms)
-            self._kept(gate)
             return True
 
     def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
         """See :meth:`harness_worker.ports.Gate.close`."""
         with self._lock:
-            gate = self._of(turn_id)
+            gate = self._turns.get(turn_id)
             if gate is not None:
                 gate.closed(fence, is_over=is_over)
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
         with self._lock:
-            gate = self._of(turn_id)
+            gate = self._turns.get(turn_id)
             if gate is None or not gate.leads(fence):
                 return [SettledRead(call_id=call_id, state=ReadState.GONE) for call_id, _ in reads]
             return [self._settled(gate, call_id, attempt, close=close) for call_id, attempt in reads]
@@ -64,7 +59,7 @@ class MemoryGate:
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
         """See :meth:`harness_worker.ports.Gate.admit`."""
         with self._lock:
-            gate = self._of(turn_id)
+            gate = self._turns.get(turn_id)
             entry = gate.entry(call_id, attempt) if gate and gate.is_open else None
             if gate is None or entry is None:
                 return Admitted(answer=Admission.CLOSED)
@@ -78,7 +73,7 @@ class MemoryGate:
     def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
         """See :meth:`harness_worker.ports.Gate.admits_write`."""
         with self._lock:
-            gate = self._of(turn_id)
+            gate = self._turns.get(turn_id)
             if gate is None:
                 return True
             known = gate.calls.get(call_id)
@@ -125,12 +120,8 @@ class MemoryGate:
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _of(self, turn_id: str) -> TurnGate | None:
-        gate = self._turns.get(turn_id)
-        return gate and self._kept(gate)
-
     def _run(self, run: RunningCall) -> tuple[TurnGate | None, Entry | None]:
-        gate = self._of(run.turn_id)
+        gate = self._turns.get(run.turn_id)
         entry = gate.entry(run.call_id, run.attempt) if gate else None
         return gate, entry if entry and entry.runner == run.runner else None
 
@@ -142,12 +133,3 @@ class MemoryGate:
         if state is not None and (close or state in (ReadState.EXPIRED, ReadState.LOST)):
             gate.calls[call_id] = replace(entry, closed=True)
         return entry.as_settled(call_id, state, self._now_ms, self._ttl_ms)
-
-    def _kept(self, gate: TurnGate) -> TurnGate:
-        gate.forget_at_ms = max(gate.last_deadline_ms + MARGIN_MS, self._now_ms + LEAST_TTL_MS)
-        return gate
-
-    def _forget(self) -> None:
-        now_ms = self._now_ms
-        for turn_id in [turn_id for turn_id, gate in self._turns.items() if gate.forget_at_ms < now_ms]:
-            del self._turns[turn_id]

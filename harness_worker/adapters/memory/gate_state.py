@@ -85,8 +85,6 @@ class TurnGate:
     fence: int
     is_whole: bool = False
     is_open: bool = True
-    last_deadline_ms: int = 0
-    forget_at_ms: int = 0
     calls: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
     def raised(self, fence: int) -> bool:
@@ -126,4 +124,3 @@ class TurnGate:
             return
         deadline_ms = now_ms + one.remaining_ms
         self.calls[one.call_id] = Entry(attempt=one.attempt, deadline_ms=deadline_ms, ticket=one.ticket)
-        self.last_deadline_ms = max(self.last_deadline_ms, deadline_ms)
