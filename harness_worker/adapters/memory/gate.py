@@ -12,7 +12,7 @@ from harness_worker.ports import Admission, Admitted, GatePass, ReadState, Runni
 
 
 class MemoryGate:
-    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads. It keeps every turn: make a new one for each.
+    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads. Forgets nothing: use one per turn.
 
     Args:
         lease_ttl_s: A read without a beat for longer is lost.
