@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from fastapi import Request
@@ -27,6 +28,9 @@ MOST_LISTED: Final = 25_000
 DRAIN_FACTOR: Final = 10
 """How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
 
+EXACT: Final = 2**53
+"""Up to here a double tells every integer. Beyond it is no count, and 1e308 would be 309 digits of it."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -37,7 +41,8 @@ class Body(Generic[M]):
     Args:
         value: The validated body.
         digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling, or in
-            members that are null, at any depth. A null that is an item of a list counts.
+            members that are null, at any depth. A null that is an item of a list counts. Empty without an
+            ``Idempotency-Key``, which alone it is for.
     """
 
     value: M
@@ -54,12 +59,13 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
         settings: Settings = request.app.state.shared.settings
         _refuse_encoded(request)
         raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes)
-        return body_read(model, raw) if len(raw) < LONG else await asyncio.to_thread(body_read, model, raw)
+        read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
+        return read_it() if len(raw) < LONG else await asyncio.to_thread(read_it)
 
     return read
 
 
-def body_read(model: type[M], raw: bytes) -> Body[M]:
+def body_read(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:
     """The body in ``raw``.
 
     Raises:
@@ -67,7 +73,7 @@ def body_read(model: type[M], raw: bytes) -> Body[M]:
     """
     parsed = parse_object(raw)
     try:
-        return Body(value=model.model_validate(parsed), digest=digest(parsed))
+        return Body(value=model.model_validate(parsed), digest=digest(parsed) if with_digest else "")
     except ValidationError as error:
         raise _refusal(error) from None
 
@@ -121,7 +127,7 @@ async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in ``raw``; numbers with an integral value become integers.
+    """The JSON object in ``raw``; numbers with an integral value become integers, up to 2^53.
 
     Raises:
         Problem: It is not UTF-8, not JSON (NaN is not), holds a number beyond a double's range or a lone
@@ -137,8 +143,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def digest(parsed: object) -> str:
-    """SHA-256 of the canonical form of a parsed body, in hexadecimal."""
-    return hashlib.sha256(json.dumps(_without_nulls(parsed), sort_keys=True).encode()).hexdigest()
+    """SHA-256 of the canonical form of a parsed body, in hexadecimal.
+
+    Written piece by piece: for a long body that costs more time than at once, in which other threads may run.
+    """
+    taken = hashlib.sha256()
+    for piece in json.JSONEncoder(sort_keys=True).iterencode(_without_nulls(parsed)):
+        taken.update(piece.encode())
+    return taken.hexdigest()
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -167,4 +179,4 @@ def _normal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def _normal_number(number: float) -> float | int:
     if not math.isfinite(number):
         raise ValueError("a number is out of range")
-    return int(number) if number.is_integer() else number
+    return int(number) if number.is_integer() and abs(number) <= EXACT else number

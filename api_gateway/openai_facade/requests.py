@@ -41,7 +41,9 @@ _TOOLS: Final = "an agent has its own tools and runs them itself: leave it out"
 _LOGPROBS: Final = "agents tell no probabilities: leave it out"
 
 Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
-Advice: TypeAlias = Annotated[Any, Field(description="accepted, without effect")]
+Advice: TypeAlias = Annotated[
+    None, BeforeValidator(lambda _: None, json_schema_input_type=Any), Field(description="accepted, without effect")
+]
 OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_TOOLS)]
 OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
 OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]

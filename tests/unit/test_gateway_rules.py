@@ -148,6 +148,26 @@ def test_digest_compares_parsed_json(one: bytes, other: bytes, *, equal: bool) -
     assert (digest(parse_object(one)) == digest(parse_object(other))) is equal
 
 
+def test_numbers_do_not_grow_when_they_are_read() -> None:
+    """A short body stays short: 1e308 is no integer of 309 digits, and what a double tells exactly is one."""
+    parsed = parse_object(b'{"a":[1e308,-1e308,9007199254740992.0,1.5]}')
+    assert json.dumps(parsed) == '{"a": [1e+308, -1e+308, 9007199254740992, 1.5]}'
+
+
+def test_only_a_request_with_a_key_is_digested() -> None:
+    """Nothing else asks for the digest, which costs more than reading the body."""
+    raw = b'{"agent":"a","input":"b"}'
+    assert body_read(TurnRequest, raw, with_digest=False).digest == ""
+    assert body_read(TurnRequest, raw, with_digest=True).digest == digest(parse_object(raw))
+
+
+def test_advice_is_taken_and_not_kept() -> None:
+    """Whatever it is: it would lie in memory until the turn has ended."""
+    raw = b'{"model":"a","messages":[{"role":"user","content":"b"}],"prediction":[1,2],"temperature":"hot"}'
+    request = body_read(ChatRequest, raw, with_digest=False).value
+    assert (request.prediction, request.temperature) == (None, None)
+
+
 def test_parse_object_says_that_a_surrogate_is_alone() -> None:
     """The message names the real trouble."""
     with pytest.raises(Problem, match="lone surrogate"):
@@ -185,9 +205,9 @@ def test_what_is_wrong_again_and_again_is_told_once(
         ChatRequest: {"model": "a", "messages": [{"role": "user", "content": "b"}]},
         ResponseRequest: {"model": "a", "input": "b"},
     }
-    body_read(model, json.dumps(good[model]).encode())
+    body_read(model, json.dumps(good[model]).encode(), with_digest=False)
     with pytest.raises(Problem) as refused:
-        body_read(model, json.dumps({**good[model], **given}).encode())
+        body_read(model, json.dumps({**good[model], **given}).encode(), with_digest=False)
     assert [error.loc for error in refused.value.errors] == [["body", *place]]
 
 
@@ -197,7 +217,7 @@ def test_more_mistakes_than_can_be_listed_are_counted() -> None:
         five = {"custom_id": "!", "params": {"agent": "a", "input": "b", **dict.fromkeys("wxyz", 1)}}
         requests = [five] * (many // 5)
         with pytest.raises(Problem) as refused:
-            body_read(BatchRequest, json.dumps({"requests": requests}).encode())
+            body_read(BatchRequest, json.dumps({"requests": requests}).encode(), with_digest=False)
         assert len(refused.value.errors) == told
 
 
