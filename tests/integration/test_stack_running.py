@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import uuid
 from collections.abc import Generator
 from pathlib import Path
 
 import httpx2
 import psutil
 import pytest
+from celery import Celery
 from redis import Redis
 
 from harness_worker.adapters.embedded.valkey import answers
@@ -31,6 +33,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("HARNESS_GRACE_S", "69")
+        patch.setenv("HARNESS_LOG_LEVEL", "DEBUG")
         with open_stack(home=tmp_path_factory.mktemp("stack") / "home", app=APP, coordinators=2, tools=1) as info:
             yield info
 
@@ -117,6 +120,20 @@ def test_killed_process_is_started_again(stack: StackInfo, role: str) -> None:
         wait_until((stack.home / "run" / f"{role}.ready").exists, f"{role} to consume again", 20)
     with Redis.from_url(stack.redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
         assert client.get("survives") == role.encode()  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_log_has_no_words_of_users_at_any_level(stack: StackInfo) -> None:
+    """What a turn was asked, and under which system prompt, is in no line, of Celery's neither."""
+    spoken, prompted = uuid.uuid4().hex, uuid.uuid4().hex
+    asked = {"agent": "trivial", "input": spoken, "system_prompt_override": prompted}
+    with Celery("shop", broker=stack.redis_url, backend=stack.redis_url, set_as_current=False) as producer:
+        sent = producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive")
+        assert sent.get(timeout=20) == sent.id
+    log = stack.home / "logs" / "up.log"
+    wait_until(lambda: f"Task turn.submit[{sent.id}] succeeded" in log.read_text(), "the last line of it", 20)
+    logged = log.read_text()
+    assert "DEBUG/MainProcess" in logged
+    assert (spoken in logged, prompted in logged) == (False, False)
 
 
 def test_bad_app_is_told_to_the_opener(tmp_path: Path) -> None:

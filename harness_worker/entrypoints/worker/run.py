@@ -99,10 +99,15 @@ def run_worker(
         quiet=True,
     )
     surroundings.restore()
-    trace.LOG_RECEIVED = RECEIVED
+    _log_no_words()
     if role is Role.TOOLS:
         _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
     _serve(worker, services, drain, ready_file)
+
+
+def _log_no_words() -> None:
+    trace.LOG_RECEIVED = RECEIVED
+    logging.getLogger("celery.pool").setLevel(logging.INFO)  # at DEBUG it tells all arguments of a task
 
 
 def _warn(tools: Sequence[ToolSpec], grace_s: float) -> None:
