@@ -38,9 +38,15 @@ EQUAL_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn is over; ``followed``: a later one of its session waited for that."""
+    """The turn is over.
+
+    Args:
+        followed: Whether a later one of its session waited for that.
+        left: The calls that were cut, which may still run.
+    """
 
     followed: bool = False
+    left: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +116,8 @@ def cut_turn(
     settled = cut(snapshot, turn, calls, STOPPED_BECAUSE[cause])
     calls = stop_calls(settled.calls, cause, reports, now=snapshot.now)
     ended = end(remembering(settled.turn, calls))
-    return told_first(settled.events, close_turn(snapshot, ended, calls))
+    decision = told_first(settled.events, close_turn(snapshot, ended, calls))
+    return decision.telling(replace(decision.result, left=tuple(call for call in snapshot.calls if call.is_open)))
 
 
 def abandon(snapshot: Snapshot) -> Decision[Finished | None]:

@@ -69,10 +69,10 @@ class Sending:
 
     def _make_way(self, after: Finished) -> None:
         """Stop what still runs for a turn that is over, and wake who waited for its end."""
-        turn, calls = self.visit.turn, self.visit.calls
-        if any(call.is_open for call in calls):
+        turn = self.visit.turn
+        if after.left:
             self.dispatcher.stop(turn.id)
-        self._look_at_children(open_delegated(calls))
+        self._look_at_children(open_delegated(after.left))
         if turn.parent_id is not None:
             self.dispatcher.advance(turn.parent_id, turn.priority)
         if after.followed:

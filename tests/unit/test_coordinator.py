@@ -73,6 +73,13 @@ def test_turn_is_worked_to_an_answer(engine: Engine) -> None:
     assert [message.role for message in engine.store.history(TURN_ID)] == ["user", "assistant", "user", "assistant"]
 
 
+def test_turn_that_ended_by_itself_stops_nobody(engine: Engine) -> None:
+    """All its calls have ended, reads too, of which only the gate knew when the last visit began."""
+    engine.says(asks("write", "look"), answers("all done"))
+    engine.work()
+    assert (engine.turn.status, engine.sent.stops) == (TurnStatus.COMPLETED, 0)
+
+
 def test_single_read_needs_no_join(engine: Engine) -> None:
     """A chord of one costs more than it is worth."""
     engine.dispatched("look")
