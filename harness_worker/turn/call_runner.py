@@ -15,7 +15,7 @@ from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.doubt import lock_missed, too_late, unknown
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, to_record
-from harness_worker.core.records import Call
+from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.timing import Timing
 from harness_worker.core.writes import Go, Started, enter_write, hand_back, hand_in, late, start_write
@@ -163,9 +163,7 @@ class CallRunner:
         asked = self.clock.monotonic()
         spec = self._spec_of(job)
         waits = spec is not None and spec.lock is not None
-        started = self.store.transact(
-            job.turn_id, partial(start_write, **_run_of(job), timing=self.timing, waits=waits)
-        )
+        started = self._begin(job, partial(start_write, **_run_of(job), timing=self.timing, waits=waits))
         if started is None or started.call is None:
             return self._not_started(started)
         call, ticket, until = started.call, ticket_for(started.turn, started.call), asked + started.remaining_s
@@ -182,11 +180,31 @@ class CallRunner:
     def _enter_write(self, job: Job) -> float:
         """Have the journal note that the body begins, after a wait; until when it may run."""
         asked = self.clock.monotonic()
-        entered = self.store.transact(job.turn_id, partial(enter_write, **_run_of(job)))
+        entered = self._begin(job, partial(enter_write, **_run_of(job)))
         if entered is None:
             raise Withdrawn
         self._check_start(job, asked)
         return asked + entered.remaining_s
+
+    def _begin(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
+        """Commit what lets a body begin. A commit that may have been made is undone: the body was not entered.
+
+        Only where the rule did let it begin: what else is known as this process's run may be an earlier one, whose
+        body ran and whose end the journal never heard.
+        """
+        begun: list[Call] = []
+
+        def noted(snapshot: Snapshot) -> Decision[T]:
+            decision = rule(snapshot)
+            begun[:] = [call for call in decision.calls if call.status is CallStatus.RUNNING]
+            return decision
+
+        try:
+            return self.store.transact(job.turn_id, noted)
+        except TransientError:
+            for call in begun:
+                self._transact(job, partial(hand_back, **_run_of(replace(job, attempt=call.attempt))))
+            raise
 
     def _check_start(self, job: Job, asked: float) -> None:
         """Hand the call back if the gate forbids it, or this process stood still since it asked the journal."""

@@ -399,6 +399,33 @@ def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> No
     assert writing.ran == []
 
 
+@pytest.mark.parametrize(("tool", "answered"), [("write", 0), ("lock_write", 0), ("lock_write", 1)])
+def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: int) -> None:
+    """The commit was made, and the body not entered: the call runs soon, once, and nothing is in doubt."""
+    engine = Engine(write=Effect.LOCAL_WRITE, lock_write=Effect.LOCAL_WRITE)
+    engine.dispatched(tool, "write")
+    engine.seen_store.after["transact"] += [*[lambda: None] * answered, raising(SILENT)]
+    assert engine.run() is Handed.NOT
+    assert (engine.ran, engine.calls[0].status) == ([], CallStatus.PENDING)
+    assert engine.turn.wake_at == engine.clock.now_s, "somebody looks at once"
+    engine.says(answers("ok"))
+    engine.work()
+    assert engine.contents == [f"{tool} done", "write done"]
+    assert engine.ran == [tool, "write"]
+
+
+def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writing: Engine) -> None:
+    """Its process could not hand in the result, and gets the message a second time while the journal is still away."""
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 2)]
+    assert [writing.run(), writing.run()] == [Handed.NOT, Handed.NOT]
+    assert writing.calls[0].status is CallStatus.RUNNING
+    writing.says(answers("ok"))
+    writing.clock.now_s += TIMING.lease_ttl_s
+    writing.work()
+    assert writing.ran == ["write"]
+    assert outcome(writing).startswith("outcome_unknown: write started and ")
+
+
 # --- what the body gives
 
 
