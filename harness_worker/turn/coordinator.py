@@ -214,8 +214,15 @@ class Coordinator:
         said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)))
         said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
-            self.gate.close(turn.id, visit.fence)
+            self._close_for_answer(visit)
         return self._decide(visit, partial(plan, visit=visit, said=said))
+
+    def _close_for_answer(self, visit: Visit) -> None:
+        """No call is open: a gate that does not answer must not cost the reply, which is paid for."""
+        try:
+            self.gate.close(visit.turn.id, visit.fence)
+        except TransientError as error:
+            log.warning("gate of turn %s, which has its answer, not closed: %s", visit.turn.id, error)
 
     def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:

@@ -191,6 +191,15 @@ def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_
     assert told.ends == 1
 
 
+def test_reply_is_kept_though_the_gate_does_not_answer(engine: Engine) -> None:
+    """It was paid for, and no call is open: what ends the turn needs the journal alone."""
+    engine.says(answers("paid for"), answers("paid again"))
+    engine.seen_gate.before["close"] += [raising(SILENT), raising(SILENT)]
+    engine.advance()
+    assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "paid for")
+    assert (len(engine.model.requests), engine.turn.used.steps) == (1, 1)
+
+
 def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
     """A hook that hangs there would keep it from its end, visit after visit."""
     told = Told()
