@@ -53,8 +53,8 @@ class Sending:
 
     def finish(self, after: Finished) -> None:
         """Close the gate, make way for others, and tell of the end, which is told even if the others cannot be."""
-        self._close()
         try:
+            self._close()
             self._make_way(after)
         finally:
             self.finalizer.follow(self.visit.turn)

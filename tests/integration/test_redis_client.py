@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import socket
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
@@ -74,6 +75,23 @@ def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
         client.command("CONFIG SET", "min-replicas-to-write", 0)
         OPERATIONS[operation](gate)
         client.disconnect()
+
+
+@contextmanager
+def proxy_without_a_server() -> Generator[str]:
+    """The URL of something that takes a connection and answers it with an error page."""
+
+    def answer(taken: socket.socket) -> None:
+        with taken, taken.accept()[0] as asking:
+            asking.recv(65_536)
+            asking.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=answer, args=(listener,))
+    thread.start()
+    yield f"redis://127.0.0.1:{port}/0"
+    thread.join(10)
 
 
 @contextmanager
@@ -184,6 +202,30 @@ def test_client_names_the_setting_of_a_bad_url(url: str) -> None:
 
 
 def test_client_names_the_setting_when_credentials_are_refused(valkey_url: str) -> None:
-    """Trying again does not help against a wrong password."""
-    with pytest.raises(ConfigError, match="HARNESS_REDIS_URL: redis refused the credentials"):
+    """Whoever reads the log of a worker with a wrong password learns which setting to mend."""
+    with pytest.raises(TransientError, match="HARNESS_REDIS_URL: redis refused the credentials: invalid username"):
         RedisClient(valkey_url.replace("redis://", "redis://nobody:wrong@")).command("PING")
+
+
+def test_gate_whose_redis_refuses_its_password_for_a_while_is_transient() -> None:
+    """As while a server is being replaced: a new connection is refused, and a later one is not."""
+    with valkey_service() as url:
+        admin, client = RedisClient(url), RedisClient(url)
+        admin.command("CONFIG SET", "requirepass", "secret")
+        gate = RedisGate(client, lease_ttl_s=LONG_TTL_S)
+        with pytest.raises(TransientError, match="redis refused the credentials: Authentication"):
+            gate.raise_fence("t", 1)
+        admin.command("CONFIG SET", "requirepass", "")
+        assert gate.raise_fence("t", 1)
+        admin.disconnect()
+        client.disconnect()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_gate_on_what_is_no_redis_is_transient(operation: Callable[[Gate], object]) -> None:
+    """A proxy says in its own words that what is behind it is away."""
+    with proxy_without_a_server() as url:
+        client = RedisClient(url)
+        with pytest.raises(TransientError, match="what answered is no redis"):
+            operation(RedisGate(client, lease_ttl_s=LONG_TTL_S))
+        client.disconnect()

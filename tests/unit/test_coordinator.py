@@ -177,6 +177,16 @@ def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
     assert told.ends == 1
 
 
+def test_bug_at_the_gate_after_the_end_keeps_nobody_from_hearing_of_it() -> None:
+    """Hooks and judges are told of an end once, or never."""
+    told = Told()
+    engine = Engine(told)
+    engine.seen_gate.before["close"] += [lambda: None, raising(RuntimeError("bug"))]
+    engine.says(answers("ok"))
+    engine.advance()
+    assert (engine.turn.status, told.ends) == (TurnStatus.COMPLETED, 1)
+
+
 @pytest.mark.parametrize("operation", ["next_of_session", "next_of_tenant"])
 def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_it(operation: str) -> None:
     """Who waited for the end is found later; hooks would never be told."""

@@ -11,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    InvalidResponse,
     NoScriptError,
     ResponseError,
     TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
@@ -131,9 +132,11 @@ def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:
 def own_errors() -> Generator[None]:
     """Within the context, a Redis that does not answer, or refuses for now, is a ``TransientError``.
 
+    So is one that refuses the user or the password, and whatever answers and is no Redis: while servers change places
+    either may pass, and a turn must not fail over it.
+
     Raises:
         TransientError: No connection, no reply in time, still loading, out of memory, a replica, without its replicas.
-        ConfigError: Redis refused the user or the password.
         redis.exceptions.NoScriptError: It does not know the script.
     """
     try:
@@ -141,8 +144,10 @@ def own_errors() -> Generator[None]:
     except NoScriptError:
         raise
     except AuthenticationError as refused:
-        raise ConfigError(f"HARNESS_REDIS_URL: redis refused the credentials: {refused}") from refused
+        raise TransientError(f"HARNESS_REDIS_URL: redis refused the credentials: {refused}") from refused
     except (ConnectionError, TimeoutError) as silent:
         raise TransientError(f"redis did not answer: {silent}") from silent
+    except InvalidResponse as strange:
+        raise TransientError(f"what answered is no redis: {strange}") from strange
     except ResponseError as refusal:
         raise TransientError(f"redis refused: {refusal}") from refusal
