@@ -556,7 +556,7 @@ class EventSink(Protocol):
     """Carries committed events to those who watch; may lose them, SQL has them."""
 
     def send(self, events: Sequence[Event]) -> None:
-        """Publish; never raises."""
+        """Publish the events of one commit, which may be of several turns; never raises."""
         ...
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:

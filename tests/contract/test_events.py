@@ -94,6 +94,14 @@ def test_events_arrive_whole_and_in_order(watched: Watched) -> None:
     assert watched.of(turn_id) == events
 
 
+def test_events_of_one_commit_arrive_each_under_its_turn(watched: Watched) -> None:
+    """A turn that asks agents tells of the turns that it makes in the commit that makes them."""
+    asking, first, second = (new_turn_id() for _ in range(3))
+    events = [*events_of(asking, 2), *events_of(first, 1), *events_of(second, 1)]
+    watched.sink.send(events)
+    assert [watched.of(turn_id) for turn_id in (asking, first, second)] == [events[:2], events[2:3], events[3:]]
+
+
 def test_hints_arrive_beside_events_and_count_for_none(watched: Watched) -> None:
     """A hint has no seq and takes none: events before and after it are as without it."""
     turn_id = new_turn_id()

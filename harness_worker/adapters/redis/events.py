@@ -1,14 +1,16 @@
 """Committed events on one Redis stream, for those who watch live. SQL has them; this may lose them.
 
-An entry is what one commit, or one hint, has to tell: ``turn``, and ``told``, a JSON list of [seq, type, at, data as
-JSON text]; a hint's seq is null.
+An entry is what one commit, or one hint, has to tell of a turn: ``turn``, and ``told``, a JSON list of [seq, type, at,
+data as JSON text]; a hint's seq is null.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from harness_worker.adapters.redis.client import RedisClient
@@ -19,6 +21,7 @@ from harness_worker.wire import EVENT_STREAM
 log = logging.getLogger(__name__)
 
 Told: TypeAlias = tuple[int | None, str, float, Mapping[str, Any]]
+Command: TypeAlias = Sequence[str | int]
 
 KEPT_ENTRIES = 5_000
 STREAM_TTL_S = 3_600
@@ -40,11 +43,12 @@ class RedisEvents:
         self._no_hints_until_s = float("-inf")
 
     def send(self, events: Sequence[Event]) -> None:
-        """Append ``events`` of one turn to the stream. Never raises: what is lost is logged."""
+        """Append the ``events`` of one commit to the stream, an entry a turn. Never raises: what is lost is logged."""
         if not events:
             return
+        by_turn = groupby(events, key=attrgetter("turn_id"))
         try:
-            self._append(events[0].turn_id, [(event.seq, event.type, event.at, event.data) for event in events])
+            self._append(_entry(turn_id, [(e.seq, e.type, e.at, e.data) for e in its]) for turn_id, its in by_turn)
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a committed turn
             log.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
 
@@ -53,13 +57,15 @@ class RedisEvents:
         if self._clock() < self._no_hints_until_s:
             return
         try:
-            self._append(turn_id, [(None, kind, time.time(), data)])
+            self._append([_entry(turn_id, [(None, kind, time.time(), data)])])
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a model's call
             self._no_hints_until_s = self._clock() + HINTS_OFF_S
             log.warning("live text of turn %s was lost: %s", turn_id, why)
 
-    def _append(self, turn_id: str, told: Sequence[Told]) -> None:
-        text = compact([(seq, kind, at, compact(data)) for seq, kind, at, data in told])
-        bounded = ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_ENTRIES, "*")
-        entry = (*bounded, "turn", turn_id, "told", text)
-        self._client.batch([entry, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)])
+    def _append(self, entries: Iterable[Command]) -> None:
+        self._client.batch([*entries, ("EXPIRE", EVENT_STREAM, STREAM_TTL_S)])
+
+
+def _entry(turn_id: str, told: Sequence[Told]) -> Command:
+    text = compact([(seq, kind, at, compact(data)) for seq, kind, at, data in told])
+    return ("XADD", EVENT_STREAM, "MAXLEN", "~", KEPT_ENTRIES, "*", "turn", turn_id, "told", text)
