@@ -98,7 +98,10 @@ class CallRunner:
     hooks: HookCaller
 
     def run(self, job: Job) -> Handed:
-        """Serve one message. Never raises: a call that could not be started is sent again by a look-in."""
+        """Serve one message. A call that could not be started is sent again by a look-in.
+
+        Raises only what is not a ``TransientError``: the task then fails, and its parent reports the call as lost.
+        """
         try:
             return self._read(job) if job.is_read else self._write(job)
         except TransientError as error:
