@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from harness_worker.core.budget import Usage
 from harness_worker.core.canonical import canonical
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.plan import COUNTS
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
@@ -19,7 +18,7 @@ from harness_worker.core.prompting.sent import blocks_of, with_text_behind
 from harness_worker.core.records import EventDraft, Turn, TurnPreparation
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.wire import EventType
+from harness_worker.wire import EventType, as_mapping
 
 NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"

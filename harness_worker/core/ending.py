@@ -8,12 +8,11 @@ from typing import Any
 
 from harness_worker.core.collect_reads import GONE, ReadReport, never_begun, taken
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
 from harness_worker.core.visits import StopCause
-from harness_worker.wire import EventType, StopReason, TurnStatus
+from harness_worker.wire import EventType, StopReason, TurnStatus, as_mapping
 
 NO_ANSWER_TEXT = "I could not produce a response."
 FALLBACK_TEXTS: Mapping[StopReason, str] = {

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.text import cut_text
-from harness_worker.wire import fields_of
+from harness_worker.wire import as_mapping, fields_of
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 WORKER_LOST = "worker_lost"

@@ -12,7 +12,6 @@ from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.progress import (
     Finished,
@@ -28,7 +27,7 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.sources.citations import Citation
 from harness_worker.core.text import clean_text
 from harness_worker.core.visits import StopCause, Visit, stop_cause
-from harness_worker.wire import StopReason, TurnStatus
+from harness_worker.wire import StopReason, TurnStatus, as_mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness_worker.core.canonical import compact
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.records import Call, Turn
-from harness_worker.wire import fields_of
+from harness_worker.wire import as_mapping, fields_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
 from harness_worker.core.decisions import Artifact
-from harness_worker.core.flat import as_mapping
 from harness_worker.core.memory.memories import Memory
 from harness_worker.core.outcomes import (
     ToolArtifactReference,
@@ -30,7 +29,7 @@ from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.sources.citations import Citation, CitationKind
 from harness_worker.core.text import REPLACEMENT, UNSTORABLE
-from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus, fields_of
+from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus, as_mapping, fields_of
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
 CALL_FIELDS: Final = tuple(field.name for field in fields(Call))
