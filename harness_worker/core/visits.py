@@ -44,11 +44,10 @@ class Visit:
     """One coordinator's hold on a turn.
 
     Args:
-        turn: The turn as claimed.
+        turn: The turn as claimed. Every commit of the visit is conditional on its fence, and if it has more ``wakes``
+            at release, somebody knocked.
         calls: Its calls as claimed.
         owner: Who holds it, unique to the visit.
-        fence: The epoch of this hold; every commit is conditional on it.
-        seen: ``wakes`` as claimed: more at release means somebody knocked.
         now: The database's clock when claimed.
         timing: The protocol's times.
         apart: The reads that may not run beside those before them in their wave, as far as this visit has checked.
@@ -60,8 +59,6 @@ class Visit:
     turn: Turn
     calls: tuple[Call, ...]
     owner: str
-    fence: int
-    seen: int
     now: float
     timing: Timing
     apart: AbstractSet[str] = frozenset()
@@ -114,9 +111,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
     )
     if turn.started_at is None and stop_cause(held, now) is None:
         held = replace(held, started_at=now)
-    visit = Visit(
-        turn=held, calls=snapshot.calls, owner=owner, fence=held.fence, seen=turn.wakes, now=now, timing=timing
-    )
+    visit = Visit(turn=held, calls=snapshot.calls, owner=owner, now=now, timing=timing)
     return Decision(result=visit, turn=held, events=_claim_events(turn, held))
 
 
@@ -166,7 +161,7 @@ def _claim_events(turn: Turn, held: Turn) -> tuple[EventDraft, ...]:
 def holds(visit: Visit, snapshot: Snapshot) -> bool:
     """Whether the visit may still commit: a higher fence, its own release or an end makes it a zombie."""
     turn = snapshot.turn
-    return turn.fence == visit.fence and turn.owner == visit.owner and not turn.status.is_final
+    return turn.fence == visit.turn.fence and turn.owner == visit.owner and not turn.status.is_final
 
 
 def fenced(visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T | None]]:
@@ -180,7 +175,7 @@ def fenced(visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[S
 
 def nudged(visit: Visit, turn: Turn) -> bool:
     """Whether somebody knocked while the turn was held."""
-    return turn.wakes != visit.seen
+    return turn.wakes != visit.turn.wakes
 
 
 def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:

@@ -153,7 +153,7 @@ class Coordinator:
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Finished | Dispatch | None:
         if isinstance(after, Finished):
             return after
-        if not self.gate.raise_fence(visit.turn.id, visit.fence):
+        if not self.gate.raise_fence(visit.turn.id, visit.turn.fence):
             return None
         if visit.stop is None:
             self._tell_start(visit.turn)
@@ -165,7 +165,7 @@ class Coordinator:
     def _collect(self, visit: Visit) -> Next | None:
         stop = visit.stop is not None
         if stop:
-            self.gate.close(visit.turn.id, visit.fence)
+            self.gate.close(visit.turn.id, visit.turn.fence)
         reports = self._reports(visit, stop=stop)
         edits = NO_EDITS if stop else check_edits(visit.calls, self.agents.get(visit.turn.agent))
         if edits is None:
@@ -177,7 +177,7 @@ class Coordinator:
     def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
         """What the gate knows of the visit's open reads, by call id."""
         reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
-        settled = self.gate.settle(visit.turn.id, visit.fence, reads, close=stop) if reads else []
+        settled = self.gate.settle(visit.turn.id, visit.turn.fence, reads, close=stop) if reads else []
         return {each.call_id: _report(each) for each in settled}
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next | None:
@@ -220,7 +220,7 @@ class Coordinator:
     def _close_for_answer(self, visit: Visit) -> None:
         """No call is open: a gate that does not answer must not cost the reply, which is paid for."""
         try:
-            self.gate.close(visit.turn.id, visit.fence)
+            self.gate.close(visit.turn.id, visit.turn.fence)
         except TransientError as error:
             log.warning("gate of turn %s, which has its answer, not closed: %s", visit.turn.id, error)
 
@@ -271,7 +271,7 @@ class Coordinator:
         cause: StopCause | None = None,
         reports: Mapping[str, ReadReport] = NO_REPORTS,
     ) -> Finished | None:
-        self.gate.close(visit.turn.id, visit.fence)
+        self.gate.close(visit.turn.id, visit.turn.fence)
         return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause, reports=reports))
 
     def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> T | None:

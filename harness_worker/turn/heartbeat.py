@@ -62,7 +62,7 @@ class VisitHeartbeat(Rounds):
 
     def _beat(self, visit: Visit, told: threading.Event) -> None:
         try:
-            if self._store.beat_turn(visit.turn.id, visit.owner, visit.fence, self._ttl_s):
+            if self._store.beat_turn(visit.turn.id, visit.owner, visit.turn.fence, self._ttl_s):
                 told.set()
         except HarnessError as error:
             log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)

@@ -63,7 +63,7 @@ class Sending:
         """Send calls once the gate knows their attempts; what it refuses is left to the next look."""
         turn, calls = after.turn, after.calls
         passes = [_pass(turn, call, after.remaining_s) for call in calls]
-        if self.gate.open(turn.id, self.visit.fence, passes):
+        if self.gate.open(turn.id, self.visit.turn.fence, passes):
             side_by_side = calls[0].is_read and len(calls) > 1
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
 
@@ -82,7 +82,7 @@ class Sending:
     def _close(self) -> None:
         """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
         try:
-            self.gate.close(self.visit.turn.id, self.visit.fence, is_over=True)
+            self.gate.close(self.visit.turn.id, self.visit.turn.fence, is_over=True)
         except TransientError as error:
             log.warning("gate of turn %s, which is over, not closed: %s", self.visit.turn.id, error)
 

@@ -88,7 +88,7 @@ def failed_in_the_middle(store: TurnStore) -> None:
     store.transact(TURN, partial(start_write, call_id="0.0", timing=TIMING, **RUN))
     store.lose_call(RunningCall(turn_id=TURN, call_id="0.0", **RUN))
     held = visit(store, "visit-2")
-    store.beat_turn(TURN, "visit-2", held.fence, 6.0)
+    store.beat_turn(TURN, "visit-2", held.turn.fence, 6.0)
     store.transact(TURN, fenced(held, partial(give_up, reason=StopReason.INTERNAL, message="oops")))
 
 

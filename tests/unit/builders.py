@@ -138,7 +138,7 @@ def snapshot(turn: Turn, *calls: Call, now: float = NOW) -> Snapshot:
 
 def a_visit(turn: Turn, *calls: Call, now: float = NOW) -> Visit:
     """The hold of :data:`OWNER` on a turn that it claimed as it is."""
-    return Visit(turn=turn, calls=calls, owner=OWNER, fence=turn.fence, seen=turn.wakes, now=now, timing=TIMING)
+    return Visit(turn=turn, calls=calls, owner=OWNER, now=now, timing=TIMING)
 
 
 def said(*calls: Call, text: str = "", stop_reason: str = "tool_use", usage: Usage | None = None) -> Said:

@@ -118,7 +118,7 @@ def test_go_on_parks_before_a_call_that_needs_approval() -> None:
 def test_park_that_met_a_knock_is_looked_at_again() -> None:
     """An answer that came while the turn was held is not slept on."""
     turn = a_held_turn(wakes=1)
-    visit = replace(a_visit(turn), seen=0)
+    visit = a_visit(replace(turn, wakes=0))
     result = park(visit, turn, [a_write(approval=UNASKED)], now=NOW, approval_s=5.0)
     assert result.look_again
     assert result.turn.wake_at == NOW

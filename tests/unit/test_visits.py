@@ -56,7 +56,7 @@ def test_claim_takes_a_waiting_turn() -> None:
     assert turn is not None
     assert (turn.status, turn.fence, turn.owner, turn.started_at) == (TurnStatus.RUNNING, 1, OWNER, NOW + 1)
     assert (turn.lease_until, turn.wake_at) == (NOW + 1 + TIMING.lease_ttl_s, NOW + 1)
-    assert (visit.turn, visit.fence, visit.owner, visit.now) == (turn, 1, OWNER, NOW + 1)
+    assert (visit.turn, visit.owner, visit.now) == (turn, OWNER, NOW + 1)
     assert event_types(decision) == ["turn.started", "step.started"]
 
 
@@ -124,7 +124,7 @@ def test_claim_at_the_very_end_of_a_lease_waits() -> None:
 def test_claim_takes_over_from_the_dead() -> None:
     """A turn whose holder's lease is over is taken with a higher fence, and that is told."""
     decision = claim(snapshot(a_held_turn(step=2), now=NOW + 100), owner="other", timing=TIMING)
-    assert claimed(decision).fence == 2
+    assert claimed(decision).turn.fence == 2
     assert event_types(decision) == ["turn.redelivered"]
     assert decision.events[0].data == {"step": 2}
 
@@ -139,7 +139,7 @@ def test_claim_of_a_released_turn_tells_nothing() -> None:
     decision = claim(snapshot(a_turn(started_at=NOW - 5, fence=3)), owner=OWNER, timing=TIMING)
     assert decision.events == ()
     assert claimed(decision).turn.started_at == NOW - 5
-    assert claimed(decision).fence == 4
+    assert claimed(decision).turn.fence == 4
 
 
 def test_claim_of_a_turn_behind_another_leaves_it_in_the_queue() -> None:

@@ -254,7 +254,7 @@ class Fleet:
     def _beat(self, worker: Worker) -> None:
         """What a worker's parent process says of what its processes do."""
         for visit, stop in tuple(worker.visits.values()):
-            if self.store.beat_turn(visit.turn.id, visit.owner, visit.fence, self.ttl_s):
+            if self.store.beat_turn(visit.turn.id, visit.owner, visit.turn.fence, self.ttl_s):
                 self.kernel.at(self.kernel.now, stop.set)
         runs = [(m.call.is_read, _running(m, r)) for m, r in worker.busy.values() if isinstance(m, Run)]
         if self.has_locks:
