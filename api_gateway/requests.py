@@ -68,11 +68,13 @@ Number = BeforeValidator(lambda given: number_in(given) if isinstance(given, str
 Metadata = Annotated[dict[MetadataText, MetadataText], Field(max_length=MAX_METADATA_PAIRS), FEW_PAIRS]
 
 
-class _Query(BaseModel):
+class ClosedQuery(BaseModel):
+    """These query parameters alone."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PageQuery(BaseModel):
+class PageQuery(ClosedQuery):
     """Which page of a list."""
 
     after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
@@ -167,11 +169,11 @@ class InputRequest(ClosedBody):
         return self
 
 
-class NoQuery(_Query):
+class NoQuery(ClosedQuery):
     """An endpoint without query parameters."""
 
 
-class TurnQuery(_Query):
+class TurnQuery(ClosedQuery):
     """What to add to a turn."""
 
     include: (
@@ -191,15 +193,11 @@ class TurnQuery(_Query):
         return frozenset(self.include.split(",")) if self.include else frozenset()
 
 
-class EventsQuery(_Query):
+class EventsQuery(ClosedQuery):
     """Which events."""
 
     after: Annotated[int, Number, Field(ge=0, description="the seq before the first one wanted")] = 0
     limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
-
-
-class SessionsQuery(PageQuery, _Query):
-    """Which sessions."""
 
 
 def _metadata_name(name: str) -> str:
@@ -244,4 +242,4 @@ class Narrowing(BaseModel):
 
 
 class TurnsQuery(PageQuery, Narrowing):
-    """Which turns, a page at a time."""
+    """Which turns, a page at a time. What else may be given is as ``Narrowing`` says."""

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.answers import Session, SessionPage
 from api_gateway.listing import AnySelect, newest_first, next_of
-from api_gateway.requests import SessionsQuery
+from api_gateway.requests import PageQuery
 from api_gateway.rows import session_of
 from harness_worker.schema import sessions, turns
 
@@ -37,7 +37,7 @@ class Sessions:
         self._engine = engine
         self._rows = _ROWS.where(sessions.c.tenant == tenant)
 
-    async def page(self, query: SessionsQuery) -> SessionPage:
+    async def page(self, query: PageQuery) -> SessionPage:
         """One page, newest first, without those in which only an agent has spoken to another."""
         page = newest_first(self._rows.where(turns.c.parent_id.is_(None)), sessions, query.cursor).limit(
             query.limit + 1

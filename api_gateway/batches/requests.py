@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api_gateway.closed import ClosedBody
 from api_gateway.problems import MOST_PROBLEMS, FieldProblem, invalid
-from api_gateway.requests import Metadata, PageQuery, Text, TurnRequest
+from api_gateway.requests import ClosedQuery, Metadata, Text, TurnRequest
 from harness_worker.wire import Priority
 
 MOST_REQUESTS: Final = 10_000
@@ -41,16 +41,8 @@ class BatchRequest(ClosedBody):
     metadata: Metadata | None = None
 
 
-class BatchesQuery(PageQuery):
-    """Which batches."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ResultsQuery(BaseModel):
+class ResultsQuery(ClosedQuery):
     """Where the results begin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     after: Annotated[Text, Field(max_length=64, description="a turn of the batch: those posted behind it")] = ""
 

@@ -11,10 +11,10 @@ from sqlalchemy import and_, case, false, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
-from api_gateway.batches.requests import BatchesQuery
 from api_gateway.batches.standing import BatchState, batch_of, standing_of
 from api_gateway.database import WRITES
 from api_gateway.listing import AnyRow, newest_first, next_of
+from api_gateway.requests import PageQuery
 from api_gateway.rows import turn_of
 from api_gateway.turns.asked import calls_by_turn
 from harness_worker.schema import batches, db_now, turns
@@ -56,7 +56,7 @@ class Batches:
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).one_or_none() is not None
 
-    async def page(self, query: BatchesQuery) -> BatchPage:
+    async def page(self, query: PageQuery) -> BatchPage:
         """One page, newest first."""
         page = newest_first(self._rows, batches, query.cursor).limit(query.limit + 1)
         async with self._engine.connect() as connection:

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
-from api_gateway.batches.requests import BatchesQuery, BatchRequest, ResultsQuery, check_names
+from api_gateway.batches.requests import BatchRequest, ResultsQuery, check_names
 from api_gateway.batches.store import Batches, Stopping
 from api_gateway.body import Body, body_of
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.posting import idempotency_key_of
 from api_gateway.problems import Problem, invalid_at
-from api_gateway.requests import LONGEST_ID, NoQuery, is_id
+from api_gateway.requests import LONGEST_ID, NoQuery, PageQuery, is_id
 from api_gateway.services import Services, ServicesDep
 from api_gateway.sse import unbroken
 from api_gateway.webhooks.acceptance import check_webhook
@@ -59,7 +59,7 @@ async def create_batch(
 
 
 @router.get("/v1/batches", responses=problems())
-async def list_batches(services: ServicesDep, query: Annotated[BatchesQuery, Query()]) -> BatchPage:
+async def list_batches(services: ServicesDep, query: Annotated[PageQuery, Query()]) -> BatchPage:
     """Batches, newest first."""
     return await services.batches.page(query)
 

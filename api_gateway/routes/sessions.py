@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from api_gateway.answers import Session, SessionPage
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.requests import NoQuery, SessionsQuery, is_id
+from api_gateway.requests import NoQuery, PageQuery, is_id
 from api_gateway.services import ServicesDep
 from harness_worker.wire import MAX_SESSION_ID_CHARS
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["sessions"])
 
 
 @router.get("/v1/sessions", responses=problems())
-async def list_sessions(services: ServicesDep, query: Annotated[SessionsQuery, Query()]) -> SessionPage:
+async def list_sessions(services: ServicesDep, query: Annotated[PageQuery, Query()]) -> SessionPage:
     """Sessions, newest first."""
     return await services.sessions.page(query)
 
