@@ -6,6 +6,6 @@ Importing it loads the tasks once, before a worker forks, and writes the script 
 from __future__ import annotations
 
 from harness_worker.config import load_settings
-from harness_worker.workloads.bfcl.serve import bfcl_registry
+from harness_worker.workloads.bfcl.serve import bfcl_workload
 
-registry = bfcl_registry(load_settings())
+registry = bfcl_workload(load_settings()).registry()

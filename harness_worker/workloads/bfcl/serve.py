@@ -20,8 +20,10 @@ TOOL_TIMEOUT_S: Final = 30.0
 SYSTEM: Final = "You act for the user by calling functions. Call them in the order in which they depend on each other."
 
 
-def bfcl_registry(settings: Settings) -> Registry:
-    """The domain classes' methods and the agent that plays the recorded calls; loads the tasks, writes the script.
+def bfcl_workload(settings: Settings) -> BfclWorkload:
+    """The tasks as a workload, with the domain classes' methods and the agent that plays the recorded calls.
+
+    Loads the tasks and writes the script.
 
     Args:
         settings: Say where the script and the state are.
@@ -30,13 +32,6 @@ def bfcl_registry(settings: Settings) -> Registry:
         ConfigError: The package is not installed.
         TransientError: The database does not answer.
     """
-    bfcl, where = load_bfcl(), places(settings, NAME)
-    prepare(where, bfcl.tasks)
-    return registry_over(bfcl, where, WorkloadState(make_engine(where.database_url)))
-
-
-def bfcl_workload(settings: Settings) -> BfclWorkload:
-    """The tasks as a workload; raises as :func:`bfcl_registry`."""
     bfcl, where = load_bfcl(), places(settings, NAME)
     prepare(where, bfcl.tasks)
     state = WorkloadState(make_engine(where.database_url))

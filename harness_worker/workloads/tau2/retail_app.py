@@ -6,6 +6,6 @@ Importing it loads the database once, before a worker forks, and writes the scri
 from __future__ import annotations
 
 from harness_worker.config import load_settings
-from harness_worker.workloads.tau2.serve import tau2_registry
+from harness_worker.workloads.tau2.serve import tau2_workload
 
-registry = tau2_registry("retail", load_settings())
+registry = tau2_workload("retail", load_settings()).registry()

@@ -20,8 +20,10 @@ BUDGET = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
 TOOL_TIMEOUT_S = 30.0
 
 
-def tau2_registry(name: str, settings: Settings) -> Registry:
-    """The domain's tools and the agent that plays its recorded actions; loads the base and writes the script.
+def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
+    """The domain as a workload, with its tools and the agent that plays its recorded actions.
+
+    Loads the base and writes the script.
 
     Args:
         name: ``retail`` or ``airline``.
@@ -31,14 +33,6 @@ def tau2_registry(name: str, settings: Settings) -> Registry:
         ConfigError: The package is not installed.
         TransientError: The database does not answer.
     """
-    domain = load_domain(name)
-    where = places(settings, f"tau2-{name}")
-    prepare(where, load_tasks(domain))
-    return _registry(domain, where, WorkloadState(make_engine(where.database_url)))
-
-
-def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
-    """The domain as a workload; raises as :func:`tau2_registry`."""
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
     prepare(where, load_tasks(domain))

@@ -7,7 +7,6 @@ from typing import Any
 
 from harness_worker.core.run_context import RunContext
 from harness_worker.workloads.answers import answer, call_of
-from harness_worker.workloads.base import Observation
 from harness_worker.workloads.state import Overlay, WorkloadState, Written
 from harness_worker.workloads.tau2.overlay import View
 from harness_worker.workloads.tau2.source import Domain, respond
@@ -19,10 +18,10 @@ def reading_tool(domain: Domain, state: WorkloadState, name: str) -> Tool:
     """A tool that changes nothing: the turn's view, one call."""
 
     def read(arguments: dict[str, Any], ctx: RunContext) -> str:
-        return answer(lambda: _respond(domain, View(domain, state.overlay(ctx.turn_id), writable=False), arguments))
+        return answer(lambda: respond(domain.over(_view(ctx.turn_id)), name, arguments))
 
-    def _respond(domain: Domain, view: View, arguments: Mapping[str, Any]) -> Observation:
-        return respond(domain.over(view), name, arguments)
+    def _view(turn_id: str) -> View:
+        return View(domain, state.overlay(turn_id), writable=False)
 
     return read
 
