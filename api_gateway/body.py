@@ -107,7 +107,7 @@ async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
 
 
 def _unfinished(detail: str) -> Problem:
-    return Problem(408, "body_too_slow", detail, headers={"Connection": "close"})
+    return Problem("body_too_slow", detail, headers={"Connection": "close"})
 
 
 async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
@@ -122,7 +122,7 @@ async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
             break
     if size > limit:
         detail = f"the body is larger than {limit} bytes"
-        raise Problem(413, "payload_too_large", detail, headers={"Connection": "close"})
+        raise Problem("payload_too_large", detail, headers={"Connection": "close"})
     return b"".join(chunks)
 
 

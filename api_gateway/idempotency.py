@@ -114,14 +114,12 @@ class IdempotencyKeys:
 
 def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Earlier:
     if row.body != claim.digest:
-        raise Problem(
-            422, "idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key for it"
-        )
+        raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key for it")
     if row.status_code != IN_FLIGHT:
         return Earlier(made_id=row.turn_id, status_code=cast("int", row.status_code))
     if row.has_ended:
         return Earlier(made_id=row.turn_id, status_code=200)
     if row.age_s < IN_FLIGHT_S:
         detail = "the first request with this Idempotency-Key is still being answered; try again soon"
-        raise Problem(409, "idempotency_in_flight", detail, headers={"Retry-After": "1"})
+        raise Problem("idempotency_in_flight", detail, headers={"Retry-After": "1"})
     return Earlier(made_id=row.turn_id, status_code=ACCEPTED)

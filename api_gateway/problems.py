@@ -108,26 +108,26 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
     """Raise to answer with a problem document.
 
     Args:
-        status: The HTTP status.
-        code: The stable code.
+        code: The stable code, one of ``CODES``.
         detail: What was wrong and what to do, for a person.
         errors: For ``invalid_request``: ``{loc, msg}`` of each thing that is wrong.
         headers: Response headers to add.
         extra: Members to add to the document.
+        status: The HTTP status, if it is not the code's.
     """
 
     def __init__(
         self,
-        status: int,
         code: str,
         detail: str,
         *,
         errors: Sequence[FieldProblem] = (),
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
+        status: int | None = None,
     ) -> None:
         super().__init__(detail)
-        self.status = status
+        self.status = status or CODES[code]
         self.code = code
         self.detail = detail
         self.errors = tuple(errors)
@@ -158,7 +158,7 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
 def invalid(errors: Sequence[FieldProblem]) -> Problem:
     """A request that is not as it should be: 422 ``invalid_request``, naming each place."""
     detail = "; ".join(f"{'.'.join(map(str, error.loc))}: {error.msg}" for error in errors)
-    return Problem(422, "invalid_request", detail, errors=errors)
+    return Problem("invalid_request", detail, errors=errors)
 
 
 def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
@@ -199,12 +199,12 @@ def no_database(error: Exception) -> Problem:
     if isinstance(error, PoolTimeout):
         _log.warning("too many requests at once wait for a connection to the database")
         detail = "more requests at once than this gateway can work on: try again in some seconds"
-        return Problem(503, "not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
+        return Problem("not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
     refused = takes_no_writes(error)
     _log.warning("the database %s: %s", "takes no writes" if refused else "does not answer", in_a_line(error))
     silent = "the database does not answer or is not migrated; try again soon, and see /readyz"
     detail = TAKES_NO_WRITES if refused else silent
-    return Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
+    return Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
 
 
 def install_problem_handlers(app: FastAPI) -> None:
@@ -233,11 +233,11 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
         detail = f"{request.method} is not possible at {path}; allowed: {allowed}"
-        return Problem(405, "method_not_allowed", detail, headers={"Allow": allowed}).response(path)
+        return Problem("method_not_allowed", detail, headers={"Allow": allowed}).response(path)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return Problem(404, "not_found", f"there is nothing at {path}; see /docs for what there is").response(path)
+        return Problem("not_found", f"there is nothing at {path}; see /docs for what there is").response(path)
     code = "invalid_request" if error.status_code < 500 else "internal"
-    return Problem(error.status_code, code, str(error.detail), headers=error.headers).response(path)
+    return Problem(code, str(error.detail), headers=error.headers, status=error.status_code).response(path)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -258,4 +258,4 @@ async def _on_database(request: Request, error: Exception) -> JSONResponse:
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
     detail = "an unexpected error in the gateway; its log tells more"
     headers = {"Connection": "close"}  # the server closes it, for the error goes on to it; the client must know
-    return Problem(500, "internal", detail, headers=headers).response(request.url.path)
+    return Problem("internal", detail, headers=headers).response(request.url.path)

@@ -101,7 +101,7 @@ def turn_id_of(turn_id: str) -> str:
 
 def no_such_turn(turn_id: str) -> Problem:
     """404 for a turn."""
-    return Problem(404, "not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
+    return Problem("not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
 
 
 async def existing_turn(turn_id: str, services: Services) -> Turn:

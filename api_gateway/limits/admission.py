@@ -49,11 +49,11 @@ async def check_queue(connection: AsyncConnection, tenant: str, most: int, more:
     """
     if more > most:
         detail = f"{more} turns never fit: {most} of this tenant may be queued or running; post fewer at once"
-        raise Problem(429, "queue_full", detail)
+        raise Problem("queue_full", detail)
     unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_IN_THE_WAY))
     posted = turns.c.parent_id.is_(None)  # what an agent asks for is a part of the turn that asks
     works = turns.c.parked_at.is_(None)  # else all whom it asked wait for people
     last = select(turns.c.id).where(*unfinished, posted, works).limit(1).offset(most - more)
     if (await connection.execute(last)).first() is not None:
         detail = f"as many turns of this tenant are queued or running as may be ({most}): wait until some have ended"
-        raise Problem(429, "queue_full", detail, headers={"Retry-After": str(QUEUE_RETRY_S)})
+        raise Problem("queue_full", detail, headers={"Retry-After": str(QUEUE_RETRY_S)})

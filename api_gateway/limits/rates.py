@@ -86,7 +86,7 @@ class TurnRates:
         for rate in self._rates:
             if turns > rate.amount:
                 detail = f"{turns} turns never fit into this tenant's rate ({_words(rate)}): post fewer at once"
-                raise Problem(429, "rate_limited", detail)
+                raise Problem("rate_limited", detail)
         if self._limiter is None or self._is_left_alone():
             return
         async with self._asking.setdefault(tenant, asyncio.Lock()), self._free:
@@ -150,7 +150,7 @@ async def _free_at(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: 
 
 def _too_many(rate: RateLimitItem, wait_s: int) -> Problem:
     detail = f"this tenant has posted as many turns as it may ({_words(rate)}): ask again in {wait_s} s"
-    return Problem(429, "rate_limited", detail, headers={"Retry-After": str(wait_s)})
+    return Problem("rate_limited", detail, headers={"Retry-After": str(wait_s)})
 
 
 def _words(rate: RateLimitItem) -> str:

@@ -72,15 +72,15 @@ class Guard:
                 "no API key: send Authorization: Bearer KEY, with a key that `harness keys create` made; "
                 "without one the API is for its own machine, with HARNESS_DEV_KEYLESS=1"
             )
-            raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+            raise Problem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
         if any(name in headers for name in OF_WEBHOOKS):
             detail = "a webhook may not call the API without an API key: give the turn the URL of another receiver"
-            raise Problem(403, "forbidden", detail)
+            raise Problem("forbidden", detail)
         origin = headers.get("origin")
         named = [f"//{headers.get('host', 'localhost')}", *([origin] if origin else [])]
         if not all(is_loopback(_host(url)) for url in named):
             detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
-            raise Problem(403, "forbidden", detail)
+            raise Problem("forbidden", detail)
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
@@ -89,7 +89,7 @@ def _is_preflight(scope: Scope, headers: Headers) -> bool:
 
 
 def _of_preflight(problem: Problem) -> Problem:
-    return Problem(problem.status, problem.code, _NO_BROWSERS, headers=problem.headers)
+    return Problem(problem.code, _NO_BROWSERS, headers=problem.headers)
 
 
 async def _always() -> bool:

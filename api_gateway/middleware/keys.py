@@ -13,7 +13,7 @@ from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import api_keys, db_now
 
 SCHEME: Final = "bearer"
-UNAUTHORIZED: Final = 401
+UNAUTHORIZED: Final = "unauthorized"
 
 _LIVES: Final = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > db_now())
 _TENANT: Final = select(api_keys.c.tenant).where(
@@ -42,7 +42,7 @@ def refused_key() -> Problem:
         "this API key is unknown, expired or revoked: send one header, Authorization: Bearer KEY, with a key "
         "that `harness keys create` made"
     )
-    return Problem(UNAUTHORIZED, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    return Problem(UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class Keys:
@@ -72,7 +72,7 @@ class Keys:
         try:
             await self.tenant_of(key)
         except Problem as problem:
-            return problem.status != UNAUTHORIZED
+            return problem.code != UNAUTHORIZED
         return True
 
     async def _found(self, digest: str) -> str | None:

@@ -145,17 +145,17 @@ def completion_usage(usage: Usage) -> CompletionUsage:
 def without_answer(turn: Turn) -> Problem:
     """What to say of a turn that has no answer, or none yet."""
     if question := _question(turn):
-        return Problem(409, "approval_required", f"turn {turn.id} {question}", headers=NO_RETRY)
+        return Problem("approval_required", f"turn {turn.id} {question}", headers=NO_RETRY)
     if not turn.status.is_final:
         return unfinished(turn.id)
     why = f"{turn.error.code}: {turn.error.message}" if turn.error else "somebody cancelled it"
-    return Problem(502, "turn_failed", f"turn {turn.id} {turn.status}: {why}", headers=NO_RETRY)
+    return Problem("turn_failed", f"turn {turn.id} {turn.status}: {why}", headers=NO_RETRY)
 
 
 def unfinished(turn_id: str) -> Problem:
     """A turn that nobody waits for any longer."""
     detail = f"turn {turn_id} goes on, its answer comes later: read it with responses.retrieve({turn_id!r})"
-    return Problem(504, "turn_unfinished", detail, headers=NO_RETRY)
+    return Problem("turn_unfinished", detail, headers=NO_RETRY)
 
 
 def seconds(at: str) -> int:

@@ -50,7 +50,7 @@ def _span(header: str | None, size: int) -> Span | None:
         return span_of(header, size)
     except Unsatisfiable:
         detail = f"there is nothing in that range: the artifact has {size} bytes"
-        raise Problem(416, "range_not_satisfiable", detail, headers={"Content-Range": f"bytes */{size}"}) from None
+        raise Problem("range_not_satisfiable", detail, headers={"Content-Range": f"bytes */{size}"}) from None
 
 
 async def _existing(artifact_id: str, services: Services) -> StoredArtifact:
@@ -58,7 +58,7 @@ async def _existing(artifact_id: str, services: Services) -> StoredArtifact:
     if artifact is None:
         raise _gone(artifact_id)
     if not services.artifacts.is_readable:
-        raise Problem(503, "not_ready", "this gateway does not know the artifact store: set HARNESS_ARTIFACT_URL")
+        raise Problem("not_ready", "this gateway does not know the artifact store: set HARNESS_ARTIFACT_URL")
     return artifact
 
 
@@ -73,7 +73,7 @@ async def _streamed(
         raise _gone(artifact.id) from None
     except OSError:
         detail = "the artifact store does not answer; try again soon"
-        raise Problem(503, "not_ready", detail, headers={"Retry-After": "1"}) from None
+        raise Problem("not_ready", detail, headers={"Retry-After": "1"}) from None
 
     async def body() -> AsyncGenerator[bytes]:
         yield first
@@ -87,4 +87,4 @@ async def _streamed(
 def _gone(artifact_id: str) -> Problem:
     gone = "artifacts are removed after a time (HARNESS_ARTIFACT_TTL_S)"
     detail = f"there is no artifact {artifact_id[:LONGEST_ID]!r}; {gone}"
-    return Problem(404, "not_found", detail)
+    return Problem("not_found", detail)

@@ -143,4 +143,4 @@ async def _check_exists(batch_id: str, services: Services) -> None:
 
 
 def _no_such_batch(batch_id: str) -> Problem:
-    return Problem(404, "not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")
+    return Problem("not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")

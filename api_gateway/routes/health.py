@@ -42,7 +42,7 @@ async def ready(shared: SharedDep) -> Health:
     if not missing:
         return Health()
     detail = "; ".join(missing.values())
-    raise Problem(503, "not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": list(missing)})
+    raise Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": list(missing)})
 
 
 async def _wrong(name: str, check: Awaitable[None]) -> str | None:

@@ -45,7 +45,7 @@ async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuer
     found = next((each for each in models if each.id == model), None)
     if found is None:
         there = ", ".join(each.id for each in models[:20])
-        raise Problem(404, "unknown_agent", f"there is no agent {model[:200]!r}; there are: {there}")
+        raise Problem("unknown_agent", f"there is no agent {model[:200]!r}; there are: {there}")
     return found
 
 

@@ -27,5 +27,5 @@ async def read_session(session_id: str, services: ServicesDep, _query: Annotated
     """One session; its turns are at ``/v1/turns?session_id=``."""
     session = await services.sessions.one(session_id) if is_id(session_id, MAX_SESSION_ID_CHARS) else None
     if session is None:
-        raise Problem(404, "not_found", f"there is no session {session_id[:MAX_SESSION_ID_CHARS]!r}")
+        raise Problem("not_found", f"there is no session {session_id[:MAX_SESSION_ID_CHARS]!r}")
     return session

@@ -23,7 +23,7 @@ async def read_webhook(turn_id: TurnId, _query: Annotated[NoQuery, Query()], ser
     found = await services.webhooks.of_turn(turn_id)
     if found is None:
         await existing_turn(turn_id, services)
-        raise Problem(404, "not_found", f"turn {turn_id!r} has no webhook")
+        raise Problem("not_found", f"turn {turn_id!r} has no webhook")
     return found
 
 

@@ -130,7 +130,7 @@ class TurnCreator:
         place = (turns.c.tenant == self._caller.tenant, turns.c.session_id == session_id, turns.c.number == number)
         last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one_or_none()
         if last is None:  # `harness prune` was quicker
-            raise Problem(404, "not_found", f"there is no turn {turn_id!r} any more")
+            raise Problem("not_found", f"there is no turn {turn_id!r} any more")
         if last != turn_id:
             msg = f"{turn_id} was gone on from already, and a conversation does not fork: go on from {last}"
             raise invalid_at(["body", "previous_response_id"], msg)

@@ -111,10 +111,10 @@ async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Ori
     is_held = (await connection.execute(_HOLD, named)).one_or_none() is not None
     row = (await connection.execute(_ORIGIN, named)).one_or_none() if is_held else None
     if row is None:
-        raise Problem(404, "not_found", f"there is no turn {fork.turn_id!r}")
+        raise Problem("not_found", f"there is no turn {fork.turn_id!r}")
     if (await connection.execute(IS_BEHIND, {**_session_of(row), "before_number": row.number})).scalar_one():
         detail = f"a turn before {row.id} in its session has not ended, so its history is not known: fork it later"
-        raise Problem(409, "session_busy", detail)
+        raise Problem("session_busy", detail)
     roles = (await connection.execute(_ROLES, named)).scalars().all()
     step = fork.request.from_step
     count = _messages_before(step, roles)

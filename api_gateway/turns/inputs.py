@@ -58,11 +58,9 @@ class Inputs:
             if turn is None:
                 return None
             if turn.status in FINAL_STATUSES:
-                raise Problem(409, "turn_finished", f"turn {turn_id} is {turn.status}; post a new turn instead")
+                raise Problem("turn_finished", f"turn {turn_id} is {turn.status}; post a new turn instead")
             if turn.cancel_requested:
-                raise Problem(
-                    409, "stale_input", f"turn {turn_id} is being cancelled; nothing that waits in it will run"
-                )
+                raise Problem("stale_input", f"turn {turn_id} is being cancelled; nothing that waits in it will run")
             open_ones = await _open_questions(connection, turn_id)
             if not open_ones:
                 raise await _nothing_asked(connection, turn)
@@ -98,7 +96,7 @@ def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -
     found = open_ones.get(str(said.call_id))
     if found is None:
         detail = f"call {said.call_id} of turn {turn_id} waits for no decision; open are: {', '.join(open_ones)}"
-        raise Problem(409, "stale_input", detail[:2_000])
+        raise Problem("stale_input", detail[:2_000])
     return [_answered(found, said.decision, said.reason, said.arguments)]
 
 
@@ -107,7 +105,7 @@ async def _nothing_asked(connection: AsyncConnection, turn: AnyRow) -> Problem:
     found = await asked_below(connection, [turn])
     asking = sorted({call.turn_id for call in found[turn.id] if question_of(call) is not None})
     others = "".join(f", but turn {each} below it does" for each in asking)
-    return Problem(409, "stale_input", f"turn {turn.id} waits for no input{others}"[:2_000])
+    return Problem("stale_input", f"turn {turn.id} waits for no input{others}"[:2_000])
 
 
 def _answered(one: _Open, decision: Decided, reason: str | None, arguments: Mapping[str, Any] | None) -> _Open:

@@ -155,7 +155,7 @@ def unknown_agents(missing: Mapping[str, list[str | int]], known: Sequence[str])
     others = [f"and {len(missing) - len(told)} more are not there"] if len(missing) > len(told) else []
     errors = [FieldProblem(loc=loc, msg=f"{what}; {there}") for place, loc, what in told if place]
     extra = {"agents": list(known)}
-    return Problem(404, "unknown_agent", "; ".join([*said, *others, there]), errors=errors, extra=extra)
+    return Problem("unknown_agent", "; ".join([*said, *others, there]), errors=errors, extra=extra)
 
 
 def _place(loc: Sequence[str | int]) -> str:

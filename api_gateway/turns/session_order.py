@@ -59,5 +59,5 @@ async def _settle(
     ids: list[Any] = [turn_id for turn_id, _ in ahead]
     if multitask == "reject":
         detail = f"session {session_id!r} still works on turn {ids[-1]}; wait for its end, or ask with multitask"
-        raise Problem(409, "session_busy", f"{detail} 'enqueue' or 'interrupt'", extra={"turns": ids})
+        raise Problem("session_busy", f"{detail} 'enqueue' or 'interrupt'", extra={"turns": ids})
     await connection.execute(INTERRUPT if multitask == "interrupt" else FOLLOW, {"ahead": ids})

@@ -58,7 +58,7 @@ def app_of(pieces: Pieces, version: str, counted: list[int]) -> FastAPI:
 
     @app.get("/refused")
     async def refused() -> None:
-        raise Problem(404, "not_found", "there is none")
+        raise Problem("not_found", "there is none")
 
     install_problem_handlers(app)
     app.add_middleware(Answered, tell=lambda _scope, status, _elapsed_s: counted.append(status))
