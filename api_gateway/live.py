@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from harness_worker.wire import EVENT_STREAM, TERMINAL_EVENTS
+from harness_worker.wire import EVENT_STREAM, TERMINAL_EVENTS, WAITING_EVENTS
 
 BLOCK_MS: Final = 5_000
 SOCKET_TIMEOUT_S: Final = 10.0
@@ -26,7 +26,7 @@ BATCH: Final = 500
 QUEUE_SIZE: Final = 256
 BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
-RESTING_EVENTS: Final = TERMINAL_EVENTS | {"turn.requires_action", "subagent.requires_action"}
+RESTING_EVENTS: Final = TERMINAL_EVENTS | WAITING_EVENTS
 """The types of events after which there is nothing to wait for until somebody else acts."""
 
 _RESTS: Final = re.compile("|".join(f'"{re.escape(kind)}"' for kind in sorted(RESTING_EVENTS)))

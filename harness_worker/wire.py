@@ -133,6 +133,9 @@ HintType: TypeAlias = Literal["model.delta", "tool.started"]
 TERMINAL_EVENTS: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
 """The types of a turn's last event."""
 
+WAITING_EVENTS: Final = frozenset({"turn.requires_action", "subagent.requires_action"})
+"""The types of events that say that a turn, or one below it, waits for a person."""
+
 
 class StopReason(StrEnum):
     """Why a turn ended."""

@@ -20,7 +20,7 @@ from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.sse import EventStream, Told
 from api_gateway.turns.creation import Created
 from api_gateway.waiting import Client, wait_for_rest
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
 UNTOLD_WAIT_S: Final = 270.0
@@ -32,7 +32,7 @@ PATIENCE: Final = 0.9
 MARGIN_S: Final = 1.0
 """How much of it is left at least, for what is done besides waiting."""
 
-_LOOKED_AT: Final = ("wave.completed", "turn.requires_action", "subagent.requires_action")
+_LOOKED_AT: Final = WAITING_EVENTS | {"wave.completed"}
 
 Piece: TypeAlias = Delta | Turn | None
 """What a stream makes known: text; the turn, of which more calls may have ended; that nothing happened for a while."""

@@ -12,8 +12,8 @@ from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.ports import Clock
+from harness_worker.wire import WAITING_EVENTS
 
-WAITING_TYPES: Final = frozenset({"turn.requires_action", "subagent.requires_action"})
 TICK_S: Final = 0.1
 """How often the screen is drawn anew while nothing happens."""
 
@@ -61,7 +61,7 @@ class Watcher:
                 if any(map(_tells_of_calls, events)):
                     calls = self._gateway.turn(turn_id)["calls"]
                 screen.show(progress, calls)
-                if any(event["type"] in WAITING_TYPES for event in events):
+                if any(event["type"] in WAITING_EVENTS for event in events):
                     self._let_answer(turn_id, screen)
         return self._gateway.turn(turn_id)
 
