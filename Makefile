@@ -19,7 +19,7 @@ demo: .venv/installed ## watch three turns of a small shop's support agent (no k
 
 test: .venv/installed-dev ## every test but the long ones, on real Valkey, Postgres and SQLite; style and layers too
 	@echo "Running the tests (some minutes) …"
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not acceptance" $(PYTEST_ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 check: .venv/installed-dev ## style, layers and types, without running anything
 	@$(PY) -m ruff check .

@@ -17,6 +17,7 @@ from harness_worker.entrypoints.cli.asking import agents_of, there_are
 from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
 from harness_worker.entrypoints.cli.eval_runner import Asking
 from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
+from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
@@ -58,11 +59,9 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     timeout: Annotated[
         float, typer.Option(min=1, max=MOST_WAIT_S, help="Seconds to wait for a turn, and then for its judges.")
     ] = 600.0,
-    url: Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")] = None,
-    home: Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")] = None,
-    app: Annotated[
-        str | None, typer.Option(help="module:registry to start a stack with, if none runs. [env: HARNESS_APP]")
-    ] = None,
+    url: Url = None,
+    home: StackHome = None,
+    app: AppToStart = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
     """Ask agents your own cases, and hold what they answer and do against what you expect.

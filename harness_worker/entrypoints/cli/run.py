@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
-from harness_worker.entrypoints.cli.options import pairs
+from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url, pairs
 from harness_worker.entrypoints.cli.output import console, write_json, write_words
 from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.target import Target, reach
@@ -19,11 +18,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     question: Annotated[str, typer.Argument(help="What to ask the agent.", show_default=False)],
     *,
     agent: Annotated[str | None, typer.Option(help="Which agent; may be left out when there is only one.")] = None,
-    url: Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")] = None,
-    home: Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")] = None,
-    app: Annotated[
-        str | None, typer.Option(help="module:registry to start a stack with, if none runs. [env: HARNESS_APP]")
-    ] = None,
+    url: Url = None,
+    home: StackHome = None,
+    app: AppToStart = None,
     session: Annotated[str | None, typer.Option(help="Go on with this conversation.")] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE to keep with the turn; may be given again.")
