@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -45,6 +46,26 @@ def service_urls(urls: str, schemes: Sequence[str]) -> str:
         ValueError: As :func:`service_url`.
     """
     return ";".join(service_url(url, schemes) for url in urls.split(";"))
+
+
+def host_of(url: str) -> str:
+    """The host that a URL names; empty if it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, an address or a name, is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 _NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api_gateway.middleware.keys import Keys, key_in
 from api_gateway.problems import Problem
+from harness_worker.urls import host_of, is_loopback
 from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
@@ -78,7 +77,7 @@ class Guard:
             raise Problem("forbidden", detail)
         origin = headers.get("origin")
         named = [f"//{headers.get('host', 'localhost')}", *([origin] if origin else [])]
-        if not all(is_loopback(_host(url)) for url in named):
+        if not all(is_loopback(host_of(url)) for url in named):
             detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
             raise Problem("forbidden", detail)
 
@@ -99,22 +98,3 @@ async def _always() -> bool:
 def _is_guarded(scope: Scope) -> bool:
     path = scope.get("path", "")
     return scope["type"] == "http" and (path == GUARDED or path.startswith(f"{GUARDED}/"))
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host``, an address or a name, is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

@@ -13,12 +13,12 @@ from harness_worker.entrypoints.gateway_client.client import (
     GatewayClient,
     RequestRefused,
     StackUnreachable,
-    is_loopback,
 )
 from harness_worker.entrypoints.gateway_client.following import EventFeed, follow, is_hint
 from harness_worker.entrypoints.gateway_client.patience import AWAY_S
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.errors import ConfigError
+from harness_worker.urls import host_of, is_loopback
 
 STREAM = {"content-type": "text/event-stream"}
 
@@ -154,6 +154,7 @@ def test_feed_hands_errors_on() -> None:
     [
         ("http://127.0.0.1:1", True),
         ("http://[::1]:1", True),
+        ("http://[::ffff:127.0.0.1]:1", True),
         ("http://localhost", True),
         ("http://10.0.0.1", False),
         ("https://gateway.example", False),
@@ -163,7 +164,7 @@ def test_feed_hands_errors_on() -> None:
 )
 def test_loopback_is_told_by_name_and_address(url: str, expected: bool) -> None:
     """Proxies are for other machines."""
-    assert is_loopback(url) is expected
+    assert is_loopback(host_of(url)) is expected
 
 
 WHOLE = "01a2009d-c002-700c-943b-6c00b58c8c1d"

@@ -29,7 +29,6 @@ from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
-from api_gateway.middleware.guard import is_loopback
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
 from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
@@ -42,6 +41,7 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.signature import inspect_function
 from harness_worker.errors import ArgumentsInvalid, ConfigError
+from harness_worker.urls import is_loopback
 from tests.unit.builders import CAPS
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 
@@ -22,9 +21,9 @@ from harness_worker.entrypoints.gateway_client.answers import (
     refusal_of,
 )
 from harness_worker.errors import ConfigError
-from harness_worker.urls import masked
+from harness_worker.urls import host_of, is_loopback, masked
 
-__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "is_loopback"]
+__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable"]
 
 TIMEOUT_S: Final = 30.0
 BATCH_TIMEOUT_S: Final = 120.0
@@ -64,7 +63,7 @@ class GatewayClient:
             auth=(lambda request: request) if key else None,  # else a user in the URL would take the key's place
             timeout=timeout_s,
             transport=transport,
-            trust_env=not is_loopback(self.base_url),  # HTTP_PROXY is not for this machine
+            trust_env=not is_loopback(host_of(self.base_url)),  # HTTP_PROXY is not for this machine
         )
 
     def __enter__(self) -> Self:
@@ -227,12 +226,3 @@ def _checked(base_url: str) -> str:
             f"{masked(base_url)!r} is no address of a gateway: give http://HOST:PORT with --url or HARNESS_GATEWAY_URL"
         )
     return base_url.rstrip("/")
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine, by its name or address."""
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
