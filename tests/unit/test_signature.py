@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, PlainSerializer, RootModel, SecretStr
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
@@ -219,6 +220,48 @@ def test_bind_leaves_json_that_fits_untouched(value: dict[str, Any]) -> None:
     bound = tool.bind({"v": value})
     assert (bound.values, bound.was_coerced) == ({"v": value}, False)
     assert tool.invoke(bound.values, CTX) == value
+
+
+@pydantic_dataclass
+class Shelf:
+    labels: frozenset[str]
+    pairs: Annotated[set[tuple[int, str]], Field(alias="pairsOf")]
+
+
+class Labels(RootModel[set[str]]):
+    pass
+
+
+class Stock(BaseModel):
+    labels: Annotated[set[str], Field(alias="labelsOf")]
+    shelves: dict[str, list[Shelf]]
+    root: Labels
+    kept: Annotated[set[str], PlainSerializer(lambda names: ["first", *sorted(names)])] = set()
+
+
+def test_bind_writes_a_set_in_one_order() -> None:
+    """Sets, wherever they stand, and defaults too, are sorted: equal arguments are equal in every process."""
+    letters = "zyxwvutsrqponmlkji"
+
+    def keep(stock: Stock, labels: set[str], spare: set[str] = frozenset(letters)) -> object:  # pyright: ignore[reportArgumentType] - usual
+        return stock, labels, spare
+
+    shelf = {"labels": [*letters], "pairsOf": [[2, "b"], [2, "a"], [1, "c"]]}
+    stock = {"labelsOf": [*letters], "shelves": {"a": [shelf]}, "root": [*letters], "kept": ["b", "a"]}
+    tool = inspected(keep)
+    ordered = sorted(letters)
+    assert tool.arguments.dump(tool.arguments.model.model_validate({"stock": stock, "labels": [*letters]})) == {
+        "stock": {
+            "labelsOf": ordered,
+            "shelves": {"a": [{"labels": ordered, "pairsOf": [[1, "c"], [2, "a"], [2, "b"]]}]},
+            "root": ordered,
+            "kept": ["first", "a", "b"],
+        },
+        "labels": ordered,
+        "spare": ordered,
+    }
+    assert tool.bind({"stock": stock, "labels": [*letters]}).values["spare"] == ordered
+    assert tool.schema["properties"]["spare"]["default"] == ordered
 
 
 def test_parameters_may_have_any_name() -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from harness_worker.core.registration.callables import NO_DEFAULT, Parameter
+from harness_worker.core.registration.set_order import sort_sets
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ConfigError
@@ -38,8 +39,9 @@ class ArgumentModel:
     schema: Mapping[str, Any]
 
     def dump(self, parsed: BaseModel) -> Arguments:
-        """A parsed model as JSON, by parameter name."""
-        return parsed.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        """A parsed model as JSON, by parameter name; sets are sorted."""
+        plain = parsed.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        return cast("Arguments", sort_sets(parsed, plain))
 
     def values(self, parsed: BaseModel) -> dict[str, Any]:
         """A parsed model as the function's keyword arguments."""
@@ -58,11 +60,15 @@ def argument_model(parameters: Iterable[Parameter], docs: Mapping[str, str], lab
     return ArgumentModel(model=model, names={key: p.name for key, p in names.items()}, schema=_schema(model))
 
 
-class _Untitled(GenerateJsonSchema):
-    """Without the titles pydantic makes of field names: they cost tokens and say nothing."""
+class _Schema(GenerateJsonSchema):
+    """Without the titles pydantic makes of field names, which cost tokens and say nothing, and the same everywhere."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own signature
         return False
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
+        """A set is sorted: models read the same schema from every process."""
+        return sort_sets(dft, super().encode_default(dft))
 
 
 def _made(fields: Mapping[str, Any]) -> type[BaseModel]:
@@ -70,7 +76,7 @@ def _made(fields: Mapping[str, Any]) -> type[BaseModel]:
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Schema)
     schema.pop("title", None)
     return {"type": "object", "properties": {}, **schema}
 

@@ -13,15 +13,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from types import CoroutineType
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, cast
 
 from pydantic_core import to_jsonable_python
 
-from harness_worker.core.canonical import canonical, compact
+from harness_worker.core.canonical import compact
+from harness_worker.core.registration.set_order import Json, in_order, sort_sets
 from harness_worker.core.text import clean_text
 from harness_worker.errors import UnserialisableResult
-
-Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 MAX_DEPTH = 100
 MAX_INT_BITS = 14_000
@@ -85,7 +84,7 @@ class _Walk:
         if isinstance(value, list | tuple | deque):
             return self._within(whole, path, lambda: self._array(whole, path))
         if isinstance(value, set | frozenset):
-            return self._within(whole, path, lambda: _sorted(self._array(whole, path)))
+            return self._within(whole, path, lambda: in_order(self._array(whole, path)))
         if _is_plain_dataclass(value):
             return self._within(value, path, lambda: self._object(_fields(value), path))
         return self._within(value, path, lambda: self._leaf(value, path))
@@ -115,7 +114,7 @@ class _Walk:
             self._blame_field(value, path)
             _refuse(value, path)
         _refuse_lost(value, plain, path)
-        return self.value(plain, path)
+        return self.value(sort_sets(value, plain), path)
 
     def _blame_field(self, value: object, path: str) -> None:
         """Refuse the field of a pydantic model or dataclass that is at fault, if one is."""
@@ -145,14 +144,6 @@ def _number(value: float, path: str) -> int | float:
     if isinstance(value, int):
         return int(value) if value.bit_length() <= MAX_INT_BITS else _refuse(value, path)
     return float(value) if math.isfinite(value) else _refuse(value, path)
-
-
-def _sorted(items: list[Json]) -> list[Json]:
-    """Sets have another order in each process; the model shall read the same text from all."""
-    try:
-        return sorted(items)  # pyright: ignore[reportArgumentType, reportUnknownVariableType] - else TypeError
-    except TypeError:
-        return sorted(items, key=canonical)
 
 
 def _is_plain_dataclass(value: object) -> bool:
