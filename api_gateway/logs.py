@@ -22,15 +22,15 @@ _FIELDS: Final[tuple[Processor, ...]] = (
 def log_to_stderr(level: str) -> None:
     """Write what is logged from now on.
 
-    A line has ``event``, ``timestamp`` (UTC), ``level``, ``logger``, what its caller gave as ``extra``, and the
-    traceback of an error as ``exception``.
+    A line is of ASCII, so that no request moves a terminal's cursor. It has ``event``, ``timestamp`` (UTC), ``level``,
+    ``logger``, what its caller gave as ``extra``, and the traceback of an error as ``exception``.
 
     Args:
         level: Of the gateway's own loggers. Libraries stay at ``WARNING``: a database driver's debug log holds users'
             texts.
     """
     handler = logging.StreamHandler(sys.stderr)
-    processors: list[Processor] = [ProcessorFormatter.remove_processors_meta, JSONRenderer(ensure_ascii=False)]
+    processors: list[Processor] = [ProcessorFormatter.remove_processors_meta, JSONRenderer()]
     handler.setFormatter(ProcessorFormatter(processors=processors, foreign_pre_chain=_FIELDS))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("api_gateway").setLevel(level)

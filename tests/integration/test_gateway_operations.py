@@ -505,7 +505,7 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_pa
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
-    """A request's line has method, path, status and time; inputs, keys and queries stay out."""
+    """A request's line has method, path, status and time; inputs, keys and queries stay out, and it is ASCII."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
         pass
     port = free_port()
@@ -516,13 +516,15 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
         headers = {"Authorization": "Bearer my-key"}
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
         httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
-        wait_until(lambda: '"GET", "path": "/v1/turns"' in log.read_text(), "the log line")
+        httpx2.get(f"{url}/v1/%C2%9B2J%E2%80%AE")
+        wait_until(lambda: '"path": "/v1/\\u009b2J\\u202e"' in log.read_text(), "the log line")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     posts = [line for line in lines if line.get("method") == "POST"]
     assert [(line["path"], line["status"], line["logger"]) for line in posts] == [
         ("/v1/turns", 202, "api_gateway.access")
     ]
     assert posts[0]["elapsed_ms"] > 0
+    assert log.read_text().isascii()
     assert not any(secret in log.read_text() for secret in ("my-key", "my-text", "my-value"))
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import pairs
+from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.errors import ConfigError
 
@@ -119,6 +120,12 @@ def test_answer_is_harmless_on_a_terminal_and_verbatim_in_a_pipe() -> None:
     finally:
         os.close(ours)
         os.close(terminal)
+
+
+def test_error_message_of_a_command_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may quote what a server or a library said; its lines stay lines."""
+    tell(f"harness: refused: {EVIL}\n  try another")
+    assert capsys.readouterr().err == "harness: refused: ·]0;OWNED··2J\n  try another\n"
 
 
 def test_pairs_reads_keys_and_values() -> None:

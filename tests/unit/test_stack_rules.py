@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line, publish
+from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
@@ -54,6 +56,14 @@ def test_start_failure_without_words_names_the_child() -> None:
     """A silent child is at least named."""
     assert "tools ended at start with exit code -9" in str(start_failure("tools", -9, "Killed"))
     assert own_message("Killed") == ""
+
+
+def test_log_line_of_a_child_does_not_move_the_terminals_cursor() -> None:
+    """What a tool prints, or a server's message, may hold escape sequences; only the prefix is coloured."""
+    shown = io.StringIO()
+    LogWriter(shown, coloured=True).line("tools", "said \x1b]0;OWNED\x07\x9b2J\u202e\tend")
+    prefix, _, text = shown.getvalue().partition(" said ")
+    assert (prefix, text) == ("\x1b[33mtools       |\x1b[0m", "·]0;OWNED··2J·\tend\n")
 
 
 def test_ready_line_is_read_back() -> None:

@@ -23,10 +23,10 @@ from harness_worker.entrypoints.cli.asking import Answered, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, start
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.figures import duration, tokens_of, waves_of
-from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import HarnessError
 
 APP: Final = "harness_worker.demo.shop:registry"

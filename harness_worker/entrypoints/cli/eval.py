@@ -22,9 +22,9 @@ from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
 from harness_worker.entrypoints.view.figures import counted
-from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import read_cases
 from harness_worker.evaluation.checking import load_check

@@ -18,8 +18,8 @@ from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.streams import lost_output, tell
 from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.key_table import key_table
-from harness_worker.entrypoints.view.plain import plain
 from harness_worker.errors import HarnessError, PermanentError
 from harness_worker.wire import JsonObject, rfc3339
 
@@ -65,7 +65,7 @@ def create(
             if as_json:
                 write_json({"key": key, **_shown(made, made.created_at)})
             else:
-                tell(f"{plain(_introduced(made))}; it is shown only now")
+                tell(f"{_introduced(made)}; it is shown only now")
                 write(key)
 
 

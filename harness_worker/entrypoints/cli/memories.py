@@ -17,8 +17,8 @@ from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.journal import open_journal
+from harness_worker.entrypoints.plain import one_line, plain
 from harness_worker.entrypoints.view.figures import counted
-from harness_worker.entrypoints.view.plain import one_line, plain
 from harness_worker.wire import TENANT, rfc3339
 
 app = typer.Typer(

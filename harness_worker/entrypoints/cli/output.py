@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.plain import plain
 
 _LEAST_WIDTH: Final = 40
 _USUAL_WIDTH: Final = 80

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from harness_worker.entrypoints.cli.decide_calls import decide
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]

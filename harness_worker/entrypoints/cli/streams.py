@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from harness_worker.entrypoints.plain import plain
+
 
 def take_any_text() -> None:
     """Have stdout write what its encoding cannot show as escapes, as stderr does, and what was closed lead nowhere."""
@@ -29,9 +31,9 @@ def lost_output() -> OSError | None:
 
 
 def tell(message: str) -> None:
-    """Write a line to stderr, if it can be."""
+    """Write a line to stderr, if it can be, without control characters: it may quote another's message."""
     try:
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(f"{plain(message)}\n")
         sys.stderr.flush()
     except OSError:
         _lead_nowhere(sys.stderr)

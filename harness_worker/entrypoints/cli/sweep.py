@@ -19,7 +19,7 @@ from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.sweep_runners import HttpRunner, InProcessRunner
 from harness_worker.entrypoints.cli.sweep_stack import sweep_gateway, sweep_settings
 from harness_worker.entrypoints.cli.target import Target
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
 from harness_worker.workloads.base import Half, Workload
 from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require_workload

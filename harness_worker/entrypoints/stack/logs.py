@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Final, TextIO
 
+from harness_worker.entrypoints.plain import plain
+
 _COLOURS: Final[Mapping[str, str]] = {
     "up": "\x1b[1m",
     "redis": "\x1b[31m",
@@ -36,17 +38,17 @@ class LogWriter:
         self._lock = threading.Lock()
 
     def line(self, role: str, text: str) -> None:
-        """Write one line; a stream that is gone is ignored, a closed terminal must not stop the stack."""
+        """Write one line, plain; a stream that is gone is ignored, a closed terminal must not stop the stack."""
         with self._lock:
             try:
-                self._stream.write(f"{self._prefix(role)} {text}\n")
+                self._stream.write(f"{self._prefix(role)} {plain(text)}\n")
                 self._stream.flush()
             except (OSError, ValueError):
                 return
 
     def _prefix(self, role: str) -> str:
-        plain = f"{role:<{_WIDTH}} |"
-        return f"{_COLOURS[role]}{plain}{_RESET}" if self._coloured and role in _COLOURS else plain
+        name = f"{role:<{_WIDTH}} |"
+        return f"{_COLOURS[role]}{name}{_RESET}" if self._coloured and role in _COLOURS else name
 
     def pump(self, role: str, source: IO[bytes], keep: list[str]) -> threading.Thread:
         """Copy ``source`` line by line in a thread until it ends.

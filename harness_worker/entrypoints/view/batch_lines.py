@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import age, counted
-from harness_worker.entrypoints.view.plain import one_line
 from harness_worker.entrypoints.view.turn_table import SHORT_ID
 
 

@@ -8,8 +8,8 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import duration
-from harness_worker.entrypoints.view.plain import one_line
 from harness_worker.ports import Clock
 
 QUIET_S: Final = 5.0

@@ -8,8 +8,8 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import counted, tokens_of
-from harness_worker.entrypoints.view.plain import one_line
 
 SHOWN: Final = 20
 """How many failures are listed."""

@@ -9,8 +9,8 @@ from typing import Final
 from rich.text import Text
 
 from harness_worker.entrypoints.doctor import Finding, State
+from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
-from harness_worker.entrypoints.view.plain import plain
 
 LABEL: Final = 11
 _SIGNS: Final = {State.OK: ("✓", "ok"), State.WARNING: ("!", "!!"), State.WRONG: ("✗", "NO")}

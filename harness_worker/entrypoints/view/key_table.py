@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.core.api_keys import ApiKey, KeyState
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.columns import GAP, cut, left
-from harness_worker.entrypoints.view.plain import one_line
 from harness_worker.wire import rfc3339
 
 STYLES: Final = {KeyState.ACTIVE: "green", KeyState.EXPIRED: "yellow", KeyState.REVOKED: "dim"}

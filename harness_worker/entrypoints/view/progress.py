@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from harness_worker.entrypoints.view.plain import harmless, one_line
+from harness_worker.entrypoints.plain import harmless, one_line
 from harness_worker.wire import TERMINAL_EVENTS
 
 Event: TypeAlias = Mapping[str, Any]

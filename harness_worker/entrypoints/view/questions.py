@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness_worker.entrypoints.view.plain import plain
+from harness_worker.entrypoints.plain import plain
 from harness_worker.wire import JsonObject
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from harness_worker.entrypoints.plain import harmless
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.lines import LABEL, draw, marks_for
-from harness_worker.entrypoints.view.plain import harmless
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine, Place, Progress, with_tools
 
 INDENT: Final = 2

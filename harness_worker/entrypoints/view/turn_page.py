@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from harness_worker.entrypoints.plain import compact, harmless, one_line
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.lines import Marks
-from harness_worker.entrypoints.view.plain import compact, harmless, one_line
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES

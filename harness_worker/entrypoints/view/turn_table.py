@@ -9,9 +9,9 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.text import Text
 
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.columns import GAP, cut, left, right
 from harness_worker.entrypoints.view.figures import age, tokens_of
-from harness_worker.entrypoints.view.plain import one_line
 
 SHORT_ID: Final = 12
 """How many characters of an id's end are shown; the beginning is a time, and alike for turns of the same hour."""

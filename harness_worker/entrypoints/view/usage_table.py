@@ -8,8 +8,8 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.text import Text
 
+from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.columns import GAP, cut, left, right
-from harness_worker.entrypoints.view.plain import one_line
 
 NONE: Final = "(none)"
 """Stands for the group of those that have no key."""
