@@ -251,7 +251,7 @@ class Scores(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningCall:
-    """One (call, attempt) in one process. ``runner`` names the process: ``host/pid``."""
+    """One (call, attempt) in one process. ``runner`` names the process: ``role@host/pid``, or ``inline/N`` inline."""
 
     turn_id: str
     call_id: str

@@ -40,7 +40,7 @@ class ReadReport:
 
 
 NO_REPORTS: Final[Mapping[str, ReadReport]] = {}
-"""Of no read anything is known."""
+"""Nothing is known of any read."""
 
 
 GONE = ReadReport(state=ReadState.GONE)

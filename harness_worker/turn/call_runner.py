@@ -35,8 +35,8 @@ STALE_START_S = 2.0
 
 MISS_TOLD_S = 0.5
 MISS_TOLD_SHARE = 0.1
-"""So long, and at most this share of its time, before its end a read stops waiting for its lock: the gate takes nothing
-after that end, and must have heard by then that it was missed."""
+"""How long before its deadline (and at most which share of its time) a read stops waiting for its lock, so that the
+gate still accepts the outcome ``lock_missed``."""
 
 HAND_IN_TRIES = 8
 

@@ -143,7 +143,10 @@ class SqlTurnStore:
         return Seen(read=found, at=self._recent.clock(), asked=asked)
 
     def _timed(self, connection: Connection, seen: Seen) -> Seen | None:
-        """What was seen, with the database's own time where a call runs: counted on, it lies before the body's end."""
+        """What was seen, with the database's time, read anew if a call runs.
+
+        The time that this process counts on lags, and would date the call's end before its body returned.
+        """
         snapshot = seen.read.snapshot
         if not any(call.status is CallStatus.RUNNING for call in snapshot.calls):
             return seen

@@ -35,7 +35,7 @@ def write(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
     """Run ``work``, then execute the writes it asks for, all in one round trip where that can be, and commit.
 
     All of it is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
-    connection. What ``work`` raises itself rolls back and comes out.
+    connection. An exception that ``work`` raises rolls back and propagates.
 
     Raises:
         TransientError: The database did not answer. If that happened during the commit, it may have been made:
