@@ -16,7 +16,7 @@ from harness_worker.adapters.redis.counters import count
 from harness_worker.adapters.redis.events import RedisEvents
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
-from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine, within
+from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine, timeouts_within
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
@@ -87,7 +87,7 @@ def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, 
         raise ConfigError("HARNESS_REDIS_URL and HARNESS_DATABASE_URL must be set for a worker")
     app = make_app(settings, redis_url=settings.redis_url, broker_url=settings.broker_url)
     redis = RedisClient(settings.redis_url)
-    engine = make_engine(settings.database_url, timeouts=within(settings.lease_ttl_s), pool_size=pool_size)
+    engine = make_engine(settings.database_url, timeouts=timeouts_within(settings.lease_ttl_s), pool_size=pool_size)
     events = RedisEvents(redis)
     beats = make_engine(settings.database_url, timeouts=BEAT, pool_size=1)
     return Fleet(

@@ -12,12 +12,12 @@ from typing import Any, Final
 from harness_worker.core.budget import Usage
 from harness_worker.core.canonical import canonical
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
-from harness_worker.core.plan import COUNTS
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, with_text_behind
 from harness_worker.core.records import EventDraft, Turn, TurnPreparation
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.reply_commit import COUNTS
 from harness_worker.wire import EventType, as_mapping
 
 NO_BUDGET: Final = "[budget exhausted]"
@@ -54,7 +54,7 @@ class Aside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AsideAnswer:
     """What a model said to an aside.
 
     Args:
@@ -105,44 +105,44 @@ def instead(prompt: Prompt, kind: RequestKind, agent: AgentSpec) -> Prompt:
     return replace(prompt, messages=(*before, with_text_behind(last, wish)), kind=kind, max_tokens=most)
 
 
-def refused(turn: Turn, kind: RequestKind, *, remaining_s: float) -> Answer | None:
+def refused(turn: Turn, kind: RequestKind, *, remaining_s: float) -> AsideAnswer | None:
     """Why the model is not asked at all, if so: no reflection is left, or no time for this and the step."""
     if kind is RequestKind.REFLECTION and turn.used.reflections >= turn.budget.max_reflections:
-        return Answer(text=NO_BUDGET)
-    return Answer(text=NO_TIME) if remaining_s < 2 * floor_of(turn, MODEL_FLOOR_S) else None
+        return AsideAnswer(text=NO_BUDGET)
+    return AsideAnswer(text=NO_TIME) if remaining_s < 2 * floor_of(turn, MODEL_FLOOR_S) else None
 
 
-def failed(why: str, kind: RequestKind) -> Answer:
+def failed(why: str, kind: RequestKind) -> AsideAnswer:
     """A model that was asked and did not answer; a reflection is used up all the same."""
-    return Answer(text=f"[model error: {why[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
+    return AsideAnswer(text=f"[model error: {why[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
 
 
-def overdue(kind: RequestKind) -> Answer:
+def overdue(kind: RequestKind) -> AsideAnswer:
     """A model that was asked and did not answer in time."""
-    return Answer(text=NO_TIME, used=_claimed(kind))
+    return AsideAnswer(text=NO_TIME, used=_claimed(kind))
 
 
-def heard(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> Answer:
+def heard(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> AsideAnswer:
     """What a reply is worth. A reflection that was cut short is one; a summary must be whole."""
     used = usage.plus(_claimed(kind))
     whole = stop_reason != "refusal" if kind is RequestKind.REFLECTION else stop_reason in _WHOLE
     if whole and text.strip():
-        return Answer(text=text.strip(), is_stub=False, used=used)
-    return Answer(text=f"[model error: it said nothing of use ({stop_reason})]", used=used)
+        return AsideAnswer(text=text.strip(), is_stub=False, used=used)
+    return AsideAnswer(text=f"[model error: it said nothing of use ({stop_reason})]", used=used)
 
 
 def _claimed(kind: RequestKind) -> Usage:
     return Usage(reflections=1 if kind is RequestKind.REFLECTION else 0)
 
 
-def reflection(prompt: Prompt, turn: Turn, answer: Answer) -> Aside:
+def reflection(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> Aside:
     """A reflection as it is kept: what it says is read by every later call, a stub by none."""
     note = "" if answer.is_stub else answer.text
     preparation = replace(prompt.preparation, notes={**prompt.preparation.notes, str(turn.step): note})
     return _aside("reflection.completed", prompt, preparation, turn, answer, {})
 
 
-def compacted(prompt: Prompt, turn: Turn, answer: Answer) -> TurnPreparation:
+def compacted(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> TurnPreparation:
     """How the turn is sent from now on: from its newest step on, under the summary; as before, if there is none.
 
     How long the prompt is will be known after the next call: so a summary that failed is not tried again before it.
@@ -151,7 +151,7 @@ def compacted(prompt: Prompt, turn: Turn, answer: Answer) -> TurnPreparation:
     return unknown if answer.is_stub else replace(unknown, summary=answer.text, compacted_at=turn.step)
 
 
-def compaction(prompt: Prompt, turn: Turn, answer: Answer, after: Prompt) -> Aside:
+def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -> Aside:
     """A summary as it is kept.
 
     Args:
@@ -175,7 +175,7 @@ def _chars(prompt: Prompt) -> int:
 
 
 def _aside(
-    kind: EventType, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: Answer, told: dict[str, Any]
+    kind: EventType, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: AsideAnswer, told: dict[str, Any]
 ) -> Aside:
     usage = {name: value for name, value in as_mapping(answer.used).items() if name not in COUNTS}
     said = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub}

@@ -16,7 +16,7 @@ from harness_worker.core.outcomes import OUTCOME_UNKNOWN, ToolExecutionResult, T
 from harness_worker.core.records import Call, EventDraft, Turn
 from harness_worker.wire import TurnStatus, child_turn_id
 
-GONE: Final = "its turn is not there any more"
+CHILD_GONE: Final = "its turn is not there any more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def awaited_by(before: Turn, after: Turn | None) -> str | None:
 
 def _ended(call: Call, child: Turn | None, *, now: float) -> Call:
     if child is None:
-        return end_call(call, ToolFailure(call_id=call.call_id, tool_name=call.tool, error=GONE), now=now)
+        return end_call(call, ToolFailure(call_id=call.call_id, tool_name=call.tool, error=CHILD_GONE), now=now)
     seen = replace(call, started_at=child.started_at, finished_at=child.finished_at)
     return end_call(seen, _doubt(call, child) if _leaves_doubt(child) else _outcome(call, child), now=now)
 

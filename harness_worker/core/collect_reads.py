@@ -43,7 +43,7 @@ NO_REPORTS: Final[Mapping[str, ReadReport]] = {}
 """Nothing is known of any read."""
 
 
-GONE = ReadReport(state=ReadState.GONE)
+GONE_REPORT = ReadReport(state=ReadState.GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def collect_reads(
     for call in calls:
         if not (call.is_read and call.is_open):
             continue
-        judged, again = _judge(call, reports.get(call.call_id, GONE), now=now, attempt_cap=attempt_cap)
+        judged, again = _judge(call, reports.get(call.call_id, GONE_REPORT), now=now, attempt_cap=attempt_cap)
         if judged is not call:
             changed.append(judged)
         if again:

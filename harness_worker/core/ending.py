@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness_worker.core.collect_reads import GONE, ReadReport, never_begun, taken
+from harness_worker.core.collect_reads import GONE_REPORT, ReadReport, never_begun, taken
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
@@ -98,7 +98,7 @@ def stop_calls(
     calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport], *, now: float
 ) -> tuple[Call, ...]:
     """Every call with an outcome, though some were cut short: what a stop makes of each that is no agent's."""
-    return tuple(_stopped(call, cause, reports.get(call.call_id, GONE), now=now) for call in calls)
+    return tuple(_stopped(call, cause, reports.get(call.call_id, GONE_REPORT), now=now) for call in calls)
 
 
 def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness_worker.core.asides import (
-    Answer,
     Aside,
+    AsideAnswer,
     compacted,
     compaction,
     failed,
@@ -59,7 +59,7 @@ class AsideStep:
             return reflection(prompt, self.turn, answer)
         return compaction(prompt, self.turn, answer, self._after(prompt, answer))
 
-    def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> Answer:
+    def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> AsideAnswer:
         """The model's, which leaves the step the time that it needs."""
         asked = instead(prompt, kind, self.agent)
         most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
@@ -71,7 +71,7 @@ class AsideStep:
             return failed(str(error), kind)
         return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)
 
-    def _after(self, prompt: Prompt, answer: Answer) -> Prompt:
+    def _after(self, prompt: Prompt, answer: AsideAnswer) -> Prompt:
         if answer.is_stub:
             return prompt
         summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer))

@@ -20,13 +20,13 @@ from harness_worker.core.forks import is_untaken, take_up
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
-from harness_worker.core.plan import give_up, go_on_asked, plan
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
 from harness_worker.core.prompting.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.prompting.tool_selection import callable_tools
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
+from harness_worker.core.reply_commit import give_up, go_on_asked, plan
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, StopCause, Visit, claim, fenced, release
 from harness_worker.core.warnings import with_warnings

@@ -8,10 +8,10 @@ from typing import Any
 
 from harness_worker.core.gates import unknown_tool
 from harness_worker.core.outcomes import DenialReason
-from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.replay import fingerprint
+from harness_worker.core.reply_commit import Said
 from harness_worker.core.text import clean_json, clean_text, text_of
 from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid

@@ -18,8 +18,8 @@ from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.doubt import unknown
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome
-from harness_worker.core.plan import give_up, plan
 from harness_worker.core.records import Call
+from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.visits import Visit, fenced
 from harness_worker.core.writes import end_write, hand_back, late, start_write
 from harness_worker.ports import RunningCall, TurnStore

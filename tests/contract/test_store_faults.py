@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading, within
+from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading, timeouts_within
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.config import load_settings
@@ -232,7 +232,7 @@ def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: W
     """Postgres ends the transaction of a process that stands still with the turn locked; who waits gets in."""
     world = postgres_world
     turn_id = world.queued()
-    stopped = make_engine(postgres_url, timeouts=within(0.6))
+    stopped = make_engine(postgres_url, timeouts=timeouts_within(0.6))
     with stopped.connect() as connection:
         connection.execute(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True))
         world.store.transact(turn_id, one_event)

@@ -9,9 +9,9 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
-from harness_worker.core.plan import Said
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.registration.effects import Effect
+from harness_worker.core.reply_commit import Said
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit
 from harness_worker.wire import TurnStatus

@@ -15,11 +15,11 @@ from harness_worker.core.delegating import children_of
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
-from harness_worker.core.plan import give_up, plan
 from harness_worker.core.progress import Dispatch, Finished, abandon
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Park, Turn
 from harness_worker.core.registration.delegation import Delegation
+from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.tracing.story import Story
 from harness_worker.core.tracing.telling import trace_of
 from harness_worker.core.tracing.trace import call_span_id, trace_id_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.decisions import Decision
-from harness_worker.core.plan import Said, plan
 from harness_worker.core.progress import Dispatch, Finished, Next
+from harness_worker.core.reply_commit import Said, plan
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, a_held_turn, a_visit, event_types, said, snapshot
 

@@ -47,7 +47,7 @@ BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, lock_s=1.0, che
 _IDLE_SHARE: Final = 5 / 6
 
 
-def within(lease_ttl_s: float) -> Timeouts:
+def timeouts_within(lease_ttl_s: float) -> Timeouts:
     """For work under leases of ``lease_ttl_s`` seconds: who stands still in a transaction loses it before its lease."""
     return replace(WORK, idle_s=min(WORK.idle_s, lease_ttl_s * _IDLE_SHARE))
 

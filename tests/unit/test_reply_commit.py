@@ -10,9 +10,9 @@ import pytest
 from harness_worker.core.budget import Usage
 from harness_worker.core.decisions import Decision
 from harness_worker.core.outcomes import DenialReason, ToolDenied
-from harness_worker.core.plan import Said, give_up, go_on_asked, plan
 from harness_worker.core.progress import AskHooks, Dispatch, Finished, Next
 from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.reply_commit import Said, give_up, go_on_asked, plan
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import (
