@@ -64,25 +64,26 @@ class ToolBody:
         try:
             with self.soft_deadline(remaining_s, is_revoked):
                 value = self._invoke(spec, ticket, context)
+            outcome = None if context.deadline.expired else self._returned(ticket, value, started)
         except DeadlineReached:
             return None
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; it is an outcome, never a raise
             failed = outcome_of_exception(
                 ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started), is_read=spec.is_read
             )
-            return None if context.deadline.expired else self._kept(failed, ticket, context.deadline)
-        if context.deadline.expired:
-            return None
-        elapsed_ms = self._since_ms(started)
-        outcome = in_this_process(
+            outcome = None if context.deadline.expired else failed
+        return None if outcome is None else self._kept(outcome, ticket, context.deadline)
+
+    def _returned(self, ticket: Ticket, value: object, started: float) -> ToolOutcome:
+        """What the value comes to; raises if there is no memory for its JSON."""
+        return in_this_process(
             outcome_of_return,
             ticket.call_id,
             ticket.tool,
             value,
-            elapsed_ms=elapsed_ms,
+            elapsed_ms=self._since_ms(started),
             was_coerced=ticket.was_coerced,
         )
-        return self._kept(outcome, ticket, context.deadline)
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         def invoke() -> object:
@@ -123,9 +124,10 @@ class ToolBody:
         """The outcome, with a long output stored aside in the call's time, and a long failure cut (artifacts.md)."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
             return shortened(outcome, self.threshold_chars)
-        artifact_id, data = self.new_artifact_id(), outcome.output.encode()
-        put = partial(self.blobs.put, artifact_key(ticket.turn_id, artifact_id), data)
+        artifact_id = self.new_artifact_id()
         try:
+            data = outcome.output.encode()
+            put = partial(self.blobs.put, artifact_key(ticket.turn_id, artifact_id), data)
             url = within(min(deadline.remaining_s(), LONGEST_PUT_S), put)
         except Exception as error:  # noqa: BLE001 - never raises: the call has done its work
             log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -508,6 +511,45 @@ def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine)
     writing.bodies["write"] = lambda: "x" * 300
     assert writing.run() is Handed.ON
     assert "artifact store did not take them" in outcome(writing)
+
+
+LARGE_CHARS = 150_000_000
+SPARE_BYTES = 30_000_000
+
+
+@pytest.fixture
+def short_of_memory() -> Generator[Callable[[], object]]:
+    """Leaves this process less memory than a large output takes once more."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def take() -> None:
+        gc.collect()  # else what an earlier test left may be given back later, and be enough
+        size_kb = re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())
+        assert size_kb is not None
+        resource.setrlimit(resource.RLIMIT_AS, (int(size_kb[1]) * 1024 + SPARE_BYTES, before[1]))
+
+    yield take
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [(list, "MemoryError: (no message)"), (str, "artifact store did not take them]")],
+    ids=["to make its JSON", "to store it"],
+)
+def test_output_for_which_there_is_no_memory_is_an_outcome(
+    writing: Engine, short_of_memory: Callable[[], object], kind: type[str | list[str]], told: str
+) -> None:
+    """Raised, it would reach the parent process."""
+
+    def body() -> object:
+        output = "x" * LARGE_CHARS
+        short_of_memory()
+        return output if kind is str else [output]
+
+    writing.bodies["write"] = body
+    assert writing.run() is Handed.ON
+    assert outcome(writing).endswith(told)
 
 
 def failing(error: BaseException) -> Callable[[], object]:

@@ -29,7 +29,13 @@ def told() -> list[tuple[RunningCall, bool]]:
 
 
 @pytest.fixture
-def started(told: list[tuple[RunningCall, bool]]) -> Any:  # noqa: ANN401 - Celery's request, its parts untyped
+def acknowledged() -> list[tuple[object, ...]]:
+    """The messages that were acknowledged."""
+    return []
+
+
+@pytest.fixture
+def started(told: list[tuple[RunningCall, bool]], acknowledged: list[tuple[object, ...]]) -> Any:  # noqa: ANN401 - Celery's request, its parts untyped
     """A started call's request in the parent process."""
     app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
     app.conf.update(result_backend="disabled")
@@ -39,7 +45,8 @@ def started(told: list[tuple[RunningCall, bool]]) -> Any:  # noqa: ANN401 - Cele
     headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
     message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
     message.content_type, message.content_encoding = "application/json", "utf-8"
-    running: Any = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=print)
+    acknowledge: Any = lambda *of: acknowledged.append(of)  # noqa: E731
+    running: Any = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=acknowledge)
     running.worker_pid = 4711
     return running
 
@@ -66,6 +73,18 @@ def test_process_that_could_not_send_its_canvas_on_lives(started: Any, told: lis
         raise OperationalError("Connection refused.")
     started.on_failure(ExceptionInfo((refused.type, refused.value, refused.tb)), return_ok=True)
     assert told == []
+
+
+def test_process_that_was_short_of_memory_does_not_end_its_parent(
+    started: Any,  # noqa: ANN401 - as above
+    told: list[tuple[RunningCall, bool]],
+    acknowledged: list[tuple[object, ...]],
+) -> None:
+    """Celery would raise it there, which stops the worker and every call in it; only this one has failed."""
+    with pytest.raises(MemoryError) as short:
+        raise MemoryError
+    started.on_failure(ExceptionInfo((short.type, short.value, short.tb)), return_ok=True)
+    assert (told, len(acknowledged)) == ([(RUN, False)], 1)
 
 
 def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above

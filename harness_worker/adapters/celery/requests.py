@@ -13,7 +13,7 @@ from celery.worker import state
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
-from harness_worker.errors import WireError
+from harness_worker.errors import TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage, tool_task
 
@@ -40,6 +40,8 @@ class ToolRequest(Request):
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
         if not isinstance(error, TaskPredicate | OperationalError):  # its canvas was not sent on: it lives
             self._say_lost(overran=isinstance(error, TimeLimitExceeded))
+        if isinstance(error, MemoryError):  # Celery would raise it here, in the parent, and end all the others' calls
+            exc_info.exception = TransientError(f"the process of {self.name} was short of memory: {error!r}")
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
     def _say_lost(self, *, overran: bool) -> None:
