@@ -53,6 +53,7 @@ from api_gateway.routes import (
 )
 from api_gateway.services import Services, Shared
 from api_gateway.sessions import Sessions
+from api_gateway.single_flight import SingleFlight
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.inputs import Inputs
@@ -113,6 +114,7 @@ def _wire(settings: Settings) -> Shared:
         spending=Spending(engine, settings.tenant_dollars),
         adding_up=defaultdict(asyncio.Lock),
         publisher=publisher,
+        missing=SingleFlight(partial(health.look_for_missing, engine, publisher)),
         background=Background(),
         live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
         traffic=Traffic(),

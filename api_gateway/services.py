@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -28,6 +28,7 @@ from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.requests import LONGEST_ID, is_id
 from api_gateway.sessions import Sessions
+from api_gateway.single_flight import SingleFlight
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.inputs import Inputs
@@ -49,6 +50,7 @@ class Shared:
     spending: Spending
     adding_up: defaultdict[str, asyncio.Lock]
     publisher: Publisher
+    missing: SingleFlight[Mapping[str, str]]
     background: Background
     live: LiveEvents
     traffic: Traffic

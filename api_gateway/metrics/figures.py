@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
 from api_gateway.publisher import Publisher
+from api_gateway.single_flight import SingleFlight
 from harness_worker.schema import db_now, tool_calls, turns
 from harness_worker.wire import (
     COUNTERS,
@@ -87,7 +88,7 @@ class Figures:
 
 
 class FleetFigures:
-    """Reads the figures, for one asker at a time.
+    """Reads the figures; who asks while they are read gets the same.
 
     Args:
         engine: The journal.
@@ -101,16 +102,18 @@ class FleetFigures:
         self._redis_url = redis_url
         self._ended = EndedTurns()
         self._tool_queues = {DEFAULT_TOOL_QUEUE}
-        self._reading = asyncio.Lock()
+        self._reading = SingleFlight(self._read)
 
     async def read(self) -> Figures:
         """The figures now, within some seconds."""
-        async with self._reading:
-            journal = await _answer(self._journal(), "the database")
-            names = sorted(TURN_QUEUES | self._tool_queues)
-            queues, counters = await asyncio.gather(
-                _answer(self._publisher.depths(names), "the broker"), _answer(self._counters(), "Redis")
-            )
+        return await self._reading()
+
+    async def _read(self) -> Figures:
+        journal = await _answer(self._journal(), "the database")
+        names = sorted(TURN_QUEUES | self._tool_queues)
+        queues, counters = await asyncio.gather(
+            _answer(self._publisher.depths(names), "the broker"), _answer(self._counters(), "Redis")
+        )
         return Figures(ended=self._ended.totals, journal=journal, queues=queues, counters=counters)
 
     async def _journal(self) -> Journal:

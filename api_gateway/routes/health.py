@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from fastapi import APIRouter
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.answers import Health
 from api_gateway.database import check_tables
 from api_gateway.logs import in_a_line
 from api_gateway.openapi import problems
 from api_gateway.problems import TAKES_NO_WRITES, Problem, takes_no_writes
+from api_gateway.publisher import Publisher
 from api_gateway.services import SharedDep
 
 CHECK_TIMEOUT_S: Final = 5.0
@@ -36,13 +38,18 @@ async def alive() -> Health:
 @router.get("/readyz", responses={503: problems()[503]})
 async def ready(shared: SharedDep) -> Health:
     """The database is migrated, answers and takes writes, and the broker answers."""
-    wanted = {"database": check_tables(shared.engine), "broker": shared.publisher.check()}
-    answers = await asyncio.gather(*(_wrong(name, check) for name, check in wanted.items()))
-    missing = {name: wrong for name, wrong in zip(wanted, answers, strict=True) if wrong is not None}
+    missing = await shared.missing()
     if not missing:
         return Health()
     detail = "; ".join(missing.values())
     raise Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": list(missing)})
+
+
+async def look_for_missing(engine: AsyncEngine, publisher: Publisher) -> Mapping[str, str]:
+    """What a gateway needs and has not: by name, with what is wrong and what to do."""
+    wanted = {"database": check_tables(engine), "broker": publisher.check()}
+    answers = await asyncio.gather(*(_wrong(name, check) for name, check in wanted.items()))
+    return {name: wrong for name, wrong in zip(wanted, answers, strict=True) if wrong is not None}
 
 
 async def _wrong(name: str, check: Awaitable[None]) -> str | None:

@@ -23,9 +23,11 @@ from kombu.exceptions import OperationalError
 from sqlalchemy import select, text
 
 from api_gateway import database as gateway_database
+from api_gateway.app import create_app
 from api_gateway.config import Settings
 from api_gateway.problems import UNREACHABLE, no_database
 from api_gateway.publisher import THREADS, Publisher
+from api_gateway.services import Shared
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import db_now
 from harness_worker.testing.services import valkey_service
@@ -118,6 +120,30 @@ def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
             with pytest.raises(OperationalError):
                 await publisher.check()
         publisher.close()
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize("asked_for", ["missing", "figures"])
+def test_who_asks_while_others_are_answered_gets_their_answer(sqlite_url: str, asked_for: str) -> None:
+    """`/readyz` and `/metrics` need no key: however many ask, even to leave at once, the database is read for one.
+
+    Who asks later has another look.
+    """
+
+    async def asked() -> None:
+        shared: Shared = create_app(Settings(database_url=sqlite_url, redis_url=NOWHERE)).state.shared
+        look = {"missing": shared.missing, "figures": shared.figures.read}[asked_for]
+        leaves = asyncio.create_task(look())
+        others = [asyncio.create_task(look()) for _ in range(5)]
+        await asyncio.sleep(0)
+        leaves.cancel()
+        first, *rest = await asyncio.gather(*others)
+        assert all(each is first for each in rest)
+        assert leaves.cancelled()
+        assert await look() is not first
+        shared.publisher.close()
+        await shared.engine.dispose()
 
     asyncio.run(asked())
 
