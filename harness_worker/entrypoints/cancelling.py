@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
 from harness_worker.ports import Clock
+from harness_worker.wire import TurnStatus
+
+PAGE: Final = 200
+OPEN: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.REQUIRES_ACTION, TurnStatus.RUNNING)
+"""In the order in which they are looked for: what begins or is answered meanwhile is found in the next status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +43,35 @@ def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s
         StackUnreachable: Nothing answers; none is cancelled then, unless it went away afterwards and stayed away.
         RequestRefused: There is no such turn; none is cancelled then.
     """
-    before = {turn_id: client.turn(turn_id) for turn_id in ids}
+    return _cancelled(client, clock, {turn_id: has_ended(client.turn(turn_id)) for turn_id in ids}, wait_s)
+
+
+def cancel_open_turns(
+    client: GatewayClient, clock: Clock, metadata: Mapping[str, str], wait_s: float
+) -> list[Cancelled]:
+    """Cancel all turns with this metadata that are not over, those first that have not begun; else as ``cancel_turns``.
+
+    Raises:
+        StackUnreachable: As there.
+        RequestRefused: The gateway refuses to list or to cancel.
+    """
+    return _cancelled(client, clock, dict.fromkeys(_open_turns(client, metadata), False), wait_s)
+
+
+def _open_turns(client: GatewayClient, metadata: Mapping[str, str]) -> Iterator[str]:
+    kept = {f"metadata.{name}": value for name, value in metadata.items()}
+    for status in OPEN:
+        after: dict[str, str] | None = {}
+        while after is not None:
+            page = client.turns(status=status, limit=PAGE, **kept, **after)
+            yield from (turn["id"] for turn in page["data"])
+            after = {"after": page["next"]} if page["next"] else None
+
+
+def _cancelled(client: GatewayClient, clock: Clock, were_over: Mapping[str, bool], wait_s: float) -> list[Cancelled]:
     gateway = PatientGateway(client, clock)
     give_up_at = clock.monotonic() + wait_s
-    told = [Cancelled(turn=gateway.cancel(turn_id), was_over=has_ended(before[turn_id])) for turn_id in ids]
+    told = [Cancelled(turn=gateway.cancel(turn_id), was_over=was_over) for turn_id, was_over in were_over.items()]
     return [each if each.is_over else _awaited(gateway, each, give_up_at - clock.monotonic()) for each in told]
 
 

@@ -191,6 +191,23 @@ def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None
     assert [document["status"] for document in documents] == ["completed"]
 
 
+def test_cancel_by_metadata_stops_what_runs_and_what_waits(outsider: Outsider, ended: str) -> None:
+    """All that are open, also those in the queue; what is over stays, and nothing to stop is no mistake."""
+    body = outsider.body([call("hold", who="a sweep", s=LONG_S)], "never said", session_id="a-sweep")
+    posted = [outsider.http.post("/v1/turns", json=body).json()["id"] for _ in range(3)]
+    outsider.await_entry(posted[0], "0.0")
+    named = f"script={body['metadata']['script']}"
+    told = turns(outsider, "cancel", "--metadata", named).splitlines()
+    assert sorted(told) == sorted(f"{turn_id}  cancelled" for turn_id in posted)
+    assert told[-1].startswith(posted[0])  # it ran
+    for turn_id in posted:
+        assert outsider.end(turn_id)["status"] == "cancelled"
+    assert outsider.turn(ended)["status"] == "completed"
+    home = {"HARNESS_HOME": str(outsider.stack.home)}
+    again = run_harness("turns", "cancel", "--metadata", named, env=home)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "no turn with this metadata is open\n")
+
+
 def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
     """The command prints the fork's id and nothing else, so that others can be given it."""
     origin = outsider.run([call("look", n=1)], "done", session_id="talk")["id"]
@@ -211,6 +228,8 @@ def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
     [
         (["show", "no-such-turn!"], 1, "there is no turn"),
         (["cancel", "ab"], 2, "at least 4 characters"),
+        (["cancel"], 2, "give the ids of turns, or --metadata KEY=VALUE"),
+        (["cancel", "ffffffffffff", "--metadata", "a=b"], 2, "give the ids of turns, or --metadata KEY=VALUE"),
         (["tail", "ffffffffffff"], 2, "needs its whole id"),
         (["list", "--status", "done"], 2, "--status"),
         (["list", "--metadata", "x"], 2, "KEY=VALUE"),

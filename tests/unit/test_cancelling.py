@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from tests.unit.test_patience import Waits
 
@@ -83,3 +83,30 @@ def test_turns_that_do_not_end_are_polled_seldom_and_not_for_longer_than_asked(w
     assert seen(cancel_turns(gateway.client(), clock, ["a", "b"], wait_s)) == ["running", "running"]
     assert clock.now < wait_s + 1
     assert gateway.asked - 4 <= polls
+
+
+def test_all_open_turns_with_metadata_are_cancelled() -> None:
+    """Page by page and each once, those that have not begun first; one that is answered meanwhile is found too."""
+    pages = {
+        ("queued", ""): (["q1", "q2"], "q2"),
+        ("queued", "q2"): (["q3"], None),
+        ("running", ""): (["r1", "q3"], None),
+        ("requires_action", ""): (["a1"], None),
+    }
+    cancelled: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            cancelled.append(request.url.path.split("/")[3])
+            return httpx2.Response(200, json={"id": cancelled[-1], "status": "cancelled"})
+        assert request.url.params["metadata.sweep"] == "s"
+        asked = request.url.params["status"], request.url.params.get("after", "")
+        ids, after = pages[asked]
+        if asked == ("requires_action", ""):
+            pages["running", ""] = (["r1", "was-approved"], None)
+        return httpx2.Response(200, json={"data": [{"id": turn_id} for turn_id in ids], "next": after})
+
+    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
+    ended = cancel_open_turns(client, Waits(), {"sweep": "s"}, 60)
+    assert cancelled == ["q1", "q2", "q3", "r1", "a1", "was-approved"]
+    assert [each.was_over for each in ended] == [False] * 6

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.cancelling import Cancelled, cancel_turns
+from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.cli import forking
 from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
@@ -20,19 +20,32 @@ from harness_worker.entrypoints.gateway_client.client import GatewayClient, Json
 from harness_worker.entrypoints.gateway_client.following import follow, is_hint
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
+from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.lines import marks_for, totals
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.entrypoints.view.turn_facts import took_s
 from harness_worker.entrypoints.view.turn_page import TurnPage
 from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.entrypoints.view.watch import Watcher
+from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
 
 _LIST_HELP: Final = """Turns, newest first.
 
 \b
     harness turns list --status failed --metadata customer=1042
-    harness turns cancel $(harness turns list --status running -q)
+    harness turns cancel --metadata customer=1042
+"""
+
+_CANCEL_HELP: Final = """Stop turns: the model call, the tools that run, and those that wait.
+
+\b
+    harness turns cancel 9f4ec9b95092
+    harness turns cancel --metadata sweep=cases-cb89fbcc
+
+The second stops every turn with this metadata that is not over, and is content if there is none.
+
+Exits with 0 if all of them are over, 1 if one is not yet.
 """
 
 app = typer.Typer(
@@ -130,27 +143,37 @@ def tail(
     raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
 
 
-@app.command(short_help="Stop turns.")
+@app.command(help=_CANCEL_HELP, short_help="Stop turns.")
 def cancel(
-    turns: Annotated[list[str], typer.Argument(help="Their ids, or the ends of them.", show_default=False)],
+    turns: Annotated[
+        list[str] | None, typer.Argument(help="Their ids, or the ends of them.", show_default=False)
+    ] = None,
     *,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Instead, all with KEY=VALUE in their metadata; may be given again.")
+    ] = None,
     wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for their ends.")] = 5.0,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [turn, …]} as they then are.")] = False,
 ) -> None:
-    """Stop turns: the model call, the tools that run, and those that wait.
-
-    Exits with 0 if all of them are over, 1 if one is not yet.
-    """
+    """Stop turns: the model call, the tools that run, and those that wait."""
+    if bool(turns) is bool(metadata):
+        raise ConfigError("give the ids of turns, or --metadata KEY=VALUE for all that have it and are not over")
+    kept = pairs(metadata or [])
     with running_at(url, home) as client:
-        ids = list(dict.fromkeys(whole_id(client, turn) for turn in turns))
-        ended = cancel_turns(client, SystemClock(), ids, wait_s)
+        if kept:
+            ended = cancel_open_turns(client, SystemClock(), kept, wait_s)
+        else:
+            ids = list(dict.fromkeys(whole_id(client, turn) for turn in turns or []))
+            ended = cancel_turns(client, SystemClock(), ids, wait_s)
     if as_json:
         write_json({"data": [each.turn for each in ended]})
     else:
         for each in ended:
             write(_told(each))
+    if kept:
+        tell(f"{counted(len(ended), 'turn')} told to stop" if ended else "no turn with this metadata is open")
     raise typer.Exit(0 if all(each.is_over for each in ended) else 1)
 
 
