@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
 """Levels of lists and objects in a model's arguments: what pydantic reads, and well within Python's stack."""
@@ -19,8 +19,8 @@ def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Compact JSON with sorted keys: equal values give equal text."""
-    return _canonical.encode(value)
+    """Compact JSON with sorted keys and ``25.0`` as ``25``: equal values give equal text."""
+    return _canonical.encode(_integral(value))
 
 
 def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -32,6 +32,19 @@ def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
             return False
         level = [inner for each in level for inner in _inside(each)]
     return True
+
+
+def _integral(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The value with its whole floats as integers."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {key: _integral(item) for key, item in cast("dict[Any, Any]", value).items()}
+        case list() | tuple():
+            return [_integral(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _inside(value: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:

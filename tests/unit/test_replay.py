@@ -99,11 +99,14 @@ def test_write_is_no_other_write_to_its_equals() -> None:
 
 
 def test_arguments_are_compared_canonically() -> None:
-    """The order of keys means nothing; the tool's name does."""
+    """The order of keys and a point with nothing but zeros behind it mean nothing; the tool's name does."""
     assert fingerprint("get", {"a": 1, "b": [2]}) == fingerprint("get", {"b": [2], "a": 1})
     assert fingerprint("get", {"a": 1}) != fingerprint("got", {"a": 1})
     assert repeats(a_call(0, tool="t", arguments={"a": 1, "b": 2}), a_call(1, tool="t", arguments={"b": 2, "a": 1}))
     assert not repeats(asked(), asked(n=2))
+    assert fingerprint("get", {"a": 25, "b": [{"c": -0.0}]}) == fingerprint("get", {"a": 25.0, "b": [{"c": 0}]})
+    assert fingerprint("get", {"a": 25}) != fingerprint("get", {"a": 25.5})
+    assert fingerprint("get", {"a": 1}) != fingerprint("get", {"a": True})
     assert len(fingerprint("get", {"a": "\ud800"})) == 32
 
 

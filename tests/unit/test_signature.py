@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import decimal
 import enum
 import functools
+import uuid
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -17,6 +19,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
+from harness_worker.core.replay import fingerprint
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 
@@ -262,6 +265,56 @@ def test_bind_writes_a_set_in_one_order() -> None:
     }
     assert tool.bind({"stock": stock, "labels": [*letters]}).values["spare"] == ordered
     assert tool.schema["properties"]["spare"]["default"] == ordered
+
+
+def pay(amount: float, price: decimal.Decimal, item: Item, at: datetime.datetime, more: Any = None) -> object:  # noqa: ANN401 - the case
+    """A tool whose arguments may be spelled in several ways."""
+    return amount, price, item, at, more
+
+
+PAID = {"amount": 25, "price": 25, "item": {"sku": "a"}, "at": "2026-03-01T00:00:00Z", "more": {"n": [1]}}
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"amount": 25.0},
+        {"amount": "25"},
+        {"price": "25"},
+        {"item": {"qty": 1, "sku": "a"}},
+        {"at": "2026-03-01T00:00:00+00:00"},
+        {"more": {"n": [1.0]}},
+    ],
+)
+def test_arguments_that_run_as_the_same_are_equal_however_spelled(spelled: dict[str, Any]) -> None:
+    """What the function gets decides whether two calls are equal; another value is another call."""
+    tool = inspected(pay)
+    first, second = tool.bind(PAID).values, tool.bind({**PAID, **spelled}).values
+    assert fingerprint("pay", first) == fingerprint("pay", second)
+    assert tool.invoke(first, CTX) == tool.invoke(second, CTX)
+    assert fingerprint("pay", first) != fingerprint("pay", tool.bind({**PAID, **spelled, "amount": 25.5}).values)
+
+
+def test_arguments_show_what_the_function_gets() -> None:
+    """Numbers, dates and the defaults of nested models are as run."""
+    values = inspected(pay).bind(PAID).values
+    assert values == {**PAID, "price": "25", "item": {"sku": "a", "qty": 1}}
+    assert type(values["amount"]) is float
+
+
+class Note(BaseModel):
+    text: str
+    id: uuid.UUID = Field(default_factory=uuid.uuid4)
+
+
+def test_repeat_of_arguments_with_a_default_made_anew_is_equal() -> None:
+    """A nested default that differs each time stays out of the arguments."""
+
+    def keep(note: Note) -> object:
+        return note
+
+    tool = inspected(keep)
+    assert tool.bind({"note": {"text": "a"}}).values == {"note": {"text": "a"}}
 
 
 def test_parameters_may_have_any_name() -> None:
