@@ -56,6 +56,20 @@ def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
     assert upgrade(empty_url) == (head(), head())
 
 
+def test_sqlite_files_are_for_their_users_eyes_only(tmp_path: Path):
+    """They hold what users said, and may lie in a directory that others can enter."""
+    place = tmp_path / "open"
+    place.mkdir(mode=0o755)
+    url = f"sqlite:///{place}/harness.db"
+    upgrade(url)
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        assert current(connection) == head()
+        modes = {file.name: file.stat().st_mode & 0o777 for file in place.iterdir()}
+    engine.dispose()
+    assert modes == dict.fromkeys(["harness.db", "harness.db-shm", "harness.db-wal"], 0o600)
+
+
 def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
     """What the revisions make is what ``schema.py`` says, to the types and defaults."""
     upgrade(empty_url)

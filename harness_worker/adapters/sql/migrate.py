@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,8 @@ def knows(revision: str) -> bool:
 def upgrade(url: str) -> tuple[str | None, str]:
     """Bring the database to :func:`head`, in one transaction; processes that do so at once wait for each other.
 
+    A file of SQLite that is missing is made, for this user's eyes only.
+
     Returns:
         The revision it had and the one it has.
 
@@ -76,11 +78,13 @@ def _make_room(url: str) -> None:
     parsed = parse_url(url)
     if parsed.drivername != "sqlite" or parsed.database is None:
         return
-    directory = Path(parsed.database).parent
+    file = Path(parsed.database)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: cannot make {directory}: {error.strerror}") from error
+        raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: cannot make {file.parent}: {error.strerror}") from error
+    with suppress(OSError):  # SQLite says better why it cannot be opened
+        file.touch(mode=0o600)  # SQLite gives the files beside it the same mode
 
 
 @contextmanager

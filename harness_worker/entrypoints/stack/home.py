@@ -54,7 +54,7 @@ class Home:
         return self.artifacts.as_uri()
 
     def prepare(self) -> None:
-        """Make the directories, for this user's eyes only.
+        """Make the directories, for this user's eyes only; a home that is there stays as open as it is.
 
         Raises:
             ConfigError: That is not possible here.
