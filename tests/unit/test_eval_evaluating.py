@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import errno
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
+from harness_worker.entrypoints.cli.eval_runner import Asking
 from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.evaluation.cells import cells_of
 from harness_worker.evaluation.results import Found, Result
 from tests.unit.eval_kit import case, turn
+
+NOBODY = GatewayClient("http://nobody")
+NOTHING = Asking(timeout_s=1.0, goes_on=True, include=(), on_waiting=print)
 
 
 class FullDisk(ResultsFile):
@@ -38,3 +45,28 @@ def test_cell_counts_once_it_is_written(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space left"):
             evaluation.found(second, Found(turns=(turn(),)))
     assert (evaluation.done, evaluation.total, len(evaluation.results)) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("edit", [{"expect": {"equals": "No."}}, {"input": "other"}])
+def test_last_line_of_a_cell_is_its_result_after_an_edit_is_undone(edit: dict[str, object], tmp_path: Path) -> None:
+    """The kept result follows that of the edit, once; nothing is asked again."""
+    path = tmp_path / "out.jsonl"
+
+    def passes(**members: object) -> list[bool]:
+        """Whether the cell passed, line by line, after a sweep over the case with these members."""
+        cases = [case(**{"expect": {"equals": "Hello."}, **members})]
+        (cell,) = cells_of("s", ["clerk"], cases, 1)
+        with ResultsFile(path, "s") as out:
+            evaluation = Evaluation(
+                Plan(sweep="s", cases=cases, repeats=1, concurrency=1, check=None, out=out), ["clerk"]
+            )
+            if not evaluation.done:
+                answer = "Hello." if members == {} else "Something else."
+                evaluation.found(cell, Found(turns=(turn(answer),)))
+            evaluation.run(NOBODY, NOTHING, Console(file=io.StringIO()))
+        return [Result.model_validate_json(line).passed for line in path.read_text().splitlines()]
+
+    assert passes() == [True]
+    assert passes(**edit) == [True, False]
+    assert passes() == [True, False, True]
+    assert passes() == [True, False, True]

@@ -39,10 +39,12 @@ class ResultsFile:
     def __init__(self, path: Path, sweep: str) -> None:
         self._file = _opened(path)
         try:
-            self._kept = {(found.asked, found.expected): found for found in _read(self._file, path, sweep)}
+            lines = list(_read(self._file, path, sweep))
         except BaseException:
             self._file.close()
             raise
+        self._kept = {(found.asked, found.expected): found for found in lines}
+        self._last = {_cell_of(found): found for found in lines}
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +68,20 @@ class ResultsFile:
         left = memoryview(result.model_dump_json().encode() + b"\n")
         while left:
             left = left[self._file.write(left) :]
+        self._last[_cell_of(result)] = result
+
+    def make_last(self, result: Result) -> None:
+        """Append a line again if another one of its cell follows it: the case was changed, and changed back.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._last[_cell_of(result)] != result:
+            self.add(result)
+
+
+def _cell_of(result: Result) -> tuple[str, str, int]:
+    return result.agent, result.case, result.repeat
 
 
 def _opened(path: Path) -> FileIO:

@@ -71,13 +71,16 @@ class Evaluation:
         return tuple(self._results[cell.asked] for cell in self._cells if cell.asked in self._results)
 
     def run(self, client: GatewayClient, asking: Asking, console: Console) -> None:
-        """Ask what is left.
+        """Ask what is left, once the results that are kept are those that count in their file.
 
         Raises:
             StackUnreachable: The stack went away, and did not come back.
             RequestRefused: It refuses what is no single cell's fault.
             OSError: A result cannot be written.
         """
+        if self._plan.out is not None:
+            for kept in self.results:
+                self._plan.out.make_last(kept)
         left = [cell for cell in self._cells if cell.asked not in self._results]
         with CountingProgress(console, SystemClock(), self._plan.sweep, len(left), "cell") as progress:
             watcher = _Watcher(self, progress)
