@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from asyncio import CancelledError
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from celery import Celery
 from celery.exceptions import Ignore, Reject
 
 from harness_worker.adapters.celery import tasks
-from harness_worker.adapters.celery.tasks import JudgeTask, SubmitTask, ToolTask
+from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, SubmitTask, ThreadTask, ToolTask
 from harness_worker.errors import TransientError
 
 NEWER = {"v": 2, "turn_id": "t", "call_id": "0.0", "attempt": 1, "read": False, "tenant": "default", "more": 1}
@@ -61,7 +62,7 @@ def test_judge_whose_journal_is_away_is_left_to_the_reconciler(caplog: pytest.Lo
 
 
 class _Leaving:
-    """A judging in which something raises what is no ``Exception``."""
+    """A coordinator, judging and submitting in which something raises."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -69,6 +70,8 @@ class _Leaving:
     def judge(self, *_: object) -> None:
         """See ``Judging.judge``."""
         raise self._error
+
+    advance = submit = judge
 
 
 @pytest.mark.parametrize("error", [CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(3)])
@@ -80,18 +83,36 @@ def test_task_of_a_thread_fails_whatever_is_raised_in_it(error: BaseException) -
     assert str(failed.result) == f"turn.judge was left by {error!r}, which ends no thread"
 
 
-class _Submitting:
-    """A journal that does not answer."""
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many open files")])
+def test_lack_of_something_leaves_a_turn_to_the_reconciler(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """Celery does not acknowledge the message of a task that raises a ``MemoryError``: its place would be taken."""
+    away: Any = _Leaving(error)
+    AdvanceTask(away).run("t")
+    JudgeTask(away).run("t", "brief")
+    assert caplog.text.count(f"the reconciler will see to it: the system had too little of something: {error!r}") == 2
 
-    def submit(self, *_: object) -> None:
-        """See ``Submitting.submit``."""
-        raise TransientError("away")
+
+class _ShortOfMemory(ThreadTask):
+    """A task that meets a lack of memory outside of what it does."""
+
+    name = "short"
+
+    def run(self) -> None:
+        """Meet it."""
+        raise MemoryError
 
 
-def test_turn_that_cannot_be_stored_goes_back_to_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_of_a_thread_never_fails_with_a_lack_of_memory() -> None:
+    """Wherever it was met."""
+    task: Any = Celery(set_as_current=False).register_task(_ShortOfMemory())
+    assert type(task.apply().result) is TransientError
+
+
+@pytest.mark.parametrize("error", [TransientError("away"), MemoryError()])
+def test_turn_that_cannot_be_stored_goes_back_to_its_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else knows of it yet."""
     monkeypatch.setattr(tasks, "AWAY_S", 0.0)
-    task: Any = Celery(set_as_current=False).register_task(SubmitTask(cast("Any", _Submitting())))
+    task: Any = Celery(set_as_current=False).register_task(SubmitTask(cast("Any", _Leaving(error))))
     with pytest.raises(Reject) as rejected:
         task.run(agent="a", input="i")
     assert cast("Any", rejected.value).requeue is True

@@ -18,6 +18,7 @@ from harness_worker.ports import RunningCall
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.judging import Judging
+from harness_worker.turn.scarcity import scarcity_is_transient
 from harness_worker.turn.submitting import NAMES, Submitting
 from harness_worker.wire import (
     ADVANCE_TASK,
@@ -40,13 +41,15 @@ class ThreadTask(Task[..., Any]):
     """A task of a coordinator: whatever is raised in it, its thread and its message are not lost.
 
     Celery takes only an ``Exception`` for the failure of a task in a thread. An ``asyncio.CancelledError`` would leave
-    the message without an answer, and its place among those that the worker takes at once occupied for good.
+    the message without an answer, and its place among those that the worker takes at once occupied for good. So would a
+    ``MemoryError``, which Celery raises once more before it acknowledges.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any task's
-        """Run; what is no ``Exception`` fails the task as an ``InvariantError``."""
+        """Run; what is no ``Exception`` fails the task as an ``InvariantError``, a lack of memory as transient."""
         try:
-            return self.run(*args, **kwargs)
+            with scarcity_is_transient():
+                return self.run(*args, **kwargs)
         except Exception:
             raise
         except BaseException as error:
@@ -67,12 +70,13 @@ class AdvanceTask(ThreadTask):
         self._coordinator = coordinator
 
     def run(self, turn_id: object = None, *more: object, **others: object) -> None:
-        """Look at the turn; a database that does not answer leaves it to the reconciler."""
+        """Look at the turn; a database that does not answer, or a lack of memory, leaves it to the reconciler."""
         if not isinstance(turn_id, str) or more or others:
             log.warning("not a wake-up, dropped: its one argument is a turn's id")
             return
         try:
-            self._coordinator.advance(turn_id)
+            with scarcity_is_transient():
+                self._coordinator.advance(turn_id)
         except TransientError as error:
             log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
 
@@ -91,13 +95,14 @@ class JudgeTask(ThreadTask):
         self._judging = judging
 
     def run(self, *named: object, **others: object) -> None:
-        """Judge; a database that does not answer leaves it to the reconciler."""
+        """Judge; a database that does not answer, or a lack of memory, leaves it to the reconciler."""
         turn_id, judge = named if len(named) == 2 else (None, None)
         if not isinstance(turn_id, str) or not isinstance(judge, str) or others:
             log.warning("not a judge's message, dropped: its two arguments are a turn's id and a judge's name")
             return
         try:
-            self._judging.judge(turn_id, judge)
+            with scarcity_is_transient():
+                self._judging.judge(turn_id, judge)
         except TransientError as error:
             log.warning("turn %s not judged by %s, the reconciler will see to it: %s", turn_id, judge, error)
 
@@ -129,7 +134,8 @@ class SubmitTask(ThreadTask):
             raise ConfigError(f"{self.name} has no positional arguments: give {', '.join(NAMES)}, by name")
         turn_id = str(self.request.id)
         try:
-            self._submitting.submit(turn_id, asked, self._priority())
+            with scarcity_is_transient():
+                self._submitting.submit(turn_id, asked, self._priority())
         except TransientError as error:
             log.warning("turn %s not stored, its message goes back: %s", turn_id, error)
             Event().wait(AWAY_S)

@@ -1,0 +1,30 @@
+"""What the system had too little of: it passes, and is no fault of what was asked for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from harness_worker.errors import TransientError
+
+_ERRNOS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
+)
+"""Too many open files, in the process or on the host; no memory, buffers, processes or space on a disk."""
+
+
+@contextmanager
+def scarcity_is_transient() -> Generator[None]:
+    """Raise what is raised within the context for lack of memory, files or space as something that passes.
+
+    Raises:
+        TransientError: There was too little of one of them.
+    """
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _ERRNOS:
+            raise
+        raise TransientError(f"the system had too little of something: {error!r}") from error
