@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -25,6 +26,11 @@ _LIVENESS: Final = {
     "keepalives_interval": SILENCE_S // 6,
     "keepalives_count": 4,
 }
+
+_ANSWER_SLACK_S: Final = 1.0
+"""How much later than the server ends a statement its answer may come."""
+_STATEMENT_TIMEOUT: Final = re.compile(r"statement_timeout\s*=\s*(\d+)\s*(us|ms|s|min|h|d)?")
+_UNITS_S: Final = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 READ_ONLY: Final = "25006"
 """Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from. It did not
@@ -65,6 +71,23 @@ def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: o
     theirs = given if isinstance(given, str) else " ".join(given)
     wanted = {name: value for name, value in (_LIVENESS | defaults).items() if name not in url.query}
     return {**wanted, "options": f"{ours} {theirs}".strip()}  # the server takes the last
+
+
+def longest_answer_s(options: str) -> float | None:
+    """How long a client waits for the answer to a statement; ``None`` is for ever.
+
+    The server ends a statement that takes longer. Who hears nothing even of that has lost it, though the connection may
+    stand: a proxy in between acknowledges what it receives after its far side is gone.
+
+    Args:
+        options: The settings of the server, as :func:`postgres_arguments` gives them.
+    """
+    found = _STATEMENT_TIMEOUT.findall(options)
+    if not found:
+        return None
+    number, unit = found[-1]
+    limit_s = int(number) * _UNITS_S[unit]
+    return limit_s + _ANSWER_SLACK_S if limit_s else None
 
 
 def set_pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401 - the driver's connection

@@ -10,8 +10,9 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
+from harness_worker.adapters.sql.answers import AnsweredConnection
 from harness_worker.adapters.sql.failures import is_stale
-from harness_worker.databases import connect_anew_after, parse_url, postgres_arguments, set_pragmas
+from harness_worker.databases import connect_anew_after, longest_answer_s, parse_url, postgres_arguments, set_pragmas
 from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
@@ -27,7 +28,8 @@ class Timeouts:
     Args:
         connect_s: For a new connection (Postgres; libpq knows nothing below 2).
         statement_s: For one statement, its waits for locks included. Longer than ``idle_s``, so that who waits for
-            a row outlives a stopped process that holds it (Postgres).
+            a row outlives a stopped process that holds it (Postgres). The server ends it; if no answer comes, the
+            connection is lost a second later.
         idle_s: A transaction that is idle for longer is ended by Postgres; below the lease of a turn.
         lock_s: For the write lock of SQLite.
         checkout_s: For a free connection of the pool.
@@ -120,9 +122,16 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         use_native_hstore=False,
         skip_autocommit_rollback=True,
     )
+    event.listen(plain, "do_connect", _connect)
     event.listen(plain, "reset", _drop_unfinished)
     connect_anew_after(plain, is_stale)
     return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
+
+
+def _connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> AnsweredConnection:
+    connection = AnsweredConnection.connect(*arguments, **options)
+    connection.answer_s = longest_answer_s(options["options"])
+    return connection
 
 
 def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetState) -> None:  # noqa: ANN401 - psycopg's

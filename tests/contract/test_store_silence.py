@@ -1,0 +1,139 @@
+"""The contract of ``TurnStore`` on Postgres whose open connections are never answered again, though they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+
+import pytest
+from sqlalchemy import make_url, select, text
+from sqlalchemy.exc import OperationalError
+
+from harness_worker.adapters.sql.engine import BEAT, Timeouts, make_engine
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.errors import TransientError
+from harness_worker.schema import turns
+from tests.contract.store_world import RecordedEvents, World, one_event
+from tests.relay import Relay, relay
+
+SOON = Timeouts(statement_s=0.5)
+LIMIT_S = 1.5
+"""Of each wait for an answer: a second longer than a statement."""
+SLACK_S = 3.0
+
+
+@pytest.fixture
+def line(postgres_url: str) -> Generator[Relay]:
+    """What the worlds of these tests have between them and Postgres."""
+    url = make_url(postgres_url)
+    assert url.host is not None
+    with relay((url.host, url.port or 5432)) as server:
+        yield server
+
+
+def far_url(postgres_url: str, line: Relay) -> str:
+    """The database at the far end of ``line``."""
+    return make_url(postgres_url).set(host="127.0.0.1", port=line.port).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def far(postgres_url: str, line: Relay) -> Generator[World]:
+    """A store at the far end of the line, whose connections are opened."""
+    url = far_url(postgres_url, line)
+    engine, beats = make_engine(url, timeouts=SOON), make_engine(url, timeouts=BEAT, pool_size=1)
+    sink = RecordedEvents()
+    for each in (engine, beats):
+        held = [each.connect(), each.connect()]
+        for connection in held:
+            connection.close()
+    yield World(store=SqlTurnStore(engine, sink, beats=beats), engine=engine, sink=sink)
+    engine.dispose()
+    beats.dispose()
+
+
+def took_s(work: Callable[[], object]) -> float:
+    """How long it took."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def load(world: World, turn_id: str) -> None:
+    """What reads."""
+    assert world.store.load(turn_id) is not None
+
+
+def transact(world: World, turn_id: str) -> None:
+    """What reads, then writes."""
+    world.store.transact(turn_id, one_event)
+
+
+def beat(world: World, turn_id: str) -> None:
+    """What must not take long."""
+    world.store.beat_turn(turn_id, "w", 1, 6.0)
+
+
+@pytest.mark.parametrize(("work", "limit_s"), [(load, LIMIT_S), (transact, LIMIT_S), (beat, BEAT.statement_s + 1.0)])
+def test_store_heals_though_its_connections_are_never_answered(
+    far: World, line: Relay, work: Callable[[World, str], None], limit_s: float
+):
+    """The first wait is given up in time, and takes all other connections of then with it."""
+    turn_id = far.queued()
+    line.silence()
+    assert limit_s <= took_s(lambda: work(far, turn_id)) < limit_s + SLACK_S
+    assert took_s(lambda: work(far, turn_id)) < limit_s
+
+
+def test_transact_whose_commit_is_never_answered_is_in_doubt(far: World, line: Relay):
+    """It may have been made: it is not repeated, and the caller is told to look, in time."""
+    turn_id = far.queued()
+    decided: list[Snapshot] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        decided.append(snapshot)
+        line.silence()
+        return one_event(snapshot)
+
+    def commit() -> None:
+        with pytest.raises(TransientError, match="lost during a commit, which may have been made"):
+            far.store.transact(turn_id, decide)
+
+    assert LIMIT_S <= took_s(commit) < LIMIT_S + SLACK_S
+    assert len(decided) == 1
+    assert far.seqs(turn_id) == [1]
+    far.store.transact(turn_id, one_event)
+    assert far.seqs(turn_id) == [1, 2]
+
+
+def in_a_transaction(world: World, line: Relay, *, commits: bool) -> None:
+    """Nobody answers any more when a transaction ends."""
+    with world.engine.connect() as connection:
+        connection.execute(select(turns.c.id))
+        line.silence()
+        if commits:
+            connection.commit()
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_end_of_a_transaction_that_is_never_answered_is_a_lost_connection(far: World, line: Relay, commits: bool):
+    """Whoever rolls back or commits waits no longer than for a statement."""
+
+    def end() -> None:
+        with pytest.raises(OperationalError) as lost:
+            in_a_transaction(far, line, commits=commits)
+        assert lost.value.connection_invalidated
+
+    assert LIMIT_S <= took_s(end) < LIMIT_S + SLACK_S
+    with far.engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+
+
+def test_statement_that_the_server_ends_keeps_its_connection(far: World):
+    """Its answer is one: the limit of the client is longer than that of the server."""
+    with far.engine.connect() as connection:
+        with pytest.raises(OperationalError, match="statement timeout") as ended:
+            connection.execute(text("SELECT pg_sleep(30)"))
+        assert not ended.value.connection_invalidated
+        connection.rollback()
+        connection.execute(text("SELECT 1"))

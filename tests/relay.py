@@ -1,0 +1,71 @@
+"""A relay before a server of TCP, which can fall silent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+
+class Relay:
+    """Passes on what it receives, both ways, until it is silenced: the connections of then stand for ever, unanswered.
+
+    So does a proxy whose far side is gone. What comes is acknowledged; nothing is passed on, nothing is closed.
+
+    Args:
+        target: The server's host and port.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
+        self.port: int = self._listener.getsockname()[1]
+
+    def silence(self) -> None:
+        """Pass on nothing more on the connections that are open; those made later work."""
+        with self._lock:
+            self._silent.update(self._sockets)
+
+    def serve(self) -> None:
+        """Accept connections until closed."""
+        with suppress(OSError):
+            while True:
+                near = self._listener.accept()[0]
+                far = socket.create_connection(self._target)
+                with self._lock:
+                    self._sockets += (near, far)
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def close(self) -> None:
+        """End every connection."""
+        for each in (self._listener, *self._sockets):
+            with suppress(OSError):  # it is closed already
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while received := source.recv(65_536):
+                with self._lock:
+                    if source in self._silent:
+                        return
+                sink.sendall(received)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def relay(target: tuple[str, int]) -> Generator[Relay]:
+    """A relay before ``target``."""
+    server = Relay(target)
+    accepting = threading.Thread(target=server.serve)
+    accepting.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        accepting.join()

@@ -1,0 +1,28 @@
+"""How long a client of Postgres waits for an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness_worker.databases import longest_answer_s, parse_url, postgres_arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "limit_s"),
+    [
+        ("", 11.0),
+        ("?options=-c%20statement_timeout%3D2500", 3.5),
+        ("?options=-cstatement_timeout%3D2min", 121.0),
+        ("?options=--statement_timeout%3D9s%20-c%20idle_in_transaction_session_timeout%3D1ms", 10.0),
+        ("?options=-c%20statement_timeout%3D0", None),
+    ],
+)
+def test_client_waits_a_second_longer_than_the_server_lets_a_statement_take(given: str, limit_s: float | None) -> None:
+    """Whichever setting the server takes: ours, or what the URL says after it."""
+    arguments = postgres_arguments(parse_url(f"postgresql://h/d{given}"), options={"statement_timeout": 10_000})
+    assert longest_answer_s(arguments["options"]) == limit_s
+
+
+def test_client_waits_for_ever_where_no_server_would_end_a_statement() -> None:
+    """Nobody said how long one may take."""
+    assert longest_answer_s("-c jit=off") is None
