@@ -118,7 +118,7 @@ class Coordinator:
         visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
         if isinstance(visit, Visit):
             with self.holding(visit):
-                self._visit(visit, partial(self._give_up, visit, StopReason.INTERNAL, INTERNAL_MESSAGE))
+                self._visit(visit, partial(self._failed, visit))
 
     def _visit(self, visit: Visit, work: Callable[[], Finished | Dispatch | None]) -> None:
         try:
@@ -143,6 +143,7 @@ class Coordinator:
         """End the turn as failed; what its reads came to is told as far as the gate can say."""
         reports = NO_REPORTS
         try:
+            self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would tell nothing
             reports = self._reports(visit, stop=True)
         except TransientError:
             raise

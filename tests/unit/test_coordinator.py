@@ -351,6 +351,19 @@ def test_bug_in_the_opening_commit_ends_the_turn(late_s: float, reason: StopReas
     assert [call.status for call in engine.calls] == [CallStatus.ENDED]
 
 
+def test_bug_in_the_opening_commit_tells_what_the_reads_came_to(engine: Engine, request: Any) -> None:  # noqa: ANN401
+    """What ran is not told as not run, also if the gate does not answer at first."""
+    engine.dispatched("look", "look")
+    engine.run("0.0")
+    request.getfixturevalue("opening_breaks")
+    engine.seen_gate.before["settle"].append(raising(SILENT))
+    engine.advance()
+    assert (engine.turn.owner, engine.contents) == (None, [])
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+    assert engine.contents == ["look done", "denied: not_run: the turn failed"]
+
+
 def test_turn_that_cannot_be_read_is_left_to_who_can(engine: Engine) -> None:
     """A newer worker may have written what this one does not know; the other turns are driven."""
     engine.seen_store.before["transact"] += [raising(ValueError("no such status"))] * 2
