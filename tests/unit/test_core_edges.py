@@ -160,6 +160,28 @@ def test_docstring_with_gaps_is_read() -> None:
     assert doc.arguments == {"x": "The x, whole."}
 
 
+@pytest.mark.parametrize(
+    "after",
+    [
+        "The customer must have agreed.\nTwice.",
+        "Side Effects:\n    Sends a mail.",
+        "Warning:\n    Cannot be undone.\n\nBe careful.",
+        "Note:\nNothing is indented.",
+    ],
+)
+def test_docstring_keeps_what_follows_its_arguments(after: str) -> None:
+    """A section ends where its indentation does: what comes then, a section nobody knows included, is description."""
+    doc = parse_docstring(f"Refund.\n\nArgs:\n  x: The x,\n     whole.\n\n{after}\n\nReturns:\n    It.\n\nLast.")
+    assert doc.arguments == {"x": "The x, whole."}
+    assert doc.description == f"Refund.\n\n{after}\n\nLast."
+
+
+def test_docstring_may_have_several_sections_of_arguments() -> None:
+    """Each has an indentation of its own."""
+    doc = parse_docstring("Find.\n\nArgs:\n    x: The x.\n\nKeyword Args:\n  y (int): The y.\n")
+    assert (doc.description, doc.arguments) == ("Find.", {"x": "The x.", "y": "The y."})
+
+
 def test_raw_arguments_the_validator_could_not_read_are_denied(registry: Registry) -> None:
     """The validator has a limit of its own, which no value reaches."""
 
