@@ -13,7 +13,7 @@ from harness_worker.bootstrap.fleet import Fleet
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.opening import Opened
 from harness_worker.core.progress import AskModel, Dispatch, Finished
-from harness_worker.core.writes import Go, Started
+from harness_worker.core.writes import Go, HandedIn, Started
 from harness_worker.ports import Admission, Admitted, ModelClient, ModelReply, ModelRequest, SoftDeadline, TurnStore
 from harness_worker.testing.faults.injector import Faults
 from harness_worker.testing.faults.points import Point
@@ -141,7 +141,7 @@ def _after(answer: object) -> Point | None:
             return Point.AFTER_CLAIM
         case Started(go=Go.RUN):
             return Point.AFTER_ADMIT
-        case Go.PASS | Go.WAKE:
+        case HandedIn(go=Go.PASS | Go.WAKE):
             return Point.AFTER_RECEIPT
         case Finished() | Dispatch() | AskModel():
             return Point.AFTER_COMMIT
