@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
 REDIS_SCHEMES: Final = ("redis", "rediss")
 HTTP_SCHEMES: Final = ("http", "https")
@@ -16,11 +16,14 @@ _REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
 _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 """Some clients raise at anything else, others take the first database for it."""
 
+_USER_FIELDS: Final = frozenset({"username", "password"})
+
 
 def service_url(url: str, schemes: Sequence[str]) -> str:
     """``url``, which says how a service is reached; if that is a Redis by TLS, also whether its certificate is checked.
 
     It is, unless ``url`` says otherwise. Left unsaid, redis-py would check it, kombu would not, and Celery stop there.
+    Of the query of a Redis, user and password go before its host: redis-py takes them from there, kombu fails on them.
 
     Raises:
         ValueError: It is none, or of none of these schemes; the message says what to give.
@@ -34,9 +37,23 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
         raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
     if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
         raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
+    if url.startswith(_REDIS):
+        url = _user_first(url)
     if url.startswith("rediss://") and "ssl_cert_reqs" not in parse_qs(urlsplit(url).query, keep_blank_values=True):
         return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     return url
+
+
+def _user_first(url: str) -> str:
+    parts = urlsplit(url)
+    asked = dict(parse_qsl(parts.query))
+    if not asked.keys() & _USER_FIELDS:
+        return url
+    user = parts.username or quote(asked.get("username", ""), safe="")
+    password = parts.password or quote(asked.get("password", ""), safe="")
+    host = parts.netloc.rpartition("@")[2]
+    others = [each for each in parts.query.split("&") if each.partition("=")[0] not in _USER_FIELDS]
+    return parts._replace(netloc=f"{user}:{password}@{host}", query="&".join(others)).geturl()
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from kombu import Connection
 
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.stack.probes import check_broker
@@ -34,6 +35,22 @@ def test_urls_of_redis_are_taken(url: str) -> None:
 def test_certificate_is_checked_unless_the_url_says_otherwise(url: str, taken: str) -> None:
     """Of three clients of Redis, one would check it, one would not, and one would not begin."""
     assert load_settings(broker_url=url).broker_url == taken
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        ("redis://h:1/0?password=p%40%3Aw", "redis://:p%40%3Aw@h:1/0"),
+        ("redis://u@h/0?login_method=%2F&password=x&username=v", "redis://u:x@h/0?login_method=%2F"),
+        ("rediss://h?username=u&password=x", "rediss://u:x@h?ssl_cert_reqs=required"),
+    ],
+)
+def test_password_may_stand_in_the_query_of_a_redis(url: str, taken: str) -> None:
+    """One of the clients takes it from there, another fails on it: it goes before the host, and what is there wins."""
+    settings = load_settings(redis_url=url, broker_url=url)
+    assert (settings.redis_url, settings.broker_url) == (taken, taken)
+    with Connection(taken) as broker:
+        assert "password" in broker.info()
 
 
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])
