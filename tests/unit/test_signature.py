@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, PlainSerializer, RootModel, SecretStr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing_extensions import Doc
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
@@ -346,6 +347,28 @@ def test_hints_may_carry_field_constraints() -> None:
     assert tool.schema["properties"]["a"] == {"type": "integer", "minimum": 1, "default": 2, "description": "own"}
     assert tool.bind({}).values == {"a": 2, "b": 3}
     assert problems(take, {"b": 6}) == ("b: input should be less than or equal to 5 (got 6)",)
+
+
+def test_annotations_describe_parameters() -> None:
+    """A lone text in ``Annotated``, or a ``Doc``, describes it; several texts may mean anything."""
+
+    def take(  # noqa: D417 - likewise
+        a: Annotated[int, "how many"],
+        b: Annotated[str, Doc("which"), "internal"],
+        c: Annotated[str, "one", "two"],
+        d: Annotated[int, Field(description="own"), "other"] = 1,
+        e: Annotated[int, "or none"] = None,  # noqa: RUF013  # pyright: ignore[reportArgumentType] - usual
+    ) -> object:
+        """Take.
+
+        Args:
+            a: from the docstring
+            c: from the docstring
+        """
+        return a, b, c, d, e
+
+    described = {name: each.get("description") for name, each in inspected(take).schema["properties"].items()}
+    assert described == {"a": "how many", "b": "which", "c": "from the docstring", "d": "own", "e": "or none"}
 
 
 def test_a_default_of_none_makes_the_hint_optional() -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import Doc
 
 from harness_worker.core.registration.callables import NO_DEFAULT, Parameter
 from harness_worker.core.registration.set_order import sort_sets
@@ -109,7 +110,8 @@ def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigErro
 
 
 def _definition(parameter: Parameter, doc: str | None) -> tuple[Any, Any]:
-    extra: dict[str, Any] = {} if doc is None or _describes_itself(parameter) else {"description": doc}
+    said = None if _describes_itself(parameter) else _note(parameter) or doc
+    extra: dict[str, Any] = {} if said is None else {"description": said}
     default = ... if parameter.default is NO_DEFAULT else parameter.default
     return Annotated[_hint(parameter), Field(alias=parameter.name, **extra)], default
 
@@ -126,8 +128,20 @@ def _hint(parameter: Parameter) -> Any:  # noqa: ANN401 - a type expression
 
 
 def _describes_itself(parameter: Parameter) -> bool:
-    notes = get_args(parameter.hint)[1:] if get_origin(parameter.hint) is Annotated else ()
-    return any(isinstance(note, FieldInfo) and note.description for note in (*notes, parameter.default))
+    described = (*_annotations(parameter), parameter.default)
+    return any(isinstance(note, FieldInfo) and note.description for note in described)
+
+
+def _note(parameter: Parameter) -> str | None:
+    """What ``Annotated[int, Doc("how many")]`` says, or ``Annotated[int, "how many"]`` if it is the only text."""
+    notes = _annotations(parameter)
+    texts = [note for note in notes if isinstance(note, str)]
+    docs = [note.documentation for note in notes if isinstance(note, Doc)]
+    return docs[0] if docs else texts[0] if len(texts) == 1 else None
+
+
+def _annotations(parameter: Parameter) -> tuple[Any, ...]:
+    return get_args(parameter.hint)[1:] if get_origin(parameter.hint) is Annotated else ()
 
 
 def _check_default(trial: type[BaseModel], parameter: Parameter, where: str) -> None:
