@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
-from pydantic_core import from_json
 
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
+from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, storable
 
 OURS: Final = ("sweep", "case", "repeat")
 """Keys of a turn's metadata that name its cell."""
 
-BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 MOST_TURNS: Final = 100
 """Of one case."""
 
@@ -149,7 +147,7 @@ def read_cases(file: str, data: bytes) -> tuple[Case, ...]:
         ConfigError: There is none, or lines are wrong; the message has each of these with what is wrong.
     """
     found, problems = dict[str, tuple[int, Case]](), list[str]()
-    for number, line in _numbered(data):
+    for number, line in numbered_lines(data):
         try:
             case = Case.model_validate(_members(line, number))
         except ValidationError as invalid:
@@ -170,40 +168,19 @@ def read_cases(file: str, data: bytes) -> tuple[Case, ...]:
     return tuple(case for _, case in found.values())
 
 
-def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
-    lines = data.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-
-
 def _members(line: bytes, number: int) -> Mapping[str, object]:
     """A line's members, its number as id if it names none; one that is null counts as absent.
 
     Raises:
         ValueError: It is no JSON object.
     """
-    try:
-        case: object = from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    _check_numbers(case)
+    case = parsed(line)
     if not isinstance(case, dict):
         raise ValueError('a case is an object, such as {"input": "Where is my order?"}')  # noqa: TRY004 - a wrong line
     given = _without_nulls(cast("dict[str, object]", case))
     if isinstance(expected := given.get("expect"), dict):
         given["expect"] = _without_nulls(cast("dict[str, object]", expected))
     return {"id": str(number), **given}
-
-
-def _check_numbers(case: object) -> None:
-    """Refuse infinity, which 1e999 is read as.
-
-    Raises:
-        ValueError: It is there.
-    """
-    try:
-        json.dumps(case, allow_nan=False)
-    except ValueError:
-        raise ValueError("a number is too large: give one below 1e308") from None
 
 
 def _without_nulls(members: Mapping[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -206,6 +207,25 @@ def test_cancel_by_metadata_stops_what_runs_and_what_waits(outsider: Outsider, e
     home = {"HARNESS_HOME": str(outsider.stack.home)}
     again = run_harness("turns", "cancel", "--metadata", named, env=home)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "no turn with this metadata is open\n")
+
+
+def test_batch_that_is_refused_is_told_by_the_lines_of_its_file(outsider: Outsider, tmp_path: Path) -> None:
+    """What the gateway counts, without the empty lines, is no number that its author knows."""
+    file, env = tmp_path / "turns.jsonl", {"HARNESS_HOME": str(outsider.stack.home)}
+    good = {"custom_id": "a", "params": {"agent": "worker", "input": "x"}}
+
+    def refusal(*lines: object) -> list[str]:
+        file.write_text("\n\n".join(map(json.dumps, lines)))
+        ran = run_harness("batches", "create", str(file), env=env)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        return ran.stderr.splitlines()
+
+    unknown = refusal(good, {"custom_id": "b", "params": {"agent": "wroker", "input": "x"}})
+    assert unknown[0].startswith(f"harness: {file}:3: params.agent: there is no agent 'wroker'; there are: ")
+    wrong = refusal(good, {"custom_id": "b", "params": {"agent": "worker"}}, {"custom_id": "!", "params": {}})
+    assert wrong[0].startswith(f"harness: {file}:3: params.input: ")
+    assert [line.split(": ")[0].strip() for line in wrong[1:]] == [f"{file}:5"] * 3
+    assert refusal(good, good) == [f"harness: {file}:3: custom_id: there is another 'a' before it"]
 
 
 def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:

@@ -34,8 +34,10 @@ def test_items_are_the_lines_of_a_file() -> None:
         {"custom_id": "a", "params": {"agent": "support", "input": "x"}},
         {"custom_id": "b", "params": {"agent": "c"}},
     ]
-    assert items_in("f", content.encode(), "support") == found
-    assert items_in("f", content.encode(), None)[0]["params"] == {"input": "x"}
+    items = items_in("f", content.encode(), "support")
+    assert [item.request for item in items] == found
+    assert [item.place for item in items] == ["f:1", "f:3"]
+    assert items_in("f", content.encode(), None)[0].request["params"] == {"input": "x"}
 
 
 @pytest.mark.parametrize(
@@ -43,8 +45,12 @@ def test_items_are_the_lines_of_a_file() -> None:
     [
         (b"", "f: give at least one turn"),
         (b"\n \n", "f: give at least one turn"),
-        (b"\xff", "f: not UTF-8: byte 1"),
-        (b'{"custom_id": "a", "params": {}}\n{', "f:2: not JSON: "),
+        (b"\n\xff", "f:2: not UTF-8: byte 1"),
+        (b'{"custom_id": "a", "params": {}}\n{', "f:2: not JSON: EOF while parsing an object at column 1"),
+        (b'{"custom_id": "a", "params": {"input": NaN}}', "f:1: not JSON: "),
+        (b'{"custom_id": "a", "params": {"input": "\\ud800"}}', "f:1: not JSON: "),
+        (b"[" * 3_000 + b"]" * 3_000, "f:1: not JSON: "),
+        (b'{"custom_id": "a", "params": {"budget": {"max_dollars": 1e999}}}', "f:1: a number is too large"),
         (b"[]", 'f:1: give {"custom_id": "a-name", "params"'),
         (b'{"custom_id": "a"}', "f:1: give "),
         (b'{"custom_id": "a", "params": 1}', "f:1: give "),

@@ -51,13 +51,13 @@ def test_cases_are_numbered_by_their_lines() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("nope", "not JSON"),
+        ('{"input": nope}', "not JSON: expected ident at column 12"),
         ("[1]", "a case is an object"),
         ('{"input": "a", "target": 1e999}', "a number is too large: give one below 1e308"),
         ('{"input": "a", "expect": {"calls": {"tool": "t", "arguments": {"n": [-1e999]}}}}', "a number is too large"),
         ('{"input": "a", "target": NaN}', "not JSON"),
         ('{"input": "\\ud800"}', "not JSON"),
-        ('{"input": "\udcff"}', "not JSON"),
+        ('{"input": "\udcff"}', "not UTF-8: byte 12"),
         ({}, "input: required, but missing"),
         ({"input": 1}, "input: must be a text, or a list of texts"),
         ({"input": []}, "input: must be a text, or a list of texts"),

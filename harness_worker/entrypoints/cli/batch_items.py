@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.errors import ConfigError
+from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.ports import Clock
 
 TELL_S: Final = 5.0
 """Seconds between two words on how a batch stands."""
 
 
-def items_in(name: str, content: bytes, agent: str | None) -> list[JsonObject]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One turn of a file.
+
+    Args:
+        place: Where it stands: ``FILE:LINE``.
+        request: What to post.
+    """
+
+    place: str
+    request: JsonObject
+
+
+def items_in(name: str, content: bytes, agent: str | None) -> list[Item]:
     """The requests of a file, one per line; empty lines are none.
 
     Args:
@@ -27,31 +42,50 @@ def items_in(name: str, content: bytes, agent: str | None) -> list[JsonObject]:
     Raises:
         ConfigError: A line is no object of ``custom_id`` and ``params``, or there is none; the message names it.
     """
-    items = [_item(f"{name}:{number}", line, agent) for number, line in _lines(name, content)]
+    items = [_item(f"{name}:{number}", line, agent) for number, line in numbered_lines(content)]
     if not items:
         raise ConfigError(f'{name}: give at least one turn, {{"custom_id": …, "params": {{…}}}} on a line of its own')
     return items
 
 
-def _lines(name: str, content: bytes) -> Iterator[tuple[int, str]]:
+def _item(place: str, line: bytes, agent: str | None) -> Item:
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: not UTF-8: byte {error.start + 1}") from None
-    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-
-
-def _item(place: str, line: str, agent: str | None) -> JsonObject:
-    try:
-        found: Any = json.loads(line)
+        found: Any = parsed(line)
     except ValueError as error:
-        raise ConfigError(f"{place}: not JSON: {error}") from None
+        raise ConfigError(f"{place}: {error}") from None
     item: Mapping[str, Any] = cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
     params: Any = item.get("params")
     if set(item) != {"custom_id", "params"} or not isinstance(params, dict):
         raise ConfigError(f'{place}: give {{"custom_id": "a-name", "params": {{"agent": …, "input": …}}}}')
     usual = {} if agent is None else {"agent": agent}
-    return {**item, "params": {**usual, **cast("Mapping[str, Any]", params)}}
+    return Item(place=place, request={**item, "params": {**usual, **cast("Mapping[str, Any]", params)}})
+
+
+@contextmanager
+def told_by_line(items: Sequence[Item]) -> Generator[None]:
+    """What the gateway finds wrong with the turns of a file is told by their lines.
+
+    Raises:
+        ConfigError: It refused some of them, each with its line and what is wrong.
+        RequestRefused: It refused for another reason.
+    """
+    try:
+        yield
+    except RequestRefused as refused:
+        errors: list[JsonObject] = refused.problem.get("errors") or []
+        if not errors:
+            raise
+        raise ConfigError(
+            "\n  ".join(f"{_place(error['loc'], items)}: {error['msg']}" for error in errors)
+        ) from refused
+
+
+def _place(loc: Sequence[str | int], items: Sequence[Item]) -> str:
+    match loc:
+        case ("body", "requests", int(number), *rest):
+            return ": ".join([items[number].place, *filter(None, [".".join(map(str, rest))])])
+        case _:
+            return ".".join(map(str, loc))
 
 
 def has_ended(batch: Mapping[str, Any]) -> bool:

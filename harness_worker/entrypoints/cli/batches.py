@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, until_ended
+from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.streams import tell
@@ -69,11 +69,13 @@ def create(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Post the turns of a file, all or none, and print the batch."""
     kept = pairs(metadata or [])
-    body = {"requests": items_in(str(file), _content(file), agent), **({"metadata": kept} if kept else {})}
+    items = items_in(str(file), _content(file), agent)
+    body = {"requests": [item.request for item in items], **({"metadata": kept} if kept else {})}
     key = secrets.token_hex(16)
     with running_at(url, home) as client:
         patiently = Patience(SystemClock())
-        batch = patiently(lambda: client.create_batch(body, key))
+        with told_by_line(items):
+            batch = patiently(lambda: client.create_batch(body, key))
         if wait:
             batch = _awaited(client, batch)
     _print(batch, as_json=as_json)

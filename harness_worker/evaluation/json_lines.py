@@ -1,0 +1,47 @@
+"""JSON a line, as people write it: what can be sent to a gateway and stored, or words on what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic_core import from_json
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that hold something, each with its number, from 1."""
+    lines = data.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def parsed(line: bytes) -> object:
+    """What a line holds.
+
+    Raises:
+        ValueError: It is no JSON of finite numbers in UTF-8, or nested more deeply than anybody reads.
+    """
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: byte {error.start + 1}") from None
+    try:
+        found: object = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {str(error).replace(' at line 1 column ', ' at column ')}") from None
+    _check_numbers(found)
+    return found
+
+
+def _check_numbers(found: object) -> None:
+    """Refuse infinity, which 1e999 is read as.
+
+    Raises:
+        ValueError: It is there.
+    """
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise ValueError("a number is too large: give one below 1e308") from None
