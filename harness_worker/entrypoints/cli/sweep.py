@@ -21,6 +21,7 @@ from harness_worker.entrypoints.cli.sweep_stack import sweep_gateway, sweep_sett
 from harness_worker.entrypoints.cli.target import Target
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
+from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Half, Workload
 from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require_workload
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
@@ -84,6 +85,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     Exits with 0 if all tasks passed, 1 if not, 2 if something is missing, 3 if the stack does not answer.
     """  # noqa: D301 - click reads the \b
     require_workload(workload)
+    _check_writable("--effects", effects)
+    _check_writable("--observations", observations)
     settings = sweep_settings(url, home, workload)
     target = _target(settings, coordinators, tools)
     loaded = load_workload(workload, settings)
@@ -97,9 +100,24 @@ def run(  # noqa: PLR0913 - one parameter an option
             SweepProgress(console, SystemClock(), loaded.name, len(sweep.tasks)) as progress,
         ):
             result = sweep.run(runner, progress)
-    _write(result, effects, observations)
     _print(result, console, as_json=as_json)
+    _write(result, effects, observations)
     raise typer.Exit(0 if result.passed else 1)
+
+
+def _check_writable(option: str, file: Path | None) -> None:
+    """Make a file before the run is paid for; what it holds stays until there is something to write.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    if file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"{option} {file}: {error.strerror}") from error
 
 
 def _target(settings: Settings, coordinators: int, tools: int) -> Target:
