@@ -22,6 +22,7 @@ from api_gateway.caller import Caller
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
 from api_gateway.drain import on_stop_signal
+from api_gateway.gathered import Gathered
 from api_gateway.limits.admission import TenantLimits
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
@@ -56,6 +57,7 @@ from api_gateway.sessions import Sessions
 from api_gateway.single_flight import SingleFlight
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
+from api_gateway.turns.heads import read_heads
 from api_gateway.turns.inputs import Inputs
 from api_gateway.turns.store import Turns
 from api_gateway.usage.reader import UsageReader
@@ -117,6 +119,7 @@ def _wire(settings: Settings) -> Shared:
         missing=SingleFlight(partial(health.look_for_missing, engine, publisher)),
         background=Background(),
         live=LiveEvents(settings.redis_url, deliverer.poke if deliverer else None),
+        heads=Gathered(partial(read_heads, engine)),
         traffic=Traffic(),
         figures=FleetFigures(engine, publisher, settings.redis_url),
         deliverer=deliverer,

@@ -19,6 +19,7 @@ from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.config import Settings
+from api_gateway.gathered import Gathered
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
@@ -31,6 +32,7 @@ from api_gateway.sessions import Sessions
 from api_gateway.single_flight import SingleFlight
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
+from api_gateway.turns.heads import Head
 from api_gateway.turns.inputs import Inputs
 from api_gateway.turns.store import Turns
 from api_gateway.usage.reader import UsageReader
@@ -53,6 +55,7 @@ class Shared:
     missing: SingleFlight[Mapping[str, str]]
     background: Background
     live: LiveEvents
+    heads: Gathered[Head]
     traffic: Traffic
     figures: FleetFigures
     deliverer: Deliverer | None

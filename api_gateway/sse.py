@@ -13,8 +13,10 @@ from typing import Final, TypeAlias
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event
+from api_gateway.gathered import Gathered
 from api_gateway.live import LiveEvent, LiveEvents
 from api_gateway.requests import EventsQuery
+from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns
 from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
@@ -73,6 +75,7 @@ class EventStream:
         turn_id: Whose events.
         after: The last ``seq`` the client has.
         turns: The past.
+        heads: Whether there is more of it, asked for many streams at once.
         live: The present.
         heartbeat_s: A comment is sent when nothing else was for so long.
         may_go_on: Whether the client may hear more.
@@ -84,10 +87,12 @@ class EventStream:
     turn_id: str
     after: int
     turns: Turns
+    heads: Gathered[Head]
     live: LiveEvents
     heartbeat_s: float
     may_go_on: MayGoOn
     is_refused: bool = False
+    _has_read: bool = False
 
     async def frames(self) -> AsyncGenerator[str]:
         """The stream's frames, until the terminal event has been given, or the client may hear no more."""
@@ -131,9 +136,19 @@ class EventStream:
         elif event is not None and event.seq == self.after + 1:
             self.after += 1
             yield event, event.type in TERMINAL_EVENTS
-        elif event is None or event.seq is None or event.seq > self.after:
+        elif event.seq > self.after if event and event.seq else await self._has_more():
             async for pair in self._from_store():
                 yield pair
+
+    async def _has_more(self) -> bool:
+        """Whether the store has anything to tell, as far as it says; before it was read once, it may have."""
+        if not self._has_read:
+            return True
+        try:
+            head = await self.heads.of(self.turn_id)
+        except SQLAlchemyError:
+            return False  # The next look tries again; the client has lost nothing.
+        return head is None or head.has_ended or head.last_seq > self.after
 
     async def _from_store(self) -> AsyncIterator[tuple[Told | None, bool]]:
         try:
@@ -145,6 +160,7 @@ class EventStream:
                     yield event, event.type in TERMINAL_EVENTS
                 if page.next is None:
                     break
+            self._has_read = True
         except SQLAlchemyError:
             return  # The next look tries again; the client has lost nothing.
         if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.gathered import Gathered
 from api_gateway.problems import UNREACHABLE, Problem, no_database
 from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import api_keys, db_now
@@ -16,8 +17,8 @@ SCHEME: Final = "bearer"
 UNAUTHORIZED: Final = "unauthorized"
 
 _LIVES: Final = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > db_now())
-_TENANT: Final = select(api_keys.c.tenant).where(
-    api_keys.c.digest == bindparam("of_digest"), api_keys.c.revoked_at.is_(None), _LIVES
+_TENANTS: Final = select(api_keys.c.digest, api_keys.c.tenant).where(
+    api_keys.c.digest.in_(bindparam("digests", expanding=True)), api_keys.c.revoked_at.is_(None), _LIVES
 )
 
 
@@ -54,6 +55,7 @@ class Keys:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._tenants = Gathered(self._found)
 
     async def tenant_of(self, key: str) -> str:
         """Whose the key is; one read by an index, and none for what cannot be a key.
@@ -62,22 +64,23 @@ class Keys:
             Problem: 401 ``unauthorized``: it is not accepted. 503 ``not_ready``: nobody can say whether it is.
         """
         digest = key_digest(key)
-        tenant = None if digest is None else await self._found(digest)
+        try:
+            tenant = None if digest is None else (await self._found({digest})).get(digest)
+        except UNREACHABLE as away:
+            raise no_database(away) from None
         if tenant is None:
             raise refused_key()
         return tenant
 
     async def still_accepts(self, key: str) -> bool:
-        """Whether a key that was accepted is so yet; as long as nobody can say, it is."""
+        """Whether a key that was accepted is so yet, read for many at once; as long as nobody can say, it is."""
+        digest = key_digest(key)
         try:
-            await self.tenant_of(key)
-        except Problem as problem:
-            return problem.code != UNAUTHORIZED
-        return True
+            return digest is not None and await self._tenants.of(digest) is not None
+        except UNREACHABLE:
+            return True
 
-    async def _found(self, digest: str) -> str | None:
-        try:
-            async with self._engine.connect() as connection:
-                return (await connection.execute(_TENANT, {"of_digest": digest})).scalar_one_or_none()
-        except UNREACHABLE as away:
-            raise no_database(away) from None
+    async def _found(self, digests: Collection[str]) -> Mapping[str, str]:
+        """The tenants whose keys have these digests, by digest."""
+        async with self._engine.connect() as connection:
+            return {row.digest: row.tenant for row in await connection.execute(_TENANTS, {"digests": list(digests)})}

@@ -93,6 +93,7 @@ async def followed(
         turn_id=turn.id,
         after=0,
         turns=services.turns,
+        heads=services.shared.heads,
         live=services.shared.live,
         heartbeat_s=heartbeat_s,
         may_go_on=services.may_go_on,

@@ -53,6 +53,7 @@ def _stream(turn_id: str, after: int, standing: TurnState, services: Services) -
         turn_id=turn_id,
         after=after,
         turns=services.turns,
+        heads=services.shared.heads,
         live=services.shared.live,
         heartbeat_s=services.shared.settings.sse_heartbeat_s,
         may_go_on=services.may_go_on,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
 
 import httpx2
 import pytest
+from sqlalchemy import event
 
+from api_gateway.database import create_engine
+from api_gateway.gathered import Gathered
+from api_gateway.live import LiveEvents
+from api_gateway.sse import EventStream
+from api_gateway.turns.heads import Head, read_heads
+from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
 
 SSE = {"Accept": "text/event-stream"}
@@ -231,3 +242,32 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(sqlite_url: s
         gateway.worker.finish(turn_id)
         listener.events()
     assert sorted(delays)[2] < 0.4, delays
+
+
+def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None:
+    """However many there are, of one turn or of many: others' requests do not wait behind what they ask."""
+    turn_ids = [gateway.posted()["id"] for _ in range(10)] * 3
+    statements: list[str] = []
+
+    async def listen_to_all() -> None:
+        engine = create_engine(gateway.settings.database_url)
+        event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+        heads, live = Gathered(partial(read_heads, engine)), LiveEvents(None)
+        await asyncio.gather(*(_hear_nothing_twice(each, Turns(engine, TENANT), heads, live) for each in turn_ids))
+        await engine.dispose()
+
+    asyncio.run(listen_to_all())
+    assert sum("FROM turn_events" in statement for statement in statements) == len(turn_ids)
+    assert 0 < sum("turns.id IN" in statement for statement in statements) < len(turn_ids)
+
+
+async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head], live: LiveEvents) -> None:
+    async def always() -> bool:
+        return True
+
+    stream = EventStream(
+        turn_id=turn_id, after=0, turns=turns, heads=heads, live=live, heartbeat_s=0.5, may_go_on=always
+    )
+    async with aclosing(stream.events()) as events:
+        heard = [await anext(events) for _ in range(4)]
+    assert [told and told.type for told in heard] == [None, "turn.queued", None, None]

@@ -1,0 +1,78 @@
+"""What many ask for is read once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from api_gateway.gathered import MOMENT_S, Gathered
+
+
+class Source:
+    """Knows all but ``unknown``; each reading waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.asked: list[frozenset[str]] = []
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.fails = False
+
+    async def read(self, wanted: frozenset[str]) -> Mapping[str, str]:
+        """What is known of these."""
+        self.asked.append(wanted)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        if self.fails:
+            raise OSError("away")
+        return {each: each.upper() for each in wanted if each != "unknown"}
+
+
+def test_who_asks_within_a_moment_is_answered_by_one_reading() -> None:
+    """Each with its own; the unknown are told so, and who leaves takes nobody's answer away."""
+
+    async def asked() -> None:
+        source = Source()
+        source.may_answer.set()
+        gathered = Gathered(source.read)
+        leaves = asyncio.create_task(gathered.of("a"))
+        others = [asyncio.create_task(gathered.of(each)) for each in ("a", "b", "unknown")]
+        await asyncio.sleep(0)
+        leaves.cancel()
+        assert await asyncio.gather(*others) == ["A", "B", None]
+        assert source.asked == [{"a", "b", "unknown"}]
+
+    asyncio.run(asked())
+
+
+def test_who_asks_during_a_reading_is_answered_by_the_next() -> None:
+    """What is read for somebody is what there was after they asked; two readings never overlap."""
+
+    async def asked() -> None:
+        source = Source()
+        gathered = Gathered(source.read)
+        first = asyncio.create_task(gathered.of("a"))
+        await source.is_asked.wait()
+        later = [asyncio.create_task(gathered.of(each)) for each in ("a", "b")]
+        await asyncio.wait(later, timeout=4 * MOMENT_S)
+        assert source.asked == [{"a"}]
+        source.may_answer.set()
+        assert await asyncio.gather(first, *later) == ["A", "A", "B"]
+        assert source.asked == [{"a"}, {"a", "b"}]
+
+    asyncio.run(asked())
+
+
+def test_reading_that_fails_fails_for_all_and_the_next_is_another() -> None:
+    """Nobody is told that something is unknown because nobody could look."""
+
+    async def asked() -> None:
+        source = Source()
+        source.may_answer.set()
+        source.fails = True
+        gathered = Gathered(source.read)
+        answers = await asyncio.gather(*(gathered.of(each) for each in "ab"), return_exceptions=True)
+        assert [str(each) for each in answers] == ["away", "away"]
+        source.fails = False
+        assert await gathered.of("a") == "A"
+
+    asyncio.run(asked())
