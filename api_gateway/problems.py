@@ -63,9 +63,10 @@ AFTER_RUSH_S: Final = 5
 """Retry-After, in seconds, when the connection pool is exhausted."""
 
 TAKES_NO_WRITES: Final = "the database takes no writes: it is a replica, or read-only; see HARNESS_DATABASE_URL"
-NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", READ_ONLY})
-"""Postgres' SQLSTATEs of operational trouble, not bugs: tables missing, transaction idle or too long, server read-only;
-those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls internal or programming errors."""
+NO_BUGS: Final = frozenset({"42P01", "25P03", "25P04", "XX000", READ_ONLY})
+"""Postgres' SQLSTATEs of operational trouble, not bugs: tables missing, transaction idle or too long, an error of its
+own, server read-only; those of the worker's ``adapters/sql/failures.py`` that SQLAlchemy calls internal or programming
+errors."""
 _log = logging.getLogger(__name__)
 
 

@@ -39,6 +39,7 @@ from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
+from harness_worker.turn.scarcity import scarcity_is_transient
 from harness_worker.turn.sending import Sending
 from harness_worker.wire import StopReason
 
@@ -81,14 +82,14 @@ class Coordinator:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
 
         Never raises, unless the turn cannot be read or claimed: what goes wrong later leaves it to the next look, or
-        ends it as failed.
+        ends it as failed. A lack of memory, files or space is no bug: it leaves the turn to the next look.
 
         Args:
             turn_id: Which turn.
             was_told: This look was triggered by a stop command, so it must not broadcast another.
 
         Raises:
-            TransientError: The store did not answer; nobody has looked.
+            TransientError: The store did not answer, or there was too little of something; nobody has looked.
             ConfigError: The database has not the tables of this version.
             Exception: A bug of ours, met by the claim itself: a row that cannot be read stays for a newer worker.
         """
@@ -104,7 +105,8 @@ class Coordinator:
         opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
         asked = self.model_step.clock.monotonic()
         try:
-            opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
+            with scarcity_is_transient():
+                opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
         except (TransientError, ConfigError):
             raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
@@ -122,7 +124,8 @@ class Coordinator:
 
     def _visit(self, visit: Visit, work: Callable[[], Finished | Dispatch | None]) -> None:
         try:
-            self._follow(visit, work())
+            with scarcity_is_transient():
+                self._follow(visit, work())
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
@@ -132,7 +135,8 @@ class Coordinator:
     def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
         visit = opened.visit
         try:
-            return self._next(visit, opened.after, stop)
+            with scarcity_is_transient():
+                return self._next(visit, opened.after, stop)
         except TransientError:
             raise
         except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
@@ -143,8 +147,9 @@ class Coordinator:
         """End the turn as failed; what its reads came to is told as far as the gate can say."""
         reports = NO_REPORTS
         try:
-            self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would tell nothing
-            reports = self._reports(visit, stop=True)
+            with scarcity_is_transient():
+                self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would tell nothing
+                reports = self._reports(visit, stop=True)
         except TransientError:
             raise
         except Exception:  # the task boundary: what cannot be read is perhaps what failed
@@ -313,7 +318,8 @@ class Coordinator:
             return Decision(result=None, turn=release(visit, snapshot.turn, wake_at=later, now=snapshot.now))
 
         try:
-            self.store.transact(visit.turn.id, fenced(visit, let_go))
+            with scarcity_is_transient():
+                self.store.transact(visit.turn.id, fenced(visit, let_go))
         except TransientError as error:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
 

@@ -188,6 +188,27 @@ CREATE CONSTRAINT TRIGGER drop_at_commit AFTER INSERT ON turn_events DEFERRABLE 
 """
 
 
+TROUBLE = """
+CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'tuple concurrently updated' USING ERRCODE = 'XX000'; END $$;
+CREATE TRIGGER trouble BEFORE INSERT ON turn_events FOR EACH ROW EXECUTE FUNCTION trouble();
+"""
+
+
+def test_error_of_the_databases_own_is_transient(postgres_world: World):
+    """Postgres says so of a table that is altered at the same moment: the turn is put off, for it is no bug."""
+    world = postgres_world
+    turn_id = world.queued()
+    with world.engine.begin() as connection:
+        connection.execute(text(TROUBLE))
+    with pytest.raises(TransientError, match="tuple concurrently updated"):
+        world.store.transact(turn_id, one_event)
+    with world.engine.begin() as connection:
+        connection.execute(text("DROP TRIGGER trouble ON turn_events"))
+    world.store.transact(turn_id, one_event)
+    assert world.seqs(turn_id) == [1, 2]
+
+
 def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: World):
     """Another has taken over from it: the turn is put off, for it is no bug, and connections are made anew."""
     world = postgres_world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -147,6 +148,56 @@ def test_gate_that_does_not_answer_puts_the_visit_off(engine: Engine, operation:
     assert engine.turn.owner is None
     assert engine.turn.wake_at == NOW + TIMING.look_s
     assert engine.sent.chains == []
+
+
+SCARCE = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOSPC, "No space left on device")]
+
+
+@pytest.mark.parametrize("scarce", SCARCE)
+def test_lack_of_something_puts_the_visit_off(engine: Engine, scarce: Exception) -> None:
+    """It is no bug, and passes: the turn is let go, and goes on when somebody looks again."""
+    engine.says(scarce, asks("look"), answers("ok"))
+    engine.advance()
+    assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
+    assert engine.turn.wake_at == NOW + TIMING.look_s
+    engine.seen_sent.before["chain"].append(raising(scarce))
+    engine.advance()
+    assert (engine.turn.owner, engine.sent.chains) == (None, [])
+    engine.clock.now_s += TIMING.look_s
+    engine.work()
+    assert engine.turn.status is TurnStatus.COMPLETED
+
+
+@pytest.mark.parametrize("scarce", SCARCE)
+def test_lack_of_something_at_the_claim_is_told(engine: Engine, scarce: Exception) -> None:
+    """Nobody has looked, and the caller knows."""
+    engine.seen_store.before["transact"].append(raising(scarce))
+    with pytest.raises(TransientError):
+        engine.advance()
+    assert engine.turn.status is TurnStatus.QUEUED
+
+
+def test_lack_of_something_beside_a_bug_loses_no_result(engine: Engine) -> None:
+    """The reads are asked for again; what they came to is not told as not run."""
+    engine.dispatched("look")
+    engine.run()
+    engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), raising(MemoryError())]
+    engine.advance()
+    assert (engine.turn.owner, engine.contents) == (None, [])
+    engine.says(answers("ok"))
+    engine.advance()
+    assert (engine.turn.status, engine.contents) == (TurnStatus.COMPLETED, ["look done"])
+
+
+def test_visit_that_has_not_even_the_means_to_let_go_is_followed_by_another(engine: Engine) -> None:
+    """When its lease is over."""
+    engine.says(MemoryError(), answers("ok"))
+    engine.seen_store.before["transact"] += [lambda: None, raising(MemoryError())]
+    engine.advance()
+    assert engine.turn.owner is not None
+    engine.clock.now_s += TIMING.lease_ttl_s + 0.1
+    engine.advance()
+    assert engine.turn.status is TurnStatus.COMPLETED
 
 
 def stopped(engine: Engine) -> None:

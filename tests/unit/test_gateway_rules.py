@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, TransactionTimeout
+from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, InternalError_, TransactionTimeout
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InternalError
@@ -45,9 +45,9 @@ from harness_worker.urls import is_loopback
 from tests.unit.builders import CAPS
 
 
-@pytest.mark.parametrize("ended", [IdleInTransactionSessionTimeout(), TransactionTimeout()])
-def test_transaction_that_postgres_ended_for_its_length_is_no_bug(ended: Exception) -> None:
-    """The gateway stood still, or the database was slow: who asks shall try again."""
+@pytest.mark.parametrize("ended", [IdleInTransactionSessionTimeout(), TransactionTimeout(), InternalError_()])
+def test_transaction_that_postgres_ended_itself_is_no_bug(ended: Exception) -> None:
+    """The gateway stood still, the database was slow or had an error of its own: who asks shall try again."""
     assert no_database(InternalError(None, None, ended)).status == 503
 
 

@@ -45,7 +45,10 @@ def started(told: list[tuple[RunningCall, bool]], acknowledged: list[tuple[objec
     headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
     message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
     message.content_type, message.content_encoding = "application/json", "utf-8"
-    acknowledge: Any = lambda *of: acknowledged.append(of)  # noqa: E731
+
+    def acknowledge(*of_message: object) -> None:
+        acknowledged.append(of_message)
+
     running: Any = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=acknowledge)
     running.worker_pid = 4711
     return running

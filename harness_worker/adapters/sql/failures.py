@@ -21,6 +21,9 @@ the repeat finds."""
 _GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
 """Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""
 
+_TROUBLE_STATE: Final = "XX000"
+"""Postgres: an error of its own, such as a table that was altered at the same moment."""
+
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
 
@@ -52,7 +55,7 @@ def translated(url: URL) -> Generator[None]:
     """Turn the errors of SQLAlchemy into the harness's; passwords are masked.
 
     Raises:
-        TransientError: The database did not answer, or not in time.
+        TransientError: The database did not answer, or not in time, or had an error of its own.
         ConfigError: The database was never migrated, or by an older version.
         InvariantError: It refused what the harness asked.
     """
@@ -68,6 +71,8 @@ def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError
         return ConfigError(f"the database {where} has not the tables of this version: run `harness migrate` ({said})")
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):
         return TransientError(f"the database {where} did not answer: {said}")
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _TROUBLE_STATE:
+        return TransientError(f"the database {where} had an error of its own: {said}")
     return InvariantError(f"the database {where} refused a statement: {said}")
 
 
