@@ -182,6 +182,73 @@ def test_docstring_may_have_several_sections_of_arguments() -> None:
     assert (doc.description, doc.arguments) == ("Find.", {"x": "The x.", "y": "The y."})
 
 
+SPHINX = """Pay; see
+:class:`Bank`.
+
+:param cents: How much,
+    in all.
+:param str to: Whom.
+:type cents: int
+:returns: The number.
+
+Only once.
+:meta: kept
+"""
+NUMPY = """Pay; see
+:class:`Bank`.
+
+Parameters
+----------
+cents : int
+    How much,
+
+    in all.
+to, by : str
+    Whom.
+*more
+
+Returns
+-------
+str
+    The number.
+
+Side effects
+------------
+Only once.
+
+Other Parameters
+----------------
+fee: int, default 0
+    The bank's.
+
+:meta: kept
+"""
+
+
+def test_docstring_of_sphinx_form_is_split() -> None:
+    """Fields of parameters describe them, those of types, results and errors are left out, anything else is text."""
+    doc = parse_docstring(SPHINX)
+    assert doc.arguments == {"cents": "How much, in all.", "to": "Whom."}
+    assert doc.description == "Pay; see\n:class:`Bank`.\n\nOnly once.\n:meta: kept"
+
+
+def test_docstring_of_numpy_form_is_split() -> None:
+    """Underlined sections of parameters describe them; a section nobody knows, or what is no parameter, is text."""
+    doc = parse_docstring(NUMPY)
+    whom = {"to": "Whom.", "by": "Whom."}
+    assert doc.arguments == {"cents": "How much, in all.", **whom, "*more": "", "fee": "The bank's."}
+    assert doc.description == "Pay; see\n:class:`Bank`.\n\nSide effects\n------------\nOnly once.\n\n:meta: kept"
+
+
+@pytest.mark.parametrize(
+    "text", ["Title\n-----\nText: a\n\n- b", "Parameters\n\n----------\na : b", ":param: x", "Args:\n\nx"]
+)
+def test_docstring_of_no_form_is_all_description(text: str) -> None:
+    """A heading, a rule or a field without a name says nothing of arguments."""
+    doc = parse_docstring(text)
+    assert (doc.description, doc.arguments) == (text, {})
+
+
 def test_raw_arguments_the_validator_could_not_read_are_denied(registry: Registry) -> None:
     """The validator has a limit of its own, which no value reaches."""
 

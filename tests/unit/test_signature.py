@@ -357,6 +357,7 @@ def test_annotations_describe_parameters() -> None:
         b: Annotated[str, Doc("which"), "internal"],
         c: Annotated[str, "one", "two"],
         d: Annotated[int, Field(description="own"), "other"] = 1,
+        f: int = 1,
         e: Annotated[int, "or none"] = None,  # noqa: RUF013  # pyright: ignore[reportArgumentType] - usual
     ) -> object:
         """Take.
@@ -364,11 +365,19 @@ def test_annotations_describe_parameters() -> None:
         Args:
             a: from the docstring
             c: from the docstring
+            f:
         """
-        return a, b, c, d, e
+        return a, b, c, d, e, f
 
     described = {name: each.get("description") for name, each in inspected(take).schema["properties"].items()}
-    assert described == {"a": "how many", "b": "which", "c": "from the docstring", "d": "own", "e": "or none"}
+    assert described == {
+        "a": "how many",
+        "b": "which",
+        "c": "from the docstring",
+        "d": "own",
+        "e": "or none",
+        "f": None,
+    }
 
 
 def test_a_default_of_none_makes_the_hint_optional() -> None:

@@ -111,7 +111,7 @@ def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigErro
 
 def _definition(parameter: Parameter, doc: str | None) -> tuple[Any, Any]:
     said = None if _describes_itself(parameter) else _note(parameter) or doc
-    extra: dict[str, Any] = {} if said is None else {"description": said}
+    extra: dict[str, Any] = {"description": said} if said else {}
     default = ... if parameter.default is NO_DEFAULT else parameter.default
     return Annotated[_hint(parameter), Field(alias=parameter.name, **extra)], default
 

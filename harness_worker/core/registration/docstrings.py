@@ -1,21 +1,33 @@
-"""A Google-style docstring as what a model reads: a description, and a line for each argument."""
+"""A docstring in Google, NumPy or Sphinx form as what a model reads: a description, and a line for each argument."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
 
-_SECTION = re.compile(r"^(?P<title>(Keyword )?Arg(ument)?s|Parameters|Returns|Yields|Raises|Examples?|Notes?):\s*$")
+_ARGUMENT_SECTIONS = {"Args", "Arguments", "Keyword Args", "Keyword Arguments", "Parameters", "Other Parameters"}
+_OTHER_SECTIONS = {"Returns", "Yields", "Raises", "Example", "Examples", "Note", "Notes"}
 _ARGUMENT = re.compile(r"^(?P<name>\*{0,2}\w+)\s*(?:\([^)]*\))?:\s*(?P<text>.*)$")
-_ARGUMENT_SECTIONS = {"Args", "Arguments", "Keyword Args", "Keyword Arguments", "Parameters"}
+
+_UNDERLINE = re.compile(r"^-{3,}\s*$")
+_NUMPY_ARGUMENT = re.compile(r"^(?P<names>\*{0,2}\w+(, ?\*{0,2}\w+)*)\s*(:.*)?$")
+
+_FIELD = re.compile(r"^:(?P<kind>\w+)(?:\s+(?P<about>[^:]+))?:\s*(?P<text>.*)$")
+_ARGUMENT_FIELDS = {"param", "parameter", "arg", "argument", "key", "keyword"}
+_OTHER_FIELDS = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
+
+_Told: TypeAlias = dict[str, str] | None
+"""Arguments by name, none for another known part of a docstring; ``None`` for text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocText:
-    """A docstring's text without its known sections, and its ``Args:`` by name."""
+    """A docstring's text without its known sections, and what it says of arguments by name."""
 
     description: str = ""
     arguments: dict[str, str] = field(default_factory=dict[str, str])
@@ -26,23 +38,23 @@ class _Block:
     """A line at the margin, with the blank and the deeper ones below it."""
 
     head: str
-    body: tuple[str, ...]
+    body: tuple[str, ...] = ()
 
     @property
-    def section(self) -> str | None:
-        """The title of a known section; a title with nothing below it is text."""
-        titled = _SECTION.match(self.head)
-        return titled["title"] if titled and "".join(self.body).strip() else None
+    def below(self) -> str:
+        """The deeper lines as one."""
+        return " ".join(" ".join(self.body).split())
 
 
 def parse_docstring(doc: str | None) -> DocText:
-    """Split a docstring. Text that is not in a known section of Google form is all description."""
-    blocks = _blocks(inspect.cleandoc(doc or "").splitlines())
-    text = (line for block in blocks if block.section is None for line in (block.head, *block.body))
+    """Split a docstring. Text that is in no known section of one of the forms is all description."""
+    text: list[str] = []
     arguments: dict[str, str] = {}
-    for block in blocks:
-        if block.section in _ARGUMENT_SECTIONS:
-            arguments |= _arguments(textwrap.dedent("\n".join(block.body)).splitlines())
+    for block, told in _read(_blocks(inspect.cleandoc(doc or "").splitlines())):
+        if told is None:
+            text += (block.head, *block.body)
+        else:
+            arguments |= told
     return DocText(description="\n".join(text).strip(), arguments=arguments)
 
 
@@ -54,6 +66,53 @@ def _blocks(lines: Iterable[str]) -> list[_Block]:
         else:
             found.append([line])
     return [_Block(head=head, body=tuple(body)) for head, *body in found]
+
+
+def _read(blocks: Iterable[_Block]) -> Iterator[tuple[_Block, _Told]]:
+    """Each block with what it tells, by the section of NumPy form that it stands in, if any."""
+    section = ""
+    told: _Told
+    for block, after in pairwise((*blocks, _Block(head=""))):
+        if _UNDERLINE.match(after.head) and not block.body:
+            section = _known(block.head)
+            told = {} if section else None
+        else:
+            told = _in_numpy_section(block, section) if section else None
+            section = "" if told is None else section
+        yield block, _by_itself(block) if told is None else told
+
+
+def _known(title: str) -> str:
+    title = title.strip()
+    return title if title in _ARGUMENT_SECTIONS | _OTHER_SECTIONS else ""
+
+
+def _in_numpy_section(block: _Block, section: str) -> _Told:
+    if section in _OTHER_SECTIONS or _UNDERLINE.match(block.head):
+        return {}
+    entry = _NUMPY_ARGUMENT.match(block.head)
+    return None if entry is None else {name.strip(): block.below for name in entry["names"].split(",")}
+
+
+def _by_itself(block: _Block) -> _Told:
+    """What a field of Sphinx form or a section of Google form tells."""
+    known_field = _FIELD.match(block.head)
+    return _google_section(block) if known_field is None else _field(block, known_field)
+
+
+def _field(block: _Block, start: re.Match[str]) -> _Told:
+    if start["kind"] in _ARGUMENT_FIELDS and start["about"]:
+        return {start["about"].split()[-1]: f"{start['text']} {block.below}".strip()}
+    return {} if start["kind"] in _OTHER_FIELDS else None
+
+
+def _google_section(block: _Block) -> _Told:
+    """A title with nothing below it is text."""
+    head = block.head.rstrip()
+    section = _known(head[:-1]) if head.endswith(":") and block.below else ""
+    if section in _ARGUMENT_SECTIONS:
+        return _arguments(textwrap.dedent("\n".join(block.body)).splitlines())
+    return {} if section else None
 
 
 def _arguments(lines: Iterable[str]) -> dict[str, str]:
