@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ import psutil
 
 from harness_worker import RunContext
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket
+from harness_worker.adapters.mcp.exchanges import MOST_BYTES
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.testing.waiting import wait_until
 
@@ -124,6 +126,7 @@ class Proxy(ThreadingHTTPServer):
 
     Attributes:
         status: What to answer a call with, instead of asking the server.
+        floods: Whether to answer a call with few bytes that are too many when they are unpacked.
         loses: Whether to keep what the server answers to a call to itself, and hang up.
         seen: The headers of every request.
     """
@@ -135,6 +138,7 @@ class Proxy(ThreadingHTTPServer):
         self.behind = behind
         self.url = f"http://{LOOPBACK}:{self.server_port}/mcp"
         self.status: int | None = None
+        self.floods = False
         self.loses = False
         self.seen: list[dict[str, str]] = []
 
@@ -146,9 +150,13 @@ class _Spoiling(BaseHTTPRequestHandler):
         """One message."""
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.seen.append({name.lower(): value for name, value in self.headers.items()})
-        is_call = json.loads(body).get("method") == "tools/call"
+        request = json.loads(body)
+        is_call = request.get("method") == "tools/call"
         if is_call and self.server.status is not None:
             self.send_error(self.server.status)
+            return
+        if is_call and self.server.floods:
+            self._flood(request["id"])
             return
         kept = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "content-length")}
         answer = httpx2.post(self.server.behind, content=body, headers=kept, timeout=30, trust_env=False)
@@ -162,6 +170,17 @@ class _Spoiling(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(answer.content)))
         self.end_headers()
         self.wfile.write(answer.content)
+
+    def _flood(self, request_id: object) -> None:
+        content = [{"type": "text", "text": "x" * MOST_BYTES}]
+        answer = {"jsonrpc": "2.0", "id": request_id, "result": {"content": content, "isError": False}}
+        packed = gzip.compress(json.dumps(answer).encode(), compresslevel=1)
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-encoding", "gzip")
+        self.send_header("content-length", str(len(packed)))
+        self.end_headers()
+        self.wfile.write(packed)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name for it
         """Say nothing."""

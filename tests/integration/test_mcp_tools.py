@@ -331,7 +331,7 @@ def tool(name: str, kept: KeptConnection) -> McpTool:
 def spoiled(before: Proxy) -> Generator[Proxy]:
     """A proxy that behaves again afterwards."""
     yield before
-    before.status, before.loses = None, False
+    before.status, before.loses, before.floods = None, False, False
 
 
 @pytest.mark.parametrize(
@@ -360,6 +360,15 @@ def test_answer_that_is_lost_is_no_failure(kept: KeptConnection, spoiled: Proxy,
         tool("write", kept)({"text": "x"}, context())
     assert len(notes.of("wrote")) == 1
     spoiled.loses = False
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+
+
+def test_answer_that_is_too_long_is_not_kept(kept: KeptConnection, spoiled: Proxy) -> None:
+    """However few bytes it came as; the tool has run, and the other calls of the connection are unharmed."""
+    spoiled.floods = True
+    with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer: its answer is longer than 67108864 bytes"):
+        tool("write", kept)({"text": "x"}, context())
+    spoiled.floods = False
     assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
 
 

@@ -21,7 +21,7 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from harness_worker.adapters.mcp.contents import text_of
-from harness_worker.adapters.mcp.exchanges import Exchange
+from harness_worker.adapters.mcp.exchanges import AnswerTooLong, Exchange
 from harness_worker.adapters.mcp.keeping import KeptConnection, Unreached
 from harness_worker.adapters.mcp.listing import all_tools
 from harness_worker.core.run_context import RunContext
@@ -128,6 +128,8 @@ def _questions(result: InputRequiredResult) -> str:
 
 
 def _why(error: MCPError, exchange: Exchange) -> str:
+    if isinstance(exchange.error, AnswerTooLong):
+        return str(exchange.error)
     if exchange.error is not None:
         return type(exchange.error).__name__
     if exchange.status is not None and exchange.status >= 500:

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 
-from harness_worker.adapters.mcp.exchanges import NotingClient
+from harness_worker.adapters.mcp.exchanges import MOST_BYTES, NotingClient
 from harness_worker.adapters.mcp.guard import guarded
 from harness_worker.adapters.mcp.watching import watched
 from harness_worker.errors import ConfigError
@@ -26,9 +26,6 @@ Mode: TypeAlias = Literal["auto", "legacy"]
 
 IO_TIMEOUT_S: Final = 30.0
 """How long a connection may take, or a request to be sent; a call's own time is told by its tool's ``timeout_s``."""
-
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""The longest answer over HTTP that comes as an event, in bytes."""
 
 _NAME: Final = "agent-harness"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -11,6 +11,14 @@ import httpx2
 
 _NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _FAILED: Final = 599
+_OF_THE_BYTES: Final = ("content-encoding", "content-length", "transfer-encoding")
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The longest answer over HTTP, or event of one, in bytes when it is no longer compressed."""
+
+
+class AnswerTooLong(Exception):  # noqa: N818 - reads as what it says
+    """A server's answer is longer than :data:`MOST_BYTES`."""
 
 
 @dataclass(slots=True)
@@ -36,7 +44,7 @@ class NotingClient(httpx2.AsyncClient):
     """Notes how each request of a call fares, and adds the server's headers.
 
     A request that fails is answered as one that a server failed: as an exception it would end the whole connection,
-    with the other calls on it.
+    with the other calls on it. So is one whose answer is too long; the SDK bounds only answers that come as events.
 
     Args:
         headers_now: Asked for each request.
@@ -55,8 +63,31 @@ class NotingClient(httpx2.AsyncClient):
             request.headers.update(self._headers_now())
             exchange.was_sent = True
             response = await super().send(request, **options)
+            exchange.status = response.status_code
+            return await _read(response) if _is_json(response) else response
         except Exception as error:  # noqa: BLE001 - told in the exchange; headers are told by the application's code
             exchange.error, exchange.was_sent = error, exchange.was_sent and not isinstance(error, _NEVER_SENT)
             return httpx2.Response(_FAILED, request=request)
-        exchange.status = response.status_code
-        return response
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("application/json")
+
+
+async def _read(response: httpx2.Response) -> httpx2.Response:
+    """The same, wholly there.
+
+    Raises:
+        AnswerTooLong: It is longer than :data:`MOST_BYTES`.
+        httpx2.TransportError: Its rest did not come.
+    """
+    content = bytearray()
+    try:
+        async for part in response.aiter_bytes():
+            content += part
+            if len(content) > MOST_BYTES:
+                raise AnswerTooLong(f"its answer is longer than {MOST_BYTES} bytes")
+    finally:
+        await response.aclose()
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_BYTES]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
