@@ -28,9 +28,9 @@ class Guard:
 
     A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
     page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
-    in a browser on this machine is not this machine's user: then a foreign ``Origin``, or a ``Host`` that is no
-    loopback name (DNS rebinding), is refused. Webhook deliveries are refused too: they come from this machine, but a
-    tenant chose the target.
+    in a browser on this machine is not this machine's user: then a ``Host`` that is no loopback name (DNS rebinding),
+    an ``Origin`` that is not that host with its port, and a ``Sec-Fetch-Site`` of another page are refused. Webhook
+    deliveries are refused too: they come from this machine, but a tenant chose the target.
 
     Args:
         app: What is guarded.
@@ -75,11 +75,20 @@ class Guard:
         if any(name in headers for name in OF_WEBHOOKS):
             detail = "a webhook may not call the API without an API key: give the turn the URL of another receiver"
             raise Problem("forbidden", detail)
-        origin = headers.get("origin")
-        named = [f"//{headers.get('host', 'localhost')}", *([origin] if origin else [])]
-        if not all(is_loopback(host_of(url)) for url in named):
+        host = headers.get("host", "localhost")
+        if not is_loopback(host_of(f"//{host}")):
             detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
             raise Problem("forbidden", detail)
+        if _is_of_another_page(host, headers):
+            detail = "without an API key pages of other hosts and ports may not call the API: have a server call it"
+            raise Problem("forbidden", detail)
+
+
+def _is_of_another_page(host: str, headers: Headers) -> bool:
+    """Whether a browser says so; what is no browser, and whoever types the address, has come from no page."""
+    origin = headers.get("origin")
+    told = origin is not None and origin.partition("://")[2].lower() != host.lower()
+    return told or headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
