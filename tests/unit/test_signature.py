@@ -241,6 +241,7 @@ class Stock(BaseModel):
     shelves: dict[str, list[Shelf]]
     root: Labels
     kept: Annotated[set[str], PlainSerializer(lambda names: ["first", *sorted(names)])] = set()
+    counted: Annotated[set[str], PlainSerializer(lambda names: {"n": len(names)})] = set()
 
 
 def test_bind_writes_a_set_in_one_order() -> None:
@@ -260,6 +261,7 @@ def test_bind_writes_a_set_in_one_order() -> None:
             "shelves": {"a": [{"labels": ordered, "pairsOf": [[1, "c"], [2, "a"], [2, "b"]]}]},
             "root": ordered,
             "kept": ["first", "a", "b"],
+            "counted": {"n": 0},
         },
         "labels": ordered,
         "spare": ordered,
@@ -504,7 +506,10 @@ def _waited(a: int) -> int:
             (_keywords, "'**options'"),
             (_positional, "parameter 'a' is positional-only"),
             (_unhinted, "parameter 'a' has no type hint; add one, such as `a: str`"),
-            (Shop.stock, "parameter 'self' has no type hint"),
+            (
+                Shop.stock,
+                "parameter 'self' has no type hint; register the bound method: `registry.tool(obj.stock)`",
+            ),
             (_odd, "parameter 'a': its default"),
             (_bad_default, "parameter 'a': its default 'x' does not fit"),
             (_context, "parameter named `ctx`"),

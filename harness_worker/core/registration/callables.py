@@ -18,6 +18,9 @@ NO_DEFAULT = inspect.Parameter.empty
 _CACHED = type(functools.cache(lambda: None))
 """What ``lru_cache`` and ``cache`` make of a function."""
 
+_OWNERS = {"self", "cls"}
+"""The first parameters of methods that are bound to nothing."""
+
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -120,7 +123,7 @@ def _check_kind(parameter: inspect.Parameter, label: str) -> None:
 def _hint(fn: Callable[..., object], parameter: inspect.Parameter, label: str, scope: Mapping[str, Any]) -> object:
     where = f"{label}: parameter {parameter.name!r}"
     if parameter.annotation is inspect.Parameter.empty:
-        raise ConfigError(f"{where} has no type hint; add one, such as `{parameter.name}: str`")
+        raise ConfigError(f"{where} has no type hint; {_mend(fn, parameter)}")
     try:
         return _resolved(parameter.annotation, getattr(underlying(fn), "__globals__", {}), scope)
     except Exception as error:  # noqa: BLE001 - a hint is the tool author's expression: it may raise anything
@@ -128,6 +131,12 @@ def _hint(fn: Callable[..., object], parameter: inspect.Parameter, label: str, s
             f"{where}: its hint {parameter.annotation!r} cannot be resolved ({error}); "
             "define the type at module level and import it at run time"
         ) from None
+
+
+def _mend(fn: Callable[..., object], parameter: inspect.Parameter) -> str:
+    if parameter.name in _OWNERS:
+        return f"register the bound method: `registry.tool(obj.{name_of(fn)})`"
+    return f"add one, such as `{parameter.name}: str`"
 
 
 def _resolved(annotation: object, module: dict[str, Any], scope: Mapping[str, Any]) -> object:
