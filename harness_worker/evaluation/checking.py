@@ -74,4 +74,5 @@ def _score(said: Any) -> Score:  # noqa: ANN401 - whatever it returned
         case (value, reason):
             return Score(_score(value).value, str(reason))
         case _:
-            return score_of(said)
+            item = getattr(said, "item", None)  # of numpy.bool_, and of other libraries' numbers
+            return _score(item()) if callable(item) else score_of(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -55,12 +56,22 @@ def _answer(expect: Expectation, answer: str) -> Iterator[str]:
 
 
 def _calls(expect: Expectation, calls: Sequence[JsonObject]) -> Iterator[str]:
-    for wanted in expect.calls:
-        if not any(_is(wanted, call) for call in calls):
+    for wanted, least in _counted(expect.calls):
+        made = sum(_is(wanted, call) for call in calls)
+        if made < least:
+            how_often = (
+                "was not called with success" if not made else f"was called with success {made} of {least} times"
+            )
             told = f" with {_shown(compact(wanted.arguments))}" if wanted.arguments else ""
-            yield f"{wanted.tool} was not called with success{told}"
+            yield f"{wanted.tool} {how_often}{told}"
     asked = {call["tool"] for call in calls}
     yield from (f"{tool} was called" for tool in expect.no_calls if tool in asked)
+
+
+def _counted(wanted: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, int]]:
+    """Each call that is wanted, and how often it is named."""
+    named = Counter(compact(call.model_dump()) for call in wanted)
+    return zip({compact(call.model_dump()): call for call in wanted}.values(), named.values(), strict=True)
 
 
 def _is(wanted: ToolCall, call: JsonObject) -> bool:

@@ -20,6 +20,19 @@ from harness_worker.wire import TurnStatus
 from tests.unit.eval_kit import LATER, call, case, cell, turn
 
 _numbers = itertools.count()
+
+
+class Boxed:
+    """A value as numpy.bool_ holds one."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def item(self) -> object:
+        """The value as Python's own."""
+        return self._value
+
+
 Write = Callable[[str], str]
 
 
@@ -44,6 +57,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         (False, 0.0, ""),
         (0.25, 0.25, ""),
         (1, 1.0, ""),
+        (Boxed(True), 1.0, ""),
+        ((Boxed(False), "not all"), 0.0, "not all"),
         (Score(0.5, "so so"), 0.5, "so so"),
         ((False, "too long"), 0.0, "too long"),
         ((0.75, "good"), 0.75, "good"),
@@ -56,7 +71,7 @@ def test_check_says_how_good_it_is(said: object, value: float, reason: str) -> N
     assert given == {"judge": "m:f", "score": value, "reason": reason, "error": None, "at": LATER}
 
 
-@pytest.mark.parametrize("said", [None, "yes", 1.5, float("nan"), (1, 2, 3), ("a", "b")])
+@pytest.mark.parametrize("said", [None, "yes", 1.5, Boxed("yes"), float("nan"), (1, 2, 3), ("a", "b")])
 def test_check_that_says_no_score_has_none(said: object) -> None:
     """The error says what a score is."""
     given = Check(name="m:f", fn=lambda _case, _turn: said)(case(), turn())

@@ -68,6 +68,18 @@ def test_arguments_are_told() -> None:
     ]
 
 
+def test_call_that_is_named_twice_was_made_twice() -> None:
+    """Two different ones may be the same call."""
+    put = {"tool": "put", "arguments": {"n": 1}}
+    once, twice = turn("", call("put", n=1)), turn("", call("put", n=1), call("put", n=1))
+    assert why({"calls": ["put", put]}, once) == []
+    assert why({"calls": [put, put]}, twice) == []
+    assert why({"calls": ["put", put, put, "put"]}, once) == [
+        "put was called with success 1 of 2 times",
+        """put was called with success 1 of 2 times with '{"n":1}'""",
+    ]
+
+
 @pytest.mark.parametrize(
     ("expect", "ended", "told"),
     [
