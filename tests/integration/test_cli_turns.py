@@ -228,6 +228,20 @@ def test_batch_that_is_refused_is_told_by_the_lines_of_its_file(outsider: Outsid
     assert refusal(good, good) == [f"harness: {file}:3: custom_id: there is another 'a' before it"]
 
 
+def test_batch_is_made_once_with_a_key_of_its_author(outsider: Outsider, tmp_path: Path) -> None:
+    """Who was killed before it said so posts it again."""
+    file, env = tmp_path / "turns.jsonl", {"HARNESS_HOME": str(outsider.stack.home)}
+    file.write_text(json.dumps({"custom_id": "a", "params": outsider.body("done")}))
+    create = ("batches", "create", str(file), "--json", "--key")
+    first, again = (json.loads(run_harness(*create, "july 1", env=env).stdout) for _ in range(2))
+    assert first["id"] == again["id"]
+    assert json.loads(run_harness(*create, "july 2", env=env).stdout)["id"] != first["id"]
+    for wrong in ("", " july", "jüly", "x" * 256):
+        refused = run_harness(*create, wrong, env=env)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "--key: give 1 to 255 characters" in refused.stderr
+
+
 def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
     """The command prints the fork's id and nothing else, so that others can be given it."""
     origin = outsider.run([call("look", n=1)], "done", session_id="talk")["id"]

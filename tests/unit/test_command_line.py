@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness_worker.entrypoints.cli import program
+from harness_worker.errors import ConfigError
 
 NEEDED: Final = {"harness eval": ["cases.jsonl"], "harness turns cancel": ["turn"]}
 """What a command has to be told besides."""
@@ -39,6 +40,14 @@ def test_number_without_an_end_is_wrong_usage(name: str, option: str, number: st
     ran = CliRunner().invoke(program.app, [*name.split()[1:], *NEEDED.get(name, []), option, number])
     assert ran.exit_code == 2, ran.output
     assert f"Invalid value for '{option}'" in ran.output
+
+
+def test_dash_is_stdin() -> None:
+    """Of eval as of batches create: what is wrong with it is told, and nothing is asked."""
+    for command, words in {"eval -": "-: nothing was asked", "batches create -": "-:1: not JSON"}.items():
+        ran = CliRunner().invoke(program.app, command.split(), input="{")
+        assert isinstance(ran.exception, ConfigError)
+        assert str(ran.exception).startswith(words)
 
 
 def test_there_are_commands_that_take_seconds() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
-from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
+from harness_worker.entrypoints.cli.options import Home, Url, content_of, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
@@ -23,7 +22,7 @@ from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line, batch_words
 from harness_worker.errors import ConfigError
 
-STDIN: Final = Path("-")
+LONGEST_KEY: Final = 255
 
 Batch: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
 
@@ -62,6 +61,9 @@ def create(  # noqa: PLR0913 - one parameter an option
     metadata: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE to keep with the batch; may be given again.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The same key and turns make one batch, however often they are posted in a day.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all turns are over.")] = False,
     url: Url = None,
     home: Home = None,
@@ -69,13 +71,13 @@ def create(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Post the turns of a file, all or none, and print the batch."""
     kept = pairs(metadata or [])
-    items = items_in(str(file), _content(file), agent)
+    items = items_in(str(file), content_of(file), agent)
     body = {"requests": [item.request for item in items], **({"metadata": kept} if kept else {})}
-    key = secrets.token_hex(16)
+    once = secrets.token_hex(16) if key is None else _checked(key)
     with running_at(url, home) as client:
         patiently = Patience(SystemClock())
         with told_by_line(items):
-            batch = patiently(lambda: client.create_batch(body, key))
+            batch = patiently(lambda: client.create_batch(body, once))
         if wait:
             batch = _awaited(client, batch)
     _print(batch, as_json=as_json)
@@ -159,11 +161,11 @@ def cancel(
     raise typer.Exit(0 if has_ended(ended) else 1)
 
 
-def _content(file: Path) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
+def _checked(key: str) -> str:
+    """A key that a header can hold."""
+    if not (key.isascii() and key.isprintable() and key == key.strip() and 1 <= len(key) <= LONGEST_KEY):
+        raise ConfigError(f"--key: give 1 to {LONGEST_KEY} characters of ASCII without spaces around them")
+    return key
 
 
 def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:

@@ -17,7 +17,7 @@ from harness_worker.entrypoints.cli.asking import agents_of, there_are
 from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
 from harness_worker.entrypoints.cli.eval_runner import Asking
 from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
-from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url
+from harness_worker.entrypoints.cli.options import STDIN, AppToStart, StackHome, Url, content_of
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
@@ -40,7 +40,9 @@ STEM_CHARS: Final = 40
 
 
 def eval_(  # noqa: PLR0913 - one parameter an option
-    cases: Annotated[Path, typer.Argument(help="The cases, one JSON object per line.", show_default=False)],
+    cases: Annotated[
+        Path, typer.Argument(help="The cases, one JSON object per line; - reads stdin.", show_default=False)
+    ],
     *,
     agent: Annotated[
         list[str] | None, typer.Option(help="Which agent; may be given again, or left out when there is only one.")
@@ -82,7 +84,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     """  # noqa: D301 - click reads the \b
     settings = load_settings(home=home, app=app, gateway_url=url)
     sweep = _new_name(cases) if name is None else _checked(name)
-    chosen = read_cases(str(cases), _content(cases))[:limit]
+    chosen = read_cases(str(cases), content_of(cases))[:limit]
     own = load_check(check) if check else None
     console = wide_console(stderr=True)
     asking = Asking(
@@ -108,15 +110,9 @@ def _target(settings: Settings, concurrency: int) -> Target:
     return Target(settings=settings, coordinators=min(concurrency, MOST_COORDINATORS))
 
 
-def _content(cases: Path) -> bytes:
-    try:
-        return cases.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{cases}: {error.strerror}") from error
-
-
 def _new_name(cases: Path) -> str:
-    return f"{cases.stem[:STEM_CHARS]}-{secrets.token_hex(4)}"
+    stem = "stdin" if cases == STDIN else cases.stem[:STEM_CHARS]
+    return f"{stem}-{secrets.token_hex(4)}"
 
 
 def _checked(name: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -13,6 +14,8 @@ from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.target import attach
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.errors import ConfigError
+
+STDIN: Final = Path("-")
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]
 Home: TypeAlias = Annotated[Path | None, typer.Option(help="Where a running stack keeps its data. [env: HARNESS_HOME]")]
@@ -35,6 +38,18 @@ def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
     """
     with attach(load_settings(home=home, gateway_url=url)) as client:
         yield client
+
+
+def content_of(file: Path) -> bytes:
+    """What a file holds, or what stdin does.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
 
 
 def pairs(given: list[str]) -> dict[str, str]:
