@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import psycopg
+from psycopg.abc import PQGen
 from sqlalchemy import URL, Connection, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from harness_worker.databases import connect_anew_after, is_read_only, parse_url, postgres_arguments, set_pragmas
+from harness_worker.databases import (
+    connect_anew_after,
+    is_read_only,
+    longest_answer_s,
+    parse_url,
+    postgres_arguments,
+    set_pragmas,
+)
 from harness_worker.schema import give_clock, metadata, turns
 
 WRITES: Final = "harness_writes"
@@ -25,9 +34,31 @@ IDLE_S: Final = 5
 """Postgres ends a transaction of a gateway that stands still for longer: it may hold a turn's row."""
 
 STATEMENT_S: Final = 30
-"""Postgres ends a gateway's statement that takes longer, waits for locks included: its client may try again."""
+"""Postgres ends a gateway's statement that takes longer, waits for locks included: its client may try again. A second
+later a connection that was not answered is lost."""
 
+T = TypeVar("T")
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+
+
+class AnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection to Postgres that is lost when an answer does not come in time; see ``longest_answer_s``."""
+
+    answer_s: float | None = None
+    """The longest that a statement, a commit or a rollback may take, in seconds."""
+
+    async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ASYNC109 - the driver's own signature
+        """As the driver waits, with a limit.
+
+        Raises:
+            OperationalError: No answer came in time, or the connection was lost; either way it is closed.
+        """
+        try:
+            return await super().wait(gen, interval, self.answer_s if timeout is None else timeout)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None and timeout is None:
+                self.pgconn.finish()  # not close(): a connection that is broken is one that was lost
+            raise
 
 
 def create_engine(database_url: str) -> AsyncEngine:
@@ -47,7 +78,7 @@ def create_engine(database_url: str) -> AsyncEngine:
         pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
         hide_parameters=True,
-        connect_args=_postgres_arguments(url),
+        connect_args={"async_creator_fn": _connect, **_postgres_arguments(url)},
     )
     connect_anew_after(engine.sync_engine, is_read_only)
     return engine
@@ -63,6 +94,12 @@ async def check_tables(engine: AsyncEngine) -> None:
         await connection.execute(select(turns.c.id).limit(0).with_for_update())
         for table in metadata.sorted_tables:
             await connection.execute(select(table).limit(0))
+
+
+async def _connect(*arguments: Any, **options: Any) -> AnsweredConnection:  # noqa: ANN401 - the driver's own signature
+    connection = await AnsweredConnection.connect(*arguments, **options)
+    connection.answer_s = longest_answer_s(options["options"])
+    return connection
 
 
 def _postgres_arguments(url: URL) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
+from tests.relay import Relay, relay
 from tests.s3 import S3, s3_service
 
 os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
@@ -94,6 +95,13 @@ def postgres_url(postgres_server: PostgresServer, postgres_template: str) -> Gen
     url = postgres_server.create_database(template=postgres_template)
     yield url
     postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def line(postgres_url: str) -> Generator[Relay]:
+    """What a test can have between itself and the Postgres database."""
+    with relay(postgres_url) as server:
+        yield server
 
 
 @pytest.fixture

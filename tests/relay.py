@@ -1,4 +1,4 @@
-"""A relay before a server of TCP, which can fall silent."""
+"""A relay before a database's server, which can fall silent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+from sqlalchemy import make_url
+
 
 class Relay:
     """Passes on what it receives, both ways, until it is silenced: the connections of then stand for ever, unanswered.
@@ -14,16 +16,21 @@ class Relay:
     So does a proxy whose far side is gone. What comes is acknowledged; nothing is passed on, nothing is closed.
 
     Args:
-        target: The server's host and port.
+        url: The database, at a host and a port.
     """
 
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+    def __init__(self, url: str) -> None:
+        behind = make_url(url)
+        assert behind.host is not None
+        assert behind.port is not None
+        self._target = (behind.host, behind.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._silent: set[socket.socket] = set()
-        self.port: int = self._listener.getsockname()[1]
+        here = behind.set(host="127.0.0.1", port=self._listener.getsockname()[1])
+        self.url: str = here.render_as_string(hide_password=False)
+        """The database, through the relay."""
 
     def silence(self) -> None:
         """Pass on nothing more on the connections that are open; those made later work."""
@@ -59,9 +66,9 @@ class Relay:
 
 
 @contextmanager
-def relay(target: tuple[str, int]) -> Generator[Relay]:
-    """A relay before ``target``."""
-    server = Relay(target)
+def relay(url: str) -> Generator[Relay]:
+    """A relay before a database."""
+    server = Relay(url)
     accepting = threading.Thread(target=server.serve)
     accepting.start()
     try:

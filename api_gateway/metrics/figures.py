@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
+from api_gateway.patience import answered_within
 from api_gateway.publisher import Publisher
 from api_gateway.single_flight import SingleFlight
 from harness_worker.schema import db_now, tool_calls, turns
@@ -135,7 +136,7 @@ class FleetFigures:
 
 async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
     try:
-        return await asyncio.wait_for(asked, TIMEOUT_S)
+        return await answered_within(TIMEOUT_S, asked)
     except Exception as error:  # noqa: BLE001 - never raises: figures that are missing say so, the others are told
         _log.warning("metrics without %s: %s", whom, in_a_line(error))
         return None

@@ -14,6 +14,7 @@ from api_gateway.answers import Health
 from api_gateway.database import check_tables
 from api_gateway.logs import in_a_line
 from api_gateway.openapi import problems
+from api_gateway.patience import answered_within
 from api_gateway.problems import TAKES_NO_WRITES, Problem, takes_no_writes
 from api_gateway.publisher import Publisher
 from api_gateway.services import SharedDep
@@ -55,7 +56,7 @@ async def look_for_missing(engine: AsyncEngine, publisher: Publisher) -> Mapping
 async def _wrong(name: str, check: Awaitable[None]) -> str | None:
     """What is wrong with it and what to do; ``None`` if nothing."""
     try:
-        await asyncio.wait_for(check, CHECK_TIMEOUT_S)
+        await answered_within(CHECK_TIMEOUT_S, check)
     except Exception as error:  # noqa: BLE001 - never raises: whatever is wrong with it, it is not ready
         _log.warning("not ready: the %s: %s", name, in_a_line(error))
         return TAKES_NO_WRITES if takes_no_writes(error) else _WHAT_TO_DO[name]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator
 
 import pytest
-from sqlalchemy import make_url, select, text
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from harness_worker.adapters.sql.engine import BEAT, Timeouts, make_engine
@@ -15,7 +15,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.errors import TransientError
 from harness_worker.schema import turns
 from tests.contract.store_world import RecordedEvents, World, one_event
-from tests.relay import Relay, relay
+from tests.relay import Relay
 
 SOON = Timeouts(statement_s=0.5)
 LIMIT_S = 1.5
@@ -24,24 +24,9 @@ SLACK_S = 3.0
 
 
 @pytest.fixture
-def line(postgres_url: str) -> Generator[Relay]:
-    """What the worlds of these tests have between them and Postgres."""
-    url = make_url(postgres_url)
-    assert url.host is not None
-    with relay((url.host, url.port or 5432)) as server:
-        yield server
-
-
-def far_url(postgres_url: str, line: Relay) -> str:
-    """The database at the far end of ``line``."""
-    return make_url(postgres_url).set(host="127.0.0.1", port=line.port).render_as_string(hide_password=False)
-
-
-@pytest.fixture
-def far(postgres_url: str, line: Relay) -> Generator[World]:
+def far(line: Relay) -> Generator[World]:
     """A store at the far end of the line, whose connections are opened."""
-    url = far_url(postgres_url, line)
-    engine, beats = make_engine(url, timeouts=SOON), make_engine(url, timeouts=BEAT, pool_size=1)
+    engine, beats = make_engine(line.url, timeouts=SOON), make_engine(line.url, timeouts=BEAT, pool_size=1)
     sink = RecordedEvents()
     for each in (engine, beats):
         held = [each.connect(), each.connect()]

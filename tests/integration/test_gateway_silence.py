@@ -1,0 +1,87 @@
+"""A gateway whose open connections to Postgres are never answered again, though they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.database import create_engine
+from api_gateway.metrics import figures
+from api_gateway.problems import UNREACHABLE, no_database
+from api_gateway.routes import health
+from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import gateway_on, own_db
+from tests.relay import Relay
+
+LIMIT_S = 1.5
+"""Of each wait for an answer: a second longer than a statement may take here."""
+PROBE_S = 1.0
+SLACK_S = 3.0
+
+
+async def ask_again(engine: AsyncEngine, line: Relay) -> None:
+    """The pool has a connection, which nobody answers: it is found out, and replaced."""
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT 1"))
+    line.silence()
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT 1"))
+
+
+async def commit(engine: AsyncEngine, line: Relay) -> None:
+    """Nobody answers any more when a transaction is committed: the client is told to try again."""
+    with pytest.raises(UNREACHABLE) as lost:
+        await _written(engine, line)
+    assert no_database(lost.value).status == 503
+
+
+async def _written(engine: AsyncEngine, line: Relay) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE written (id int)"))
+        line.silence()
+
+
+@pytest.mark.parametrize("work", [ask_again, commit])
+def test_gateway_heals_though_its_connections_are_never_answered(
+    line: Relay, work: Callable[[AsyncEngine, Relay], Awaitable[None]]
+) -> None:
+    """A wait is given up in time; what comes next finds a connection that works."""
+
+    async def timed() -> tuple[float, float]:
+        engine = create_engine(f"{line.url}?options=-c%20statement_timeout%3D500")
+        began = time.monotonic()
+        await work(engine, line)
+        lost = time.monotonic()
+        async with engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+        healed = time.monotonic()
+        await engine.dispose()
+        return lost - began, healed - lost
+
+    lost_s, healed_s = asyncio.run(timed())
+    assert LIMIT_S <= lost_s < LIMIT_S + SLACK_S
+    assert healed_s < LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("path", "whole"), [("/readyz", '{"status":"ok"}'), ("/metrics", 'harness_source_up{source="database"} 1.0')]
+)
+def test_probe_is_answered_in_time_though_the_database_ends_nothing_that_is_cancelled(
+    line: Relay, valkey_url: str, monkeypatch: pytest.MonkeyPatch, path: str, whole: str
+) -> None:
+    """The driver asks Postgres to end the statement, and waits for that; who probes the gateway does not."""
+    monkeypatch.setattr(health, "CHECK_TIMEOUT_S", PROBE_S)
+    monkeypatch.setattr(figures, "TIMEOUT_S", PROBE_S)
+    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        wait_until(lambda: whole in gateway.http.get(path).text, "the gateway to have a connection")
+        line.silence()
+        began = time.monotonic()
+        answer = gateway.http.get(path)
+        assert PROBE_S <= time.monotonic() - began < PROBE_S + SLACK_S
+        assert whole not in answer.text
+        wait_until(lambda: whole in gateway.http.get(path).text, "the gateway to have a connection again", 20.0)
