@@ -124,6 +124,69 @@ for process in pool._pool:
 os._exit(0)
 """
 
+CROWDED = """
+import os, resource, signal
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
+
+hub = Hub()
+pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+
+def until(is_so):
+    while not is_so():
+        next(loop)
+
+def sent(work):
+    job = pool.apply_async(work)
+    until(lambda: job._accepted)
+    return job
+
+def serve():
+    job = sent(os.getpid)
+    until(job.ready)
+    files = len(os.listdir("/proc/self/fd")) - before
+    print("serves:", job.get() == pool._pool[0].pid, "open files:", files, flush=True)
+
+def lose():
+    pid = pool._pool[0].pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+def refuse(*_):
+    raise OSError(24, "Too many open files")
+
+sent(os.getpid)
+before = len(os.listdir("/proc/self/fd"))
+serve()
+job = sent(signal.pause)
+lose()
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+for _ in range(2):
+    pool.maintain_pool()
+    print("processes:", len(pool._pool), "its job is over:", job.ready(), flush=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+pool.maintain_pool()
+serve()
+dup, os.dup = os.dup, refuse
+lose()
+pool.maintain_pool()
+os.dup = dup
+os.waitid(os.P_PID, pool._pool[0].pid, os.WEXITED | os.WNOWAIT)
+pool.maintain_pool()
+serve()
+killpg, os.killpg = os.killpg, refuse
+lose()
+pool.maintain_pool()
+os.killpg = killpg
+pool.maintain_pool()
+serve()
+os.kill(pool._pool[0].pid, signal.SIGKILL)
+os._exit(0)
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -179,6 +242,15 @@ def test_process_that_failed_to_begin_does_not_serve() -> None:
 def test_pool_does_without_a_process_that_is_refused_until_the_next_look() -> None:
     """However often; nothing of what was refused is left, and the pool is whole again as soon as it may be."""
     assert _said(REFUSED) == [*["processes: 1 open files: -2"] * 3, *["processes: 2 open files: 0"] * 2]
+
+
+def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() -> None:
+    """A process dies at its work: its call is over at once, the pool is whole as soon as it may be, and it works."""
+    assert _said(CROWDED) == [
+        "serves: True open files: 0",
+        *["processes: 0 its job is over: True"] * 2,
+        *["serves: True open files: 0"] * 3,
+    ]
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:

@@ -49,24 +49,50 @@ def allow_processes() -> None:
 class _GroupPool(AsynPool):
     """Ends what is left of the group of each process that is gone, when Celery strikes it off its list.
 
-    A process that the system refuses is done without until the next look; Celery would take the error for a broker that
-    is lost, and Billiard keep on its list what never started.
+    A process that the system refuses, or its pipes, is done without until the next look; Celery would take the error
+    for a broker that is lost, or end the worker, and Billiard keep on its list what never started.
     """
 
     _pool: list[Any]
+    _queues: dict[Any, Any]
+
+    def maintain_pool(self) -> None:
+        """Replace the processes that died, as far as the system lets it."""
+        try:
+            super().maintain_pool()  # pyright: ignore[reportUnknownMemberType]
+        except (OSError, MemoryError) as refused:
+            log.warning("the processes of the pool could not be looked after, trying again: %r", refused)
+
+    def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        """Replace the pipes of a process that died with a job; if they are refused, the next process makes them."""
+        try:
+            super().on_partial_read(job, proc)  # pyright: ignore[reportUnknownMemberType]
+        except OSError as refused:
+            log.warning("the pipes of a process of the pool could not be replaced yet: %s", refused)
+
+    def get_process_queues(self) -> Any:  # noqa: ANN401 - Celery's own signature
+        """The pipes for a new process: those that are nobody's."""
+        if None not in self._queues.values():
+            self._queues[self.create_process_queues()] = None
+        return super().get_process_queues()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
     def _create_worker_process(self, i: int) -> Any:  # noqa: ANN401 - billiard's own signature
+        before = tuple(self._pool)
         try:
             return super()._create_worker_process(i)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         except OSError as refused:
-            unborn = [process for process in self._pool if process.pid is None]
-            if not unborn:
-                raise
-            for process in unborn:
-                self._pool.remove(process)
-                self._process_cleanup_queues(process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            for process in [process for process in self._pool if process not in before]:
+                self._do_without(process)
             _close_pipe(refused)
             log.warning("a process of the pool could not be started, trying again: %s", refused)
+
+    def _do_without(self, process: Any) -> None:  # noqa: ANN401 - billiard's own
+        """Forget a process that never started, and end one that started and that nobody listens to."""
+        if process.pid is None:
+            self._pool.remove(process)
+            self._process_cleanup_queues(process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        else:
+            os.kill(process.pid, signal.SIGKILL)
 
     def _join_exited_workers(self, shutdown: bool = False) -> Any:  # noqa: ANN401 - billiard's own signature
         before = self._pids()
