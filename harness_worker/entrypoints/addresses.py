@@ -27,6 +27,11 @@ class Addresses:
         return self.settings.gateway_url or (self._stack.gateway_url if self._stack else None)
 
     @property
+    def only_for(self) -> str | None:
+        """The command that started the stack with this gateway for itself, and with which it ends."""
+        return None if self.settings.gateway_url or self._stack is None else self._stack.only_for
+
+    @property
     def redis_url(self) -> str | None:
         """Gate, live events, broker."""
         return self.settings.redis_url or (self._stack.redis_url if self._stack else None)

@@ -50,7 +50,9 @@ def demo(
     console.print("A shop's support agent answers three customers.", style="bold")
     console.print(f"Its model is {_model(settings)}; its tools, workers and databases are real.\n")
     console.print("Starting Valkey, a coordinator, tool processes and the gateway …")
-    with start(Target(settings=settings.model_copy(update={"home": place})), APP, lambda _words: None) as client:
+    with start(
+        Target(command="harness demo", settings=settings.model_copy(update={"home": place})), APP, lambda _words: None
+    ) as client:
         _reset(shop_file(place))  # now that no other stack's tools can be at work in it
         console.print(f"Ready after {duration(clock.monotonic() - started_s)}.")
         answers = [_converse(client, each, console) for each in CONVERSATIONS]

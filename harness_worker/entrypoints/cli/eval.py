@@ -107,7 +107,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
 
 def _target(settings: Settings, concurrency: int) -> Target:
     """The stack; one that is started has a thread for each cell in flight, within reason."""
-    return Target(settings=settings, coordinators=min(concurrency, MOST_COORDINATORS))
+    return Target(command="harness eval", settings=settings, coordinators=min(concurrency, MOST_COORDINATORS))
 
 
 def _new_name(cases: Path) -> str:

@@ -36,7 +36,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     settings = load_settings(home=home, app=app, gateway_url=url)
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)
-    with reach(Target(settings=settings), lambda words: screen.print(words, style="dim", markup=False)) as client:
+    with reach(
+        Target(command="harness run", settings=settings), lambda words: screen.print(words, style="dim", markup=False)
+    ) as client:
         answered = ask(client, body, screen, write_json if as_json else None, prompting(screen, ask=not as_json))
     if as_json:
         write_json(answered.turn)

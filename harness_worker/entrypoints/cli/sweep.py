@@ -123,7 +123,7 @@ def _check_writable(option: str, file: Path | None) -> None:
 def _target(settings: Settings, coordinators: int, tools: int) -> Target:
     # The app reads its places from the environment, before the stack tells it which home it got.
     env = {"HARNESS_HOME": str(settings.home.expanduser().absolute())}
-    return Target(settings=settings, coordinators=coordinators, tools=tools, env=env)
+    return Target(command="harness sweep", settings=settings, coordinators=coordinators, tools=tools, env=env)
 
 
 @contextmanager

@@ -18,12 +18,14 @@ class Target:
     """Which stack, and what one that has to be started is like.
 
     Args:
+        command: Which command looks for it, as others are told who find a stack that was started.
         settings: Name its gateway, or the home in which it may be running; also the API key, and the app to start.
         coordinators: Threads that wait for models, of a stack that is started.
         tools: Processes that run tools, of a stack that is started.
         env: Variables of a stack that is started, on top of this process's environment.
     """
 
+    command: str
     settings: Settings
     coordinators: int = 2
     tools: int = 4
@@ -43,8 +45,14 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
         ConfigError: The app cannot be served.
     """
     settings = target.settings
-    url = Addresses(settings).gateway_url
+    addresses = Addresses(settings)
+    url = addresses.gateway_url
     if url is not None:
+        if addresses.only_for:
+            say(
+                f"the stack in {settings.home} is one that `{addresses.only_for}` started for itself: it ends with "
+                "that command; another one is started with --home DIRECTORY"
+            )
         with GatewayClient(url, settings.gateway_key) as client:
             yield client
         return
@@ -63,7 +71,12 @@ def start(target: Target, app: str, say: Callable[[str], None]) -> Generator[Gat
         HarnessError: It does not start, or another one runs in the home.
     """
     stack = open_stack(
-        home=target.settings.home, app=app, coordinators=target.coordinators, tools=target.tools, env=target.env
+        home=target.settings.home,
+        app=app,
+        coordinators=target.coordinators,
+        tools=target.tools,
+        env=target.env,
+        only_for=target.command,
     )
     with stack as started, GatewayClient(started.gateway_url) as client:
         yield client

@@ -35,6 +35,7 @@ def up(  # noqa: PLR0913 - one parameter an option
     flower: Annotated[bool, typer.Option("--flower", help="Start Flower too, to watch the workers.")] = False,
     flower_port: Annotated[int, typer.Option(min=0, max=65_535, help="Flower's port; 0 picks a free one.")] = 5555,
     as_json: Annotated[bool, typer.Option("--json", help="Say that it is ready in one JSON line on stdout.")] = False,
+    only_for: Annotated[str | None, typer.Option(hidden=True, help="The command that started it for itself.")] = None,
 ) -> None:
     """Run everything on this machine: Redis, database, gateway, a coordinator and a tool worker.
 
@@ -49,6 +50,7 @@ def up(  # noqa: PLR0913 - one parameter an option
         coordinators=coordinators,
         tools=tools if tools is not None else tool_processes(),
         flower=_flower(settings, flower_port) if flower else None,
+        only_for=only_for,
     )
     coloured = sys.stderr.isatty() and "NO_COLOR" not in environment()
     run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else partial(_announce, settings))

@@ -31,6 +31,7 @@ def open_stack(
     coordinators: int = 2,
     tools: int = 4,
     env: Mapping[str, str] | None = None,
+    only_for: str | None = None,
 ) -> Generator[StackInfo]:
     """Run ``harness up`` in the background, wait until it is ready, and drain it at the end.
 
@@ -42,6 +43,7 @@ def open_stack(
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool.
         env: Variables on top of this process's environment.
+        only_for: The command that it is for, as others are told who find it.
 
     Raises:
         HarnessError: It did not start, with the message and of the class it ended with: ``ConfigError``,
@@ -51,10 +53,11 @@ def open_stack(
     place.prepare()
     options = ("--json", "--home", str(place.path), "--app", app, "--port", "0")
     sizes = ("--coordinators", str(coordinators), "--tools", str(tools))
+    whose = ("--only-for", only_for) if only_for else ()
     variables = {**environment(), **(env or {})}
     grace_s = load_settings(grace_s=variables.get("HARNESS_GRACE_S") or None).grace_s
     log = place.logs / "up.log"
-    with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes], variables, sink) as process:
+    with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes, *whose], variables, sink) as process:
         try:
             yield _await_ready(process, log)
         finally:

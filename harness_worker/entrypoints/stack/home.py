@@ -113,8 +113,11 @@ class Home:
         new.replace(file)
 
     @contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self, only_for: str | None = None) -> Generator[None]:
         """Hold the home for this process; the kernel lets go of it when the process ends.
+
+        Args:
+            only_for: The command that this process is for, as others are told who find the home in use.
 
         Raises:
             HomeInUse: Another process holds it.
@@ -123,13 +126,18 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise HomeInUse(self._in_use(lock.read().strip())) from None
+                raise HomeInUse(self._in_use(*lock.read().strip().partition(" ")[::2])) from None
             lock.truncate(0)
-            lock.write(str(os.getpid()))
+            lock.write(f"{os.getpid()} {only_for or ''}")
             lock.flush()
             yield
 
-    def _in_use(self, pid: str) -> str:
+    def _in_use(self, pid: str, only_for: str) -> str:
+        if only_for:
+            return (
+                f"home {self.path} is in use by a stack that `{only_for}` started for itself: "
+                "wait until that command has ended, or choose another home with --home"
+            )
         return (
             f"home {self.path} is in use by `harness up` with pid {pid or 'unknown'}: "
             f"stop that one (kill {pid or 'PID'}), or choose another home with --home"

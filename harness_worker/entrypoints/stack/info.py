@@ -33,6 +33,7 @@ class StackInfo:
         processes: The others.
         broker_url: Usable as ``HARNESS_BROKER_URL``, if its broker is another than that Redis; may hold a password.
         flower_url: Where Flower serves HTTP, if it was asked for; holds its user and password.
+        only_for: The command that started it for itself, and with which it ends.
     """
 
     gateway_url: str
@@ -43,6 +44,7 @@ class StackInfo:
     processes: tuple[ProcessInfo, ...]
     broker_url: str | None = None
     flower_url: str | None = None
+    only_for: str | None = None
 
     def ready_line(self) -> str:
         """The one line of ``harness up --json``."""
@@ -55,6 +57,7 @@ class StackInfo:
                 "home": str(self.home),
                 **({"broker": self.broker_url} if self.broker_url else {}),
                 **({"flower": self.flower_url} if self.flower_url else {}),
+                **({"only_for": self.only_for} if self.only_for else {}),
                 "processes": [asdict(process) for process in self.processes],
             }
         )
@@ -99,4 +102,5 @@ def _from_document(document: Mapping[str, Any]) -> StackInfo:
         processes=tuple(ProcessInfo(role=entry["role"], pid=entry["pid"]) for entry in document["processes"]),
         broker_url=document.get("broker"),
         flower_url=document.get("flower"),
+        only_for=document.get("only_for"),
     )

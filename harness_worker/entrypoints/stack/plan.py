@@ -48,6 +48,7 @@ class StackPlan:
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool; 0 starts none.
         flower: Flower, if it was asked for.
+        only_for: The command that started it for itself, if one did.
     """
 
     settings: Settings
@@ -55,6 +56,7 @@ class StackPlan:
     coordinators: int
     tools: int
     flower: FlowerPlan | None = None
+    only_for: str | None = None
 
     @property
     def home(self) -> Home:

@@ -42,7 +42,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
     check_app(plan.app)  # before anything is started
     home = plan.home
     home.prepare()
-    with home.locked(), stop_on_signals() as stop:
+    with home.locked(plan.only_for), stop_on_signals() as stop:
         end_leftovers(home, log)
         with ExitStack() as sockets:
             listener = sockets.enter_context(listening_socket(plan.port))
@@ -123,6 +123,7 @@ class _Up:
             home=self._plan.home.path,
             processes=tuple(ProcessInfo(role=child.role, pid=child.pid) for child in self._supervisor.children),
             flower_url=self._flower_url(),
+            only_for=self._plan.only_for,
         )
         publish(self._plan.home, info)
         return info
