@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Generator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import psutil
@@ -93,6 +94,20 @@ def test_ready_screen_gives_commands_for_an_agent_there_is(stack: StackInfo) -> 
     screen = ready_screen(stack)
     assert f'curl -s {stack.gateway_url}/v1/turns -H \'Prefer: wait=20\' -d \'{{"agent": "trivial"' in screen
     assert "\x1b" not in screen
+
+
+def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) -> None:
+    """It stands in the URL and in files for this user alone: in no arguments, which all see, nor on the screen."""
+    parts = urlsplit(stack.redis_url)
+    assert answers(stack.redis_url)
+    assert not answers(f"redis://{parts.hostname}:{parts.port}/0")
+    password = parts.password or ""
+    assert len(password) > 40
+    arguments = [psutil.Process(process.pid).cmdline() for process in stack.processes]
+    assert password not in repr(arguments)
+    assert password not in ready_screen(stack)
+    kept = [file for file in (stack.home / "run").iterdir() if password in file.read_text()]
+    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
 
 
 def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def find_server(*, bundled_first: bool = False) -> Path:
     return found
 
 
-def server_command(program: Path, *, port: int, directory: Path, durable: bool, host: str = LOOPBACK) -> list[str]:
+def server_command(
+    program: Path, *, port: int, directory: Path, durable: bool, host: str = LOOPBACK, file: Path | None = None
+) -> list[str]:
     """The command line of a server, on the loopback unless ``host`` says otherwise.
 
     Args:
@@ -46,6 +48,7 @@ def server_command(program: Path, *, port: int, directory: Path, durable: bool, 
         directory: Where it keeps its data.
         durable: Append-only file, synced every second; a tail cut by a crash is dropped at the next start.
         host: The address it serves; on another than the loopback it serves whoever reaches it.
+        file: Of settings that no command line may show, such as :func:`password_setting`.
     """
     options = {
         "bind": host,
@@ -59,12 +62,18 @@ def server_command(program: Path, *, port: int, directory: Path, durable: bool, 
         "aof-load-truncated": "yes",
         "loglevel": "warning",
     }
-    return [str(program), *(part for name, value in options.items() for part in (f"--{name}", value))]
+    settings = [str(file)] if file else []
+    return [str(program), *settings, *(part for name, value in options.items() for part in (f"--{name}", value))]
 
 
-def server_url(port: int, host: str = LOOPBACK) -> str:
+def password_setting(password: str) -> str:
+    """What a file of settings says of the password that clients must give, made of letters, digits, ``-`` and ``_``."""
+    return f"requirepass {password}\n"
+
+
+def server_url(port: int, host: str = LOOPBACK, *, password: str = "") -> str:
     """The URL of a server's first database."""
-    return f"redis://{host}:{port}/0"
+    return f"redis://{f':{password}@' if password else ''}{host}:{port}/0"
 
 
 def answers(redis_url: str) -> bool:

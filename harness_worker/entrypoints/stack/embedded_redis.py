@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from secrets import token_urlsafe
 
 from harness_worker.adapters.embedded.ports import free_port
-from harness_worker.adapters.embedded.valkey import answers, server_url
+from harness_worker.adapters.embedded.valkey import answers, password_setting, server_url
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.failures import StartFailed
 from harness_worker.entrypoints.stack.home import Home
@@ -42,7 +43,9 @@ def ensure_redis(
 
 def _start(plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child]) -> str:
     port = free_port()
-    url = server_url(port)
+    password = token_urlsafe()  # a port of the loopback is open to every user of this machine
+    plan.home.write_private(plan.home.valkey_file, password_setting(password))
+    url = server_url(port, password=password)
     child = make_child(redis_spec(plan, port))
     supervisor.start(child)
     try:

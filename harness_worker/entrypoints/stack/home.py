@@ -39,6 +39,7 @@ class Home:
         self.logs = self.path / "logs"
         self.valkey = self.path / "valkey"
         self.artifacts = self.path / "artifacts"
+        self.valkey_file = self.run / "valkey.conf"
         self.stack_file = self.run / "stack.json"
         self._lock_file = self.run / "lock"
         self._webhook_secret_file = self.path / "webhook_secret"

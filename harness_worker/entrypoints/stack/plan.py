@@ -89,13 +89,14 @@ class StackPlan:
 
 
 def redis_spec(plan: StackPlan, port: int) -> ChildSpec:
-    """The embedded server, with its data in the home.
+    """The embedded server, with its data and its password in the home.
 
     Raises:
         ConfigError: No server program is there.
     """
-    command = server_command(find_server(), port=port, directory=plan.home.valkey, durable=True)
-    return ChildSpec(role="redis", command=tuple(command), environment={**environment(), MARK: str(plan.home.path)})
+    home = plan.home
+    command = server_command(find_server(), port=port, directory=home.valkey, durable=True, file=home.valkey_file)
+    return ChildSpec(role="redis", command=tuple(command), environment={**environment(), MARK: str(home.path)})
 
 
 def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[ChildSpec]:
