@@ -30,6 +30,7 @@ class Gateway:
     def __init__(self, **ends: dict[str, Any]) -> None:
         self.ends = ends
         self.turns: list[dict[str, Any]] = []
+        self.asked: list[str] = []
         self.keys: dict[str, dict[str, Any]] = {}
         self.lost_answers = 0
         self.refusal: httpx2.Response | None = None
@@ -42,6 +43,7 @@ class Gateway:
         if self.hangs is not None:
             self.hangs.wait(10.0)
         with self._lock:
+            self.asked.append(request.method)
             if request.method == "POST":
                 return self._post(json.loads(request.content), request.headers["Idempotency-Key"])
             if request.url.path == "/v1/turns":
@@ -49,7 +51,8 @@ class Gateway:
                 found = [each for each in reversed(self.turns) if each["session_id"] == session]
                 return httpx2.Response(200, json={"data": found, "next": None})
             (found,) = [each for each in self.turns if request.url.path == f"/v1/turns/{each['id']}"]
-            return httpx2.Response(200, json=found)
+            parts = {"messages", "scores"} - set(request.url.params.get("include", "").split(","))
+            return httpx2.Response(200, json={name: value for name, value in found.items() if name not in parts})
 
     def _post(self, body: dict[str, Any], key: str) -> httpx2.Response:
         if self.refusal is not None:
@@ -62,13 +65,23 @@ class Gateway:
             raise LOST
         return httpx2.Response(202, json=self.keys[key])
 
-    def runner(self, *, goes_on: bool = False, timeout_s: float = 5.0, waits: list[str] | None = None) -> CellRunner:
+    def runner(
+        self,
+        *,
+        goes_on: bool = False,
+        timeout_s: float = 5.0,
+        waits: list[str] | None = None,
+        include: tuple[str, ...] = (),
+    ) -> CellRunner:
         """Somebody who asks it."""
         told: list[str] = [] if waits is None else waits
         return CellRunner(
             self.client,
             Asking(
-                timeout_s=timeout_s, goes_on=goes_on, include=(), on_waiting=lambda waiting: told.append(waiting["id"])
+                timeout_s=timeout_s,
+                goes_on=goes_on,
+                include=include,
+                on_waiting=lambda waiting: told.append(waiting["id"]),
             ),
         )
 
@@ -148,6 +161,18 @@ def test_judges_are_waited_for() -> None:
     gateway = Gateway(hi={"scores": [score("a", 1.0), score("late", None, at=None)]})
     found = gateway.runner(timeout_s=0.2).run(cell())
     assert [each["at"] is None for each in found.turns[0]["scores"]] == [False, True]
+
+
+@pytest.mark.parametrize(("include", "looks"), [((), 1), (("messages",), 2)])
+def test_ended_turn_whose_judges_have_spoken_is_looked_at_again_only_for_more(
+    include: tuple[str, ...], looks: int
+) -> None:
+    """A sweep is bound by its requests; the history of a turn, which may be long, is fetched once."""
+    gateway = Gateway(hi={"scores": [score("a", 1.0)]})
+    (last,) = gateway.runner(include=include).run(cell()).turns
+    assert gateway.asked == ["POST", *["GET"] * looks]
+    assert last["scores"][0]["score"] == 1.0
+    assert ("messages" in last) is bool(include)
 
 
 def test_run_cells_asks_each_once() -> None:

@@ -19,6 +19,9 @@ from harness_worker.wire import TurnStatus
 NOT_TAKEN: Final = frozenset({413, 422})
 """What a gateway answers to one cell's request; any other refusal is one of all of them."""
 
+SCORES: Final = ("scores",)
+"""Fetched with every look at a turn: one that has no judges need not be looked at again when it has ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
@@ -95,7 +98,7 @@ class CellRunner:
 
         def look() -> JsonObject:
             nonlocal told
-            turn = self._gateway.turn(turn_id)
+            turn = self._gateway.turn(turn_id, SCORES)
             if (turn["status"] == TurnStatus.REQUIRES_ACTION or turn.get("subagent_actions")) and not told:
                 self._asking.on_waiting(turn)
                 told = True
@@ -105,9 +108,9 @@ class CellRunner:
 
     def _judged(self, turn: JsonObject) -> JsonObject:
         """The turn with what its judges say, once all have spoken: whoever they are is known when it ends."""
-        if not has_ended(turn):
+        if not has_ended(turn) or (_all_have_spoken(turn) and not self._asking.include):
             return turn
-        parts = (*self._asking.include, "scores")
+        parts = (*self._asking.include, *SCORES)
         return self._gateway.awaited(
             lambda: self._gateway.turn(turn["id"], parts), _all_have_spoken, self._asking.timeout_s
         )
