@@ -27,7 +27,7 @@ from api_gateway.limits.admission import TenantLimits
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
-from api_gateway.logs import log_to_stderr
+from api_gateway.logs import AcceptErrors, log_to_stderr
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.middleware.access_log import log_access
@@ -156,6 +156,7 @@ def new_id() -> str:
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     shared: Shared = app.state.shared
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(AcceptErrors())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(shared.engine.dispose)
         stack.callback(shared.publisher.close)

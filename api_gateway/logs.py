@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from typing import Final
+from typing import Any, Final
 
 from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
 from structlog.types import Processor
+
+QUIET_S: Final = 10.0
+"""How long nothing is said of a lack that goes on."""
+
+_log = logging.getLogger(__name__)
 
 _FIELDS: Final[tuple[Processor, ...]] = (
     TimeStamper(fmt="iso"),
@@ -34,6 +40,25 @@ def log_to_stderr(level: str) -> None:
     handler.setFormatter(ProcessorFormatter(processors=processors, foreign_pre_chain=_FIELDS))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("api_gateway").setLevel(level)
+
+
+class AcceptErrors:
+    """An event loop's handler of errors: of connections that it cannot accept it tells now and then, in one line.
+
+    asyncio itself tells of each of its tries, thousands a second, with a traceback. All else it tells as ever.
+    """
+
+    def __init__(self) -> None:
+        self._quiet_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell of an error."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or "accept()" not in context["message"]:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._quiet_until:
+            self._quiet_until = loop.time() + QUIET_S
+            _log.error("no more connections are accepted for now: %s", in_a_line(error))
 
 
 def in_a_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.entrypoints.cli.listening import STALLED_MS, cut_stalled, listen
+from harness_worker.entrypoints.cli.request_heads import TimedHeads
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import Gateway, gateway_on, own_db
@@ -143,6 +144,26 @@ def test_gateway_has_the_kernel_cut_stalled_clients() -> None:
         cut_stalled(listener)
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == STALLED_MS
+
+
+def test_gateway_may_have_as_many_connections_as_the_system_allows(gateway: Process) -> None:
+    """Without being asked it gets a part of them."""
+    few, most = psutil.Process(gateway.pid).rlimit(psutil.RLIMIT_NOFILE)
+    assert few == most
+
+
+@pytest.mark.acceptance
+def test_request_whose_head_never_ends_is_cut(gateway: Process) -> None:
+    """By the gateway as operators start it; who asked in time is served for as long as it takes."""
+    turn_id = gateway.hand.posted()["id"]
+    stream = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
+    unfinished = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
+    with stream, unfinished:
+        stream.sendall(gateway.request(turn_id))
+        unfinished.sendall(b"GET /v1/turns HTTP/1.1\r\nX-A: ")
+        assert unfinished.recv(1) == b""
+        gateway.hand.worker.finish(turn_id)
+        assert seqs(_drained(stream)) == [1, 2]
 
 
 @pytest.mark.acceptance

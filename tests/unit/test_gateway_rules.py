@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import re
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
+from api_gateway.logs import AcceptErrors
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
 from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
@@ -510,3 +512,18 @@ def test_person_may_say_what_a_model_may_to_a_tool_with_its_own_schema() -> None
 def send(arguments: dict[str, object]) -> object:
     """A function of a tool that brings its own schema."""
     return arguments["to"]
+
+
+def test_lack_of_descriptors_is_told_once_and_other_errors_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """Asyncio tries to accept thousands of times a second, and would tell of each with a traceback."""
+    loop, tell = asyncio.new_event_loop(), AcceptErrors()
+    lack = OSError(errno.EMFILE, "Too many open files")
+    for _ in range(3):
+        tell(loop, {"message": "socket.accept() out of system resource", "exception": lack})
+    tell(loop, {"message": "Task exception was never retrieved", "exception": OSError("another")})
+    loop.close()
+    told = [(record.name, record.getMessage()) for record in caplog.records]
+    assert told == [
+        ("api_gateway.logs", "no more connections are accepted for now: [Errno 24] Too many open files"),
+        ("asyncio", "Task exception was never retrieved"),
+    ]

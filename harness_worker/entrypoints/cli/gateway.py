@@ -10,7 +10,8 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.cli.listening import cut_stalled, listen
+from harness_worker.entrypoints.cli.listening import allow_all_descriptors, cut_stalled, listen
+from harness_worker.entrypoints.cli.request_heads import TimedHeads
 
 _APP: Final = "api_gateway.app:create_app_from_env"
 """By name: the worker package never imports the gateway."""
@@ -35,9 +36,11 @@ def gateway(
     settings = load_settings()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     cut_stalled(listener)
+    allow_all_descriptors()
     config = uvicorn.Config(
         _APP,
         factory=True,
+        http=TimedHeads,
         log_config=None,
         log_level=settings.log_level.lower(),
         access_log=False,

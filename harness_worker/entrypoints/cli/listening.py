@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
 import sys
 from typing import Final
@@ -34,6 +35,13 @@ def cut_stalled(listener: socket.socket) -> None:
     """
     if sys.platform == "linux":
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+
+
+def allow_all_descriptors() -> None:
+    """Let this process have as many connections as the system allows it: often a thousand, unless it asks for more."""
+    if sys.platform == "linux":
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _is_ipv6(host: str) -> bool:

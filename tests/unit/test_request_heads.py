@@ -1,0 +1,74 @@
+"""Connections that ask for nothing are closed; those that ask are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import uvicorn
+
+from harness_worker.entrypoints.cli.listening import listen
+from harness_worker.entrypoints.cli.request_heads import TimedHeads
+
+HEAD_S = 0.3
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+PART = REQUEST[:-2]
+
+
+class Hasty(TimedHeads):
+    """Waits as long as a test does."""
+
+    head_s = HEAD_S
+
+
+async def _slow(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ANN401, ARG001 - as ASGI has it
+    """Answers once a head would have been given up."""
+    await asyncio.sleep(2 * HEAD_S)
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server of this process; its idle connections outlive the test."""
+    config = uvicorn.Config(_slow, http=Hasty, lifespan="off", log_config=None, timeout_keep_alive=600)
+    server = uvicorn.Server(config)
+    with listen("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(asyncio.to_thread(server.run, [listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            server.should_exit = True
+            await serving
+
+
+def test_head_that_never_ends_is_not_waited_for() -> None:
+    """Also when it comes bit by bit."""
+
+    async def asked() -> None:
+        async with connected() as (reader, writer):
+            writer.write(PART)
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+
+    asyncio.run(asked())
+
+
+def test_answer_may_take_longer_than_a_head_and_the_next_head_is_waited_for_anew() -> None:
+    """The time counts from the end of the answer before."""
+
+    async def asked() -> None:
+        async with connected() as (reader, writer):
+            for _ in range(2):
+                writer.write(REQUEST)
+                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+                assert answer.startswith(b"HTTP/1.1 204 ")
+            writer.write(PART)
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+
+    asyncio.run(asked())
