@@ -89,7 +89,14 @@ def create_app_from_env() -> FastAPI:
 def create_app(settings: Settings) -> FastAPI:
     """The application. It connects to nothing before it is asked something."""
     once = [Depends(no_repeats)]
-    app = FastAPI(title=TITLE, version=VERSION, redirect_slashes=False, lifespan=_lifespan, dependencies=once)
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        redirect_slashes=False,
+        redoc_url=None,  # /docs is enough: each such page runs a script of another host as this one's
+        lifespan=_lifespan,
+        dependencies=once,
+    )
     shared = app.state.shared = _wire(settings)
     app.state.services_for = partial(_services_for, shared)
     for routes in (turns, events, usage, webhooks, batches, sessions, artifacts, agents, openai, health, metrics):

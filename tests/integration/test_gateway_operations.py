@@ -419,6 +419,7 @@ def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
         _fits(document, schema, gateway.http.get(path.format(turn_id=answer.json()["id"])).json())
     assert {"401", "403", "422", "500", "503"} <= set(listing["responses"])
     assert gateway.http.get("/docs").status_code == 200
+    problem_of(gateway.http.get("/redoc"), 404, "not_found")
 
 
 def _check_batches(document: dict[str, Any], gateway: Gateway) -> None:
