@@ -212,6 +212,8 @@ Returns
 str
     The number.
 
+Never twice.
+
 Side effects
 ------------
 Only once.
@@ -237,7 +239,10 @@ def test_docstring_of_numpy_form_is_split() -> None:
     doc = parse_docstring(NUMPY)
     whom = {"to": "Whom.", "by": "Whom."}
     assert doc.arguments == {"cents": "How much, in all.", **whom, "*more": "", "fee": "The bank's."}
-    assert doc.description == "Pay; see\n:class:`Bank`.\n\nSide effects\n------------\nOnly once.\n\n:meta: kept"
+    assert (
+        doc.description
+        == "Pay; see\n:class:`Bank`.\n\nNever twice.\n\nSide effects\n------------\nOnly once.\n\n:meta: kept"
+    )
 
 
 @pytest.mark.parametrize(

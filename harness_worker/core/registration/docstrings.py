@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 _ARGUMENT_SECTIONS = {"Args", "Arguments", "Keyword Args", "Keyword Arguments", "Parameters", "Other Parameters"}
 _OTHER_SECTIONS = {"Returns", "Yields", "Raises", "Example", "Examples", "Note", "Notes"}
+_RESULT_SECTIONS = {"Returns", "Yields", "Raises"}
 _ARGUMENT = re.compile(r"^(?P<name>\*{0,2}\w+)\s*(?:\([^)]*\))?:\s*(?P<text>.*)$")
 
 _UNDERLINE = re.compile(r"^-{3,}\s*$")
@@ -72,13 +73,15 @@ def _read(blocks: Iterable[_Block]) -> Iterator[tuple[_Block, _Told]]:
     """Each block with what it tells, by the section of NumPy form that it stands in, if any."""
     section = ""
     told: _Told
+    is_apart = False
     for block, after in pairwise((*blocks, _Block(head=""))):
         if _UNDERLINE.match(after.head) and not block.body:
             section = _known(block.head)
             told = {} if section else None
         else:
-            told = _in_numpy_section(block, section) if section else None
+            told = _in_numpy_section(block, section, is_apart=is_apart) if section else None
             section = "" if told is None else section
+        is_apart = block.body[-1:] == ("",)
         yield block, _by_itself(block) if told is None else told
 
 
@@ -87,7 +90,9 @@ def _known(title: str) -> str:
     return title if title in _ARGUMENT_SECTIONS | _OTHER_SECTIONS else ""
 
 
-def _in_numpy_section(block: _Block, section: str) -> _Told:
+def _in_numpy_section(block: _Block, section: str, *, is_apart: bool) -> _Told:
+    if section in _RESULT_SECTIONS and is_apart and not block.below and not _UNDERLINE.match(block.head):
+        return None  # a paragraph after the results
     if section in _OTHER_SECTIONS or _UNDERLINE.match(block.head):
         return {}
     entry = _NUMPY_ARGUMENT.match(block.head)

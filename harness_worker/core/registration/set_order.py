@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 from pydantic import BaseModel, RootModel
 
 from harness_worker.core.canonical import canonical
+from harness_worker.core.registration.author_code import Raised, attempt
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
@@ -17,13 +18,18 @@ Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | 
 def sort_sets(value: object, plain: Json) -> Json:
     """``plain``, the JSON that pydantic made of ``value``, with each set in it sorted.
 
-    What a serialiser of its author's made of a value stays as it is.
+    What a serialiser of its author's made of a value stays as it is, and so does what cannot be looked into.
     """
+    found = attempt(_sorted, value, plain)  # attributes may be the author's code
+    return plain if isinstance(found, Raised) else found
+
+
+def _sorted(value: object, plain: Json) -> Json:
     if isinstance(value, RootModel):
-        return sort_sets(cast("RootModel[object]", value).root, plain)
+        return _sorted(cast("RootModel[object]", value).root, plain)
     if isinstance(plain, dict):
         inner = _entries(value, plain)
-        return {key: sort_sets(inner[key], item) if key in inner else item for key, item in plain.items()}
+        return {key: _sorted(inner[key], item) if key in inner else item for key, item in plain.items()}
     if isinstance(plain, list) and isinstance(value, list | tuple | deque | set | frozenset):
         return _array(cast("Collection[object]", value), plain)
     return plain
@@ -40,7 +46,7 @@ def in_order(items: list[Json]) -> list[Json]:
 def _array(value: Collection[object], plain: list[Json]) -> list[Json]:
     if len(value) != len(plain):
         return plain
-    items = [sort_sets(*pair) for pair in zip(value, plain, strict=True)]
+    items = [_sorted(*pair) for pair in zip(value, plain, strict=True)]
     return in_order(items) if isinstance(value, set | frozenset) else items
 
 
@@ -62,5 +68,6 @@ def _pydantic_fields(value: object) -> dict[str, Any]:
 
 
 def _named(value: object, fields: Mapping[str, object]) -> dict[str, object]:
-    """A value's fields by their names in JSON."""
-    return {getattr(field, "serialization_alias", None) or name: getattr(value, name) for name, field in fields.items()}
+    """A value's fields by their names in JSON; it need not have all, as one that was made unchecked."""
+    there = {name: field for name, field in fields.items() if hasattr(value, name)}
+    return {getattr(field, "serialization_alias", None) or name: getattr(value, name) for name, field in there.items()}

@@ -43,17 +43,17 @@ class HintedFunction:
         return self.arguments.schema
 
     def bind(self, arguments: Arguments) -> BoundArguments:
-        """The arguments as run: as JSON of what the function gets, so that equal ones are equal, defaults filled in.
+        """The arguments as run: what the model gave stands unless it had to be converted; defaults are filled in.
 
         Raises:
             ArgumentsInvalid: One line for each that is missing, not known or of another type.
         """
         text = json_text(arguments)
         try:
-            parsed, was_coerced = self._parse(text, strict=True), False
+            parsed = self._parse(text, strict=True)
         except ArgumentsInvalid:
-            parsed, was_coerced = self._parse(text), True
-        return BoundArguments(values=self._as_run(arguments, parsed), was_coerced=was_coerced)
+            return BoundArguments(values=self._converted(arguments, self._parse(text)), was_coerced=True)
+        return BoundArguments(values={**self.arguments.dump(parsed), **arguments})
 
     def typed(self, values: Arguments) -> dict[str, Any]:
         """Bound arguments as the function gets them: models, dates, enums.
@@ -84,21 +84,11 @@ class HintedFunction:
             case parsed:
                 return parsed
 
-    def _as_run(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
-        """The parsed values, if the function gets the same from their JSON.
-
-        A type that does not survive it, as a secret, stays as the model gave it; so does one with a default that is
-        made anew each time, or no repeat would be equal.
-        """
+    def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
+        """The converted values, unless a type does not survive its own JSON, as a secret does not."""
         dumped = self.arguments.dump(parsed)
-        given = {**dumped, **arguments}
-        return dumped if self._gives(dumped, parsed) and self._gives(given, parsed) else given
-
-    def _gives(self, values: Arguments, parsed: BaseModel) -> bool:
-        try:
-            return self._parse(json_text(values)) == parsed
-        except ArgumentsInvalid:
-            return False
+        survives = attempt(lambda: self._parse(json_text(dumped)) == parsed)  # which asks types of the author
+        return dumped if survives is True else {**dumped, **arguments}
 
 
 def inspect_function(
