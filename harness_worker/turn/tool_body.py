@@ -64,7 +64,7 @@ class ToolBody:
         try:
             with self.soft_deadline(remaining_s, is_revoked):
                 value = self._invoke(spec, ticket, context)
-            outcome = None if context.deadline.expired else self._returned(ticket, value, started)
+            outcome = None if context.deadline.expired else self._returned(spec, ticket, value, started)
         except DeadlineReached:
             return None
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; it is an outcome, never a raise
@@ -74,16 +74,21 @@ class ToolBody:
             outcome = None if context.deadline.expired else failed
         return None if outcome is None else self._kept(outcome, ticket, context.deadline)
 
-    def _returned(self, ticket: Ticket, value: object, started: float) -> ToolOutcome:
-        """What the value comes to; raises if there is no memory for its JSON."""
-        return in_this_process(
-            outcome_of_return,
-            ticket.call_id,
-            ticket.tool,
-            value,
-            elapsed_ms=self._since_ms(started),
-            was_coerced=ticket.was_coerced,
-        )
+    def _returned(self, spec: ToolSpec, ticket: Ticket, value: object, started: float) -> ToolOutcome:
+        """What the value comes to; raises if there is no memory for its JSON, as in doubt what a write did."""
+        try:
+            return in_this_process(
+                outcome_of_return,
+                ticket.call_id,
+                ticket.tool,
+                value,
+                elapsed_ms=self._since_ms(started),
+                was_coerced=ticket.was_coerced,
+            )
+        except MemoryError:
+            if spec.is_read:
+                raise
+            raise ToolOutcomeUnknown("its result was lost for lack of memory") from None
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         def invoke() -> object:
