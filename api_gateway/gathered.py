@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from api_gateway.patience import hear
+
 MOMENT_S: Final = 0.05
 
 T = TypeVar("T")
@@ -29,6 +31,7 @@ class Gathered(Generic[T]):
         self._wanted.add(wanted)
         if self._next is None:
             self._next = asyncio.create_task(self._gather(self._under_way))
+            self._next.add_done_callback(hear)  # all who asked may have left
         return (await asyncio.shield(self._next)).get(wanted)
 
     async def _gather(self, before: asyncio.Task[Mapping[str, T]] | None) -> Mapping[str, T]:

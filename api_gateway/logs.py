@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
-from structlog.types import Processor
+from structlog.types import EventDict, Processor
 
 QUIET_S: Final = 10.0
 """How long nothing is said of a lack that goes on."""
@@ -25,6 +25,11 @@ _FIELDS: Final[tuple[Processor, ...]] = (
 )
 
 
+def _without_colors(_logger: object, _name: str, line: EventDict) -> EventDict:
+    line.pop("color_message", None)  # uvicorn's, for terminals
+    return line
+
+
 def log_to_stderr(level: str) -> None:
     """Write what is logged from now on.
 
@@ -36,7 +41,7 @@ def log_to_stderr(level: str) -> None:
             texts.
     """
     handler = logging.StreamHandler(sys.stderr)
-    processors: list[Processor] = [ProcessorFormatter.remove_processors_meta, JSONRenderer()]
+    processors: list[Processor] = [ProcessorFormatter.remove_processors_meta, _without_colors, JSONRenderer()]
     handler.setFormatter(ProcessorFormatter(processors=processors, foreign_pre_chain=_FIELDS))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("api_gateway").setLevel(level)

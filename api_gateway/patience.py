@@ -19,7 +19,7 @@ async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
         TimeoutError: There was none for ``limit_s`` seconds; the asking is cancelled, and ends when it can.
     """
     task = asyncio.ensure_future(asked)
-    task.add_done_callback(_hear)
+    task.add_done_callback(hear)
     try:
         await asyncio.wait({task}, timeout=limit_s)
         if task.done():
@@ -29,7 +29,7 @@ async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
     raise TimeoutError(f"no answer within {limit_s:g} s")
 
 
-def _hear(task: asyncio.Future[Any]) -> None:
+def hear(task: asyncio.Future[Any]) -> None:
     """Take an error that nobody waits for any more: asyncio would log it as a bug."""
     if not task.cancelled():
         task.exception()

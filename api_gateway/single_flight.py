@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from api_gateway.patience import hear
+
 T = TypeVar("T")
 
 
@@ -24,4 +26,5 @@ class SingleFlight(Generic[T]):
         """What the reading gives that is under way, or else one that begins now; an asker who leaves ends none."""
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(self._read())
+            self._under_way.add_done_callback(hear)  # all who asked may have left
         return await asyncio.shield(self._under_way)

@@ -29,7 +29,9 @@ _LIVENESS: Final = {
 
 _ANSWER_SLACK_S: Final = 1.0
 """How much later than the server ends a statement its answer may come."""
-_STATEMENT_TIMEOUT: Final = re.compile(r"statement_timeout\s*=\s*(\d+)\s*(us|ms|s|min|h|d)?")
+_STATEMENT_TIMEOUT: Final = re.compile(
+    r"statement[_-]timeout\s*=\s*'?([\d.]+)\s*(us|ms|s|min|h|d)?(?![\w.])", re.IGNORECASE
+)
 _UNITS_S: Final = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 READ_ONLY: Final = "25006"
@@ -86,7 +88,7 @@ def longest_answer_s(options: str) -> float | None:
     if not found:
         return None
     number, unit = found[-1]
-    limit_s = int(number) * _UNITS_S[unit]
+    limit_s = float(number) * _UNITS_S[unit.lower()]
     return limit_s + _ANSWER_SLACK_S if limit_s else None
 
 

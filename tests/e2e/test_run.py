@@ -140,17 +140,18 @@ def test_demo_leaves_a_running_stack_alone(stack: StackInfo) -> None:
 
 def test_stack_of_another_command_is_told_from_one_of_its_own(tmp_path: Path) -> None:
     """It is used, with the word that it will not last; who wants the home is told to wait, and to kill nothing."""
-    with open_stack(home=tmp_path, app=SHOP, coordinators=1, tools=1, only_for="harness eval"):
+    with open_stack(home=tmp_path, app=SHOP, coordinators=1, tools=1, only_for="harness eval") as stack:
+        log = tmp_path / "logs" / "up.log"
+        told_before = log.read_text()
         ran = run_harness(*QUESTION, "--home", str(tmp_path))
         refused = run_harness("demo", "--home", str(tmp_path))
+        assert log.read_text().startswith(told_before)
     assert ran.returncode == 0, ran.stderr
     told = " ".join(ran.stderr.split())
     assert f"the stack in {tmp_path} is one that `harness eval` started for itself: it ends with that command" in told
     assert refused.returncode == 1
-    assert (
-        f"home {tmp_path} is in use by a stack that `harness eval` started for itself: wait until that command has "
-        "ended, or choose another home with --home"
-    ) in refused.stderr
+    whose = f"is in use by a stack that `harness eval` started for itself (pid {stack.pid})"
+    assert f"home {tmp_path} {whose}: wait until that command has ended, or choose another home" in refused.stderr
 
 
 def test_readme_agent_answers(tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ class Answers:
             node = app.control.mailbox.Node(NAME, channel=connection.default_channel)
             node.handlers[DRAIN_COMMAND] = self._answer
             node.listen(callback=partial(self._hear, node))
-            self._listens.set()
             while not self._is_over.is_set():
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=0.1)
+                self._listens.set()  # the first look subscribes
 
     def _hear(self, node: Any, body: Any, message: Any) -> None:  # noqa: ANN401 - kombu has no types
         if self.left[0] is None:
@@ -61,8 +61,21 @@ class Answers:
 def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None:
     """A busy one may miss a round or two; a deployment must not go on while a write runs there."""
     worker = Answers(False, True, None, None, True, None, None, None)
-    settings = Settings(redis_url=f"{valkey_url.rpartition('/')[0]}/11")
+    settings = _settings(valkey_url)
     with worker.given(settings):
         drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=30)
     assert drained == Drained(gone=(NAME,), left=())
     assert worker.left == []
+
+
+def test_worker_that_is_silent_when_the_wait_ends_is_heard_out(valkey_url: str) -> None:
+    """One that went at once is gone, however short the wait is."""
+    worker = Answers(False, True, None, None, None)
+    settings = _settings(valkey_url)
+    with worker.given(settings):
+        drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=1)
+    assert drained == Drained(gone=(NAME,), left=())
+
+
+def _settings(valkey_url: str) -> Settings:
+    return Settings(redis_url=f"{valkey_url.rpartition('/')[0]}/11")

@@ -15,6 +15,9 @@ from harness_worker.databases import longest_answer_s, parse_url, postgres_argum
         ("?options=-cstatement_timeout%3D2min", 121.0),
         ("?options=--statement_timeout%3D9s%20-c%20idle_in_transaction_session_timeout%3D1ms", 10.0),
         ("?options=-c%20statement_timeout%3D0", None),
+        ("?options=-c%20statement_timeout%3D1.5min", 91.0),
+        ("?options=--statement-timeout%3D60S", 61.0),
+        ("?options=-c%20Statement_Timeout%3D2500", 3.5),
     ],
 )
 def test_client_waits_a_second_longer_than_the_server_lets_a_statement_take(given: str, limit_s: float | None) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
+
+import pytest
 
 from api_gateway.gathered import MOMENT_S, Gathered
 
@@ -76,3 +79,22 @@ def test_reading_that_fails_fails_for_all_and_the_next_is_another() -> None:
         assert await gathered.of("a") == "A"
 
     asyncio.run(asked())
+
+
+def test_reading_that_fails_when_all_have_left_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is left to be told; the log of the loop stays free of it."""
+
+    async def asked() -> None:
+        source = Source()
+        source.fails = True
+        gathered = Gathered(source.read)
+        leaves = asyncio.create_task(gathered.of("a"))
+        await source.is_asked.wait()
+        leaves.cancel()
+        await asyncio.wait({leaves})
+        source.may_answer.set()
+        await asyncio.sleep(MOMENT_S)
+
+    asyncio.run(asked())
+    gc.collect()
+    assert caplog.text == ""

@@ -21,6 +21,7 @@ class Hasty(TimedHeads):
     """Waits as long as a test does."""
 
     head_s = HEAD_S
+    upload_s = 100 * HEAD_S
 
 
 async def _slow(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ANN401, ARG001 - as ASGI has it
@@ -70,5 +71,22 @@ def test_answer_may_take_longer_than_a_head_and_the_next_head_is_waited_for_anew
                 assert answer.startswith(b"HTTP/1.1 204 ")
             writer.write(PART)
             assert await asyncio.wait_for(reader.read(), 10) == b""
+
+    asyncio.run(asked())
+
+
+def test_body_that_still_comes_after_its_answer_is_taken() -> None:
+    """Who sends a long body hears the answer that came early only after it: a cut connection would hide it."""
+
+    async def asked() -> None:
+        async with connected() as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            assert answer.startswith(b"HTTP/1.1 204 ")
+            for _ in range(4):
+                await asyncio.sleep(HEAD_S)
+                writer.write(b"12345")
+                await writer.drain()
+            assert not reader.at_eof()
 
     asyncio.run(asked())

@@ -82,8 +82,9 @@ def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
 def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
     """Wait; one that answers by that name and does not drain is another, started since."""
     give_up_at = clock.monotonic() + wait_s
+    hear_out_until = give_up_at + SILENT_ROUNDS * (ANSWER_S + LOOK_S)
     left: dict[str, int] = dict.fromkeys(asked, 0)
-    while left and clock.monotonic() < give_up_at:
+    while left and clock.monotonic() < (hear_out_until if any(left.values()) else give_up_at):
         clock.wait(LOOK_S)
         answered = workers.draining([*left])
         silent = {name: 0 if name in answered else rounds + 1 for name, rounds in left.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
@@ -13,9 +14,11 @@ class TimedHeads(H11Protocol):
 
     Attributes:
         head_s: How long a head may take: from the connection's start, or the end of the answer before.
+        upload_s: The same where the body before has not been read to its end, as one that was refused by its head.
     """
 
     head_s: ClassVar[float] = 20.0
+    upload_s: ClassVar[float] = 300.0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -35,7 +38,8 @@ class TimedHeads(H11Protocol):
 
     def _await_head(self) -> None:
         self._stop_waiting()
-        self._timer = self.loop.call_later(self.head_s, self._close_after, self.cycle)
+        patience_s = self.upload_s if self.conn.their_state is h11.SEND_BODY else self.head_s
+        self._timer = self.loop.call_later(patience_s, self._close_after, self.cycle)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

@@ -46,6 +46,7 @@ def open_stack(
         only_for: The command that it is for, as others are told who find it.
 
     Raises:
+        HomeInUse: Another stack runs there.
         HarnessError: It did not start, with the message and of the class it ended with: ``ConfigError``,
             ``TransientError`` or ``StartFailed``.
     """
@@ -57,6 +58,8 @@ def open_stack(
     variables = {**environment(), **(env or {})}
     grace_s = load_settings(grace_s=variables.get("HARNESS_GRACE_S") or None).grace_s
     log = place.logs / "up.log"
+    with place.locked(only_for):
+        pass  # else the log that would be emptied is another stack's
     with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes, *whose], variables, sink) as process:
         try:
             yield _await_ready(process, log)

@@ -136,7 +136,7 @@ class Home:
     def _in_use(self, pid: str, only_for: str) -> str:
         if only_for:
             return (
-                f"home {self.path} is in use by a stack that `{only_for}` started for itself: "
+                f"home {self.path} is in use by a stack that `{only_for}` started for itself (pid {pid}): "
                 "wait until that command has ended, or choose another home with --home"
             )
         return (
