@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +38,7 @@ class ResultsFile:
     def __init__(self, path: Path, sweep: str) -> None:
         self._file = _opened(path)
         try:
-            lines = list(_read(self._file, path, sweep))
+            lines = _taken_up(self._file, f"--out {path}", sweep)
         except BaseException:
             self._file.close()
             raise
@@ -108,21 +107,48 @@ def _take(file: FileIO) -> None:
         raise ConfigError("another sweep writes to it; wait for its end, or name another file") from error
 
 
-def _read(file: FileIO, path: Path, sweep: str) -> Iterator[Result]:
-    *lines, rest = file.readall().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        yield _result(line, f"--out {path}, line {number}", sweep)
+def read_results(data: bytes, where: str) -> tuple[Result, ...]:
+    """The results in a file of one sweep, one a cell; a torn last line is left out.
+
+    Args:
+        data: What the file holds.
+        where: Its name, for errors.
+
+    Raises:
+        ConfigError: There are none, or something else, or results of two sweeps.
+    """
+    lines, _ = _parsed(data, where)
+    found = {_cell_of(result): result for result in lines}
+    sweeps = list(dict.fromkeys(result.sweep for result in lines))
+    if len(sweeps) != 1:
+        held = f"results of the sweeps {sweeps[0]} and {sweeps[1]}" if sweeps else "no results"
+        raise ConfigError(f"{where} holds {held}: name the file that harness eval wrote for one sweep by --out")
+    return tuple(found.values())
+
+
+def _taken_up(file: FileIO, where: str, sweep: str) -> list[Result]:
+    """The lines of a sweep that goes on; a torn last one is cut off."""
+    lines, torn = _parsed(file.readall(), where)
+    for number, result in enumerate(lines, start=1):
+        if result.sweep != sweep:
+            is_of = f"is of the sweep {result.sweep}: go on with it by --name, or name another file"
+            raise ConfigError(f"{where}, line {number} {is_of}")
+    if torn:
+        file.truncate(file.tell() - torn)
+    return lines
+
+
+def _parsed(data: bytes, where: str) -> tuple[list[Result], int]:
+    """The whole lines, and how many bytes of a torn one follow them."""
+    *lines, rest = data.split(b"\n")
+    results = [_result(line, f"{where}, line {number}") for number, line in enumerate(lines, start=1)]
     if rest and not (rest.startswith(HEAD) or HEAD.startswith(rest)):
-        raise ConfigError(f"--out {path}: its last line {NOT_OURS}")
-    if rest:
-        file.truncate(file.tell() - len(rest))
+        raise ConfigError(f"{where}: its last line {NOT_OURS}")
+    return results, len(rest)
 
 
-def _result(line: bytes, where: str, sweep: str) -> Result:
+def _result(line: bytes, where: str) -> Result:
     try:
-        result = Result.model_validate_json(line)
+        return Result.model_validate_json(line)
     except ValidationError:
         raise ConfigError(f"{where} {NOT_OURS}") from None
-    if result.sweep != sweep:
-        raise ConfigError(f"{where} is of the sweep {result.sweep}: go on with it by --name, or name another file")
-    return result

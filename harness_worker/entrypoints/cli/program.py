@@ -63,6 +63,7 @@ _COMMANDS: Final = (
     Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),
     Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
     Lazy(name="eval", where=f"{_PACKAGE}.eval:eval_", help="Ask agents your own cases, and say how many pass."),
+    Lazy(name="compare", where=f"{_PACKAGE}.compare:compare", help="Compare two sweeps of eval, case by case."),
     Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),
     Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
     Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
