@@ -141,7 +141,7 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
     if segment.sent:
         return _dispatch(snapshot, visit, turn, calls, segment.sent)
     undecided = tuple(filter(is_undecided, calls))
-    if asked := segment.asked or tuple(call for call in undecided if call.hooked):
+    if asked := segment.asked or _asked_before_persons(calls, undecided):
         return _ask_hooks(snapshot, turn, calls, asked)
     if undecided:
         return _park(snapshot, visit, turn, calls)
@@ -193,6 +193,14 @@ def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
     unused = sum(call.was_sent and isinstance(call.outcome, ToolDenied) for call in due)
     used = replace(turn.used, tool_calls=turn.used.tool_calls - unused)
     return replace(turn, used=used, recall=after_step(turn.recall, due))
+
+
+def _asked_before_persons(calls: Sequence[Call], undecided: Sequence[Call]) -> tuple[Call, ...]:
+    """The undecided calls that hooks must be asked about, and the rest of their waves, which go with them."""
+    waves = {(call.step, call.wave) for call in undecided if call.hooked}
+    return tuple(
+        call for call in calls if call.hooked and call.status is CallStatus.PLANNED and (call.step, call.wave) in waves
+    )
 
 
 def _ask_hooks(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], asked: tuple[Call, ...]) -> Decision[Next]:

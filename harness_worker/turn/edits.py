@@ -1,4 +1,4 @@
-"""Arguments that a person gave for a call, checked like a model's, and how the call may then share its wave."""
+"""Arguments that a person gave for a call, checked like a model's; and which reads may no longer share their wave."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def check_edits(calls: Sequence[Call], agent: AgentSpec | None) -> Mapping[str, 
 
 
 def reads_apart(calls: Sequence[Call], agent: AgentSpec | None) -> frozenset[str]:
-    """The reads that may not run beside those before them in their wave: a person gave one arguments that conflict.
+    """The reads that may not run beside those before them in their wave: hooks or persons gave one other arguments.
 
     Args:
         calls: The calls of the turn as they are to run.
-        agent: Whose tools tell what a call touches; without it each of such a wave runs alone.
+        agent: Whose tools tell what a call touches; without it each of a wave with a person's arguments runs alone.
     """
     reads = [call for call in calls if call.is_read and call.status is CallStatus.PLANNED]
-    given = {
-        (call.step, call.wave) for call in reads if call.approval is not None and call.approval.arguments is not None
-    }
-    waves = ([call for call in reads if (call.step, call.wave) == wave] for wave in given)
-    return frozenset(chain.from_iterable(_apart(wave, agent) for wave in waves))
+    waves = {(call.step, call.wave) for call in reads if agent is not None or _is_edited(call)}
+    parts = ([call for call in reads if (call.step, call.wave) == wave] for wave in waves)
+    return frozenset(chain.from_iterable(_apart(part, agent) for part in parts))
+
+
+def _is_edited(call: Call) -> bool:
+    return call.approval is not None and call.approval.arguments is not None
 
 
 def _apart(wave: Sequence[Call], agent: AgentSpec | None) -> Iterator[str]:

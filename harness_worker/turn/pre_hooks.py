@@ -13,10 +13,8 @@ from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.text import clean_text, cut_text
-from harness_worker.core.waves import plan_waves
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
 from harness_worker.turn.hooking import HookCaller, whose
-from harness_worker.turn.planner import want_of
 from harness_worker.wire import Approval
 
 POINT = "on_pre_tool_use"
@@ -39,16 +37,8 @@ class PreHooks:
     threshold_chars: int
 
     def answered(self, calls: Sequence[Call]) -> tuple[Call, ...]:
-        """The calls as the hooks leave them: denied, with other arguments, or as they were; none is asked about twice.
-
-        A rewritten read may touch what another of its wave touches. Then those from it on are left for later, as
-        they were.
-        """
-        judged = tuple(replace(self._judged(call), hooked=False) for call in calls)
-        if not all(call.is_read for call in judged):
-            return judged
-        waves = plan_waves([want_of(call, self.agent) for call in judged], parallel=True)
-        return tuple(call for call, wave in zip(judged, waves, strict=True) if wave == 0)
+        """The calls as the hooks leave them: denied, with other arguments, or as they were."""
+        return tuple(replace(self._judged(call), hooked=False) for call in calls)
 
     def _judged(self, call: Call) -> Call:
         spec = self.agent.tool(call.tool)

@@ -19,6 +19,7 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall, ignore
@@ -404,6 +405,18 @@ class Engine:
 def no_keys(_arguments: object) -> list[str]:
     """The resource keys of a read that conflicts with nothing."""
     return []
+
+
+def keys_by_n(engine: Engine) -> Engine:
+    """Have what a read touches follow from its argument ``n``; a negative one makes it run alone."""
+
+    def keys(arguments: Arguments) -> tuple[str, ...] | None:
+        n: Any = arguments.get("n")
+        return () if n is None else (str(n),) if n >= 0 else None
+
+    (agent,) = engine.coordinator.agents.values()
+    engine.agent_is(tools=tuple(replace(tool, keys=keys) for tool in agent.tools))
+    return engine
 
 
 def asks(*tools: str, text: str = "") -> ModelReply:

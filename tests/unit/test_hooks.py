@@ -33,7 +33,7 @@ from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import a_turn
-from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks
+from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
 
@@ -320,13 +320,35 @@ def test_hook_may_mend_what_the_model_got_wrong() -> None:
     assert said == [{"order_id": "W7"}]
 
 
-def test_reads_rewritten_to_the_same_thing_do_not_run_together() -> None:
-    """Those from the clash on are left for later; a denied one takes no room."""
-    assert answered("A", "B", "C", B=Rewrite({"order_id": "A"}))[0] == [{"order_id": "A"}]
-    assert answered("A", "B", "C", A=Deny("no"), B=Rewrite({"order_id": "A"}))[0] == [
-        "no",
-        {"order_id": "A"},
-        {"order_id": "C"},
+@pytest.mark.parametrize(
+    ("tools", "parts"),
+    [
+        (("look", "look", "other"), [["0.0"], ["0.1", "0.2"]]),
+        (("look", "gone", "look"), [["0.0"], ["0.2"]]),
+        (("gone", "look", "other"), [["0.1", "0.2"]]),
+        (("ask_look", "ask_look", "other"), [["0.0"], ["0.1", "0.2"]]),
+        (("ask_look", "ask_look", "ask_write"), [["0.0"], ["0.1"], ["0.2"]]),
+    ],
+)
+def test_reads_rewritten_to_the_same_thing_do_not_run_together(tools: tuple[str, ...], parts: list[list[str]]) -> None:
+    """Those from the clash on are a later part of their wave, whoever else had to agree; a denied one takes no room.
+
+    None is shown to the hooks twice.
+    """
+    same = Rewrite({"n": 1})
+    recorder = Recorder(answers={"look": same, "ask_look": same, "gone": Deny("no")})
+    reads = dict.fromkeys(("look", "ask_look", "other", "gone"), Effect.READ_ONLY)
+    engine = keys_by_n(Engine(recorder, **reads, ask_write=Effect.LOCAL_WRITE))
+    engine.dispatched(*tools)
+    for call in filter(is_undecided, engine.calls):
+        engine.answer(call.call_id, "approve")
+    for call_id in tuple(engine.sent.calls):
+        engine.run(call_id)
+    engine.says(answers("done"))
+    engine.work()
+    assert sorted(engine.sent.chords + engine.sent.chains) == parts
+    assert sorted(seen for seen in recorder.seen if seen.startswith("PreToolUse")) == [
+        f"PreToolUse 0.{position}" for position in range(len(tools))
     ]
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
-from harness_worker.core.registration.tools import Arguments
 from harness_worker.turn.call_runner import Handed
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING
-from tests.unit.engine_kit import TIMEOUT_S, Engine, answers
+from tests.unit.engine_kit import TIMEOUT_S, Engine, answers, keys_by_n
 
 TOOLS = {
     "look": Effect.READ_ONLY,
@@ -174,18 +172,6 @@ def test_turn_with_edited_arguments_is_stopped_where_nobody_serves_the_agent(
     assert [text.startswith("denied: not_run") for text in engine.contents] == [True]
 
 
-def keys_by_n(engine: Engine) -> Engine:
-    """Have what a read touches follow from its argument ``n``; a negative one makes it run alone."""
-
-    def keys(arguments: Arguments) -> tuple[str, ...] | None:
-        n: Any = arguments.get("n")
-        return () if n is None else (str(n),) if n >= 0 else None
-
-    (agent,) = engine.coordinator.agents.values()
-    engine.agent_is(tools=tuple(replace(tool, keys=keys) for tool in agent.tools))
-    return engine
-
-
 def run_parts(engine: Engine) -> list[list[str]]:
     """Run the wave that is decided, and let the model answer; the calls that ran side by side, or alone."""
     engine.says(answers("done"))
@@ -242,9 +228,12 @@ def test_edited_read_runs_alone_where_nobody_can_tell_what_it_touches(engine: En
     assert engine.sent.chords == [["0.1", "0.2"]]
 
 
+@pytest.mark.parametrize("tools", [("look", "ask_look"), ("ask_look", "look")])
 @pytest.mark.parametrize(("n", "parts"), [(1, [["0.0"], ["0.1"]]), (2, [["0.0", "0.1"]])])
-def test_edited_read_does_not_run_beside_what_hooks_made_of_another(n: int, parts: list[list[str]]) -> None:
-    """A read of the wave that needs nobody's word is shown to the hooks once the others are decided."""
+def test_edited_read_runs_beside_what_hooks_left_of_its_wave(
+    tools: tuple[str, str], n: int, parts: list[list[str]]
+) -> None:
+    """Unless they touch the same; a read that needs nobody's word is shown to the hooks with those that do."""
 
     class Rewriting(Hooks):
         def on_pre_tool_use(self, event: PreToolUse) -> Rewrite | None:
@@ -252,6 +241,7 @@ def test_edited_read_does_not_run_beside_what_hooks_made_of_another(n: int, part
             return Rewrite({"n": 1}) if event.tool == "look" else None
 
     engine = keys_by_n(Engine(Rewriting(), **TOOLS))
-    engine.dispatched("look", "ask_look")
-    engine.answer("0.1", "approve", arguments={"n": n})
+    engine.dispatched(*tools)
+    assert not any(call.hooked for call in engine.calls)
+    engine.answer(f"0.{tools.index('ask_look')}", "approve", arguments={"n": n})
     assert run_parts(engine) == parts

@@ -119,7 +119,10 @@ class Hooks:
         """In a coordinator, before the model is asked for the first time."""
 
     def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
-        """In a coordinator, when a call's wave has come and it is neither a duplicate nor blocked."""
+        """In a coordinator, when a call's wave has come and it is neither a duplicate nor blocked.
+
+        Calls that need approval are shown earlier, with the rest of their waves: before the first person is asked.
+        """
 
     def on_post_tool_use(self, event: PostToolUse) -> None:
         """In a tool worker, after the call's outcome was accepted."""
