@@ -11,14 +11,16 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness_worker.core.records import Call, Turn
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.results import RequiredAction
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ class InlineDispatcher:
         store, coordinator = drive.store, drive.coordinator
         coordinator.advance(turn_id)
         while not self._is_over(turn_id, store):
-            if not self._answered(turn_id, store):
+            if not answer_all(store, turn_id, self._approved):
                 self._wait(turn_id)
             self._beat(store, drive.gate, ttl_s=drive.runner.timing.lease_ttl_s)
             for waited_for in self._left_behind():
@@ -114,10 +116,10 @@ class InlineDispatcher:
         except Exception:  # the thread's boundary: whoever waits for this turn ends in time without it
             log.exception("turn %s, which another asked for, is left where it is", turn_id)
 
-    def _answered(self, turn_id: str, store: TurnStore) -> bool:
-        """Whether a person was asked; one question at a time, whoever's turn it is."""
+    def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
+        """What the person says; one question at a time, whoever's turn it is."""
         with self._person:
-            return answer_all(store, turn_id, self._approve)
+            return self._approve(action)
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""

@@ -17,13 +17,14 @@ Said = str | Sequence[tuple[str, dict[str, Any]]]
 
 
 class Team:
-    """A lead who may ask a helper, who may ask an expert; ``says`` writes what each says, step by step."""
+    """A lead who may ask a helper and an expert, a helper who may ask the expert; ``says`` writes their scripts."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.registry = Registry()
         self.met = threading.Barrier(2, timeout=10)
         self.asked: list[str] = []
+        self.meets_person = False
 
         @self.registry.tool(effect=Effect.READ_ONLY)
         def meet() -> str:  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
@@ -36,7 +37,7 @@ class Team:
             """Send it."""
             return "sent"
 
-        for name, asks in (("expert", ()), ("helper", ("expert",)), ("lead", ("helper",))):
+        for name, asks in (("expert", ()), ("helper", ("expert",)), ("lead", ("helper", "expert"))):
             others = map(self.registry.agent_tool, asks)
             script = f"scripted:{home / name}.jsonl"
             self.registry.agent(name, model=script, tools=["meet", "send", *others], description="Helps.")
@@ -52,8 +53,10 @@ class Team:
         return self.harness.run_turn(None, "go", agent="lead", approve=self.approve, **options)
 
     def approve(self, action: Any) -> bool:  # noqa: ANN401 - the question
-        """Agree to everything."""
+        """Agree to everything; if told to, once a tool waits."""
         self.asked.append(action["tool"])
+        if self.meets_person:
+            self.met.wait()
         return True
 
 
@@ -91,6 +94,16 @@ def test_agents_ask_others_and_people(team: Team) -> None:
     team.says("expert", [("send", {})], "known")
     turn = team.run()
     assert (turn.output_text, turn.calls[0].content, team.asked) == ("done", "helped", ["send"])
+
+
+def test_open_question_of_one_agent_stops_no_other(team: Team) -> None:
+    """The person answers the helper only after the expert, several steps later, has met them."""
+    team.meets_person = True
+    team.says("lead", [HELP, ("expert", {"input": "who knows?"})], "done")
+    team.says("helper", [("send", {})], "helped")
+    team.says("expert", *([(f"unknown_{step}", {})] for step in range(3)), [("meet", {})], "known")
+    assert [call.content for call in team.run().calls] == ["helped", "known"]
+    assert not team.met.broken
 
 
 def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:
