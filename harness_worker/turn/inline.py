@@ -105,7 +105,7 @@ class InlineDispatcher:
         while not self._is_over(turn_id, store):
             if not answer_all(store, turn_id, self._approved):
                 self._wait(turn_id)
-            self._beat(store, drive.gate, ttl_s=drive.runner.timing.lease_ttl_s)
+            self._beat(drive.gate)
             for waited_for in self._left_behind():
                 coordinator.advance(waited_for)
             coordinator.advance(turn_id)
@@ -184,11 +184,11 @@ class InlineDispatcher:
         except queue.Empty:
             return
 
-    def _beat(self, store: TurnStore, gate: Gate, *, ttl_s: float) -> None:
+    def _beat(self, gate: Gate) -> None:
+        """For reads alone: past its time, one without a beat is lost. A write's lease, a day, needs none."""
         with self._lock:
             jobs = [under.job for under in self._under.values()]
         gate.beat([job for job in jobs if job.is_read])
-        store.beat_calls([job for job in jobs if not job.is_read], ttl_s)
 
     def _is_over(self, turn_id: str, store: TurnStore) -> bool:
         loaded = store.load(turn_id)
