@@ -154,7 +154,9 @@ class Coordinator:
             raise
         except Exception:  # the task boundary: what cannot be read is perhaps what failed
             log.exception("reads of turn %s are told as not run", visit.turn.id)
-        return self._give_up(visit, StopReason.INTERNAL, INTERNAL_MESSAGE, reports=reports)
+        self.gate.close(visit.turn.id, visit.turn.fence)  # reads may be open: none may be accepted after the end
+        failed = partial(give_up, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE, reports=reports)
+        return self._decide(visit, failed)
 
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Finished | Dispatch | None:
         if isinstance(after, Finished):
@@ -220,15 +222,15 @@ class Coordinator:
         said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)))
         said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
-            self._close_for_answer(visit)
+            self._close_idle_gate(visit)
         return self._decide(visit, partial(plan, visit=visit, said=said))
 
-    def _close_for_answer(self, visit: Visit) -> None:
-        """No call is open: a gate that does not answer must not cost the reply, which is paid for."""
+    def _close_idle_gate(self, visit: Visit) -> None:
+        """No call is open: a gate that does not answer must not cost what the model said, which is paid for."""
         try:
             self.gate.close(visit.turn.id, visit.turn.fence)
         except TransientError as error:
-            log.warning("gate of turn %s, which has its answer, not closed: %s", visit.turn.id, error)
+            log.warning("gate of turn %s, none of whose calls is open, not closed: %s", visit.turn.id, error)
 
     def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:
@@ -270,15 +272,11 @@ class Coordinator:
         self._put_off(visit)
 
     def _give_up(
-        self,
-        visit: Visit,
-        reason: StopReason,
-        message: str,
-        cause: StopCause | None = None,
-        reports: Mapping[str, ReadReport] = NO_REPORTS,
+        self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
     ) -> Finished | None:
-        self.gate.close(visit.turn.id, visit.turn.fence)
-        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause, reports=reports))
+        """End the turn without the model's word."""
+        self._close_idle_gate(visit)
+        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause))
 
     def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
         """Commit what the rule decides; ``None``: somebody else drives the turn now, or it is over."""

@@ -261,6 +261,24 @@ def test_reply_is_kept_though_the_gate_does_not_answer(engine: Engine) -> None:
     assert (len(engine.model.requests), engine.turn.used.steps) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("said", "reason", "text"),
+    [
+        (ModelError("refused"), StopReason.MODEL_ERROR, ""),
+        (Stopped("half a sen"), StopReason.CANCELLED, "half a sen"),
+    ],
+)
+def test_model_is_not_asked_again_though_the_gate_does_not_answer(
+    engine: Engine, said: Exception, reason: StopReason, text: str
+) -> None:
+    """What it said, or why it said nothing, stands: no call is open."""
+    engine.says(said, answers("asked again"))
+    engine.seen_gate.before["close"] += [raising(SILENT), raising(SILENT)]
+    engine.advance()
+    assert (engine.turn.stop_reason, engine.turn.output_text) == (reason, text)
+    assert len(engine.model.requests) == 1
+
+
 def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
     """A hook that hangs there would keep it from its end, visit after visit."""
     told = Told()
