@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.stacks import HARNESS, ROOT, run_harness
+from tests.stacks import APP, HARNESS, ROOT, run_harness
 
 
 def test_help_shows_how_to_start() -> None:
@@ -51,6 +53,17 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("role", ["coordinator", "tools"])
+def test_worker_that_cannot_start_leaves_the_catalogue_as_it_was(role: str, sqlite_url: str) -> None:
+    """The gateway goes on with what the workers that run have published."""
+    place = {"HARNESS_DATABASE_URL": sqlite_url, "HARNESS_REDIS_URL": "redis://127.0.0.1:1/0"}
+    refused = run_harness("worker", "--role", role, "--app", APP, env={**place, "HARNESS_ARTIFACT_URL": "nope://x"})
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "HARNESS_ARTIFACT_URL" in refused.stderr
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database:
+        assert database.execute("SELECT name FROM agents").fetchall() == []
 
 
 @pytest.mark.parametrize("arguments", [["run", "caf\udce9"], ["turns", "list", "--home=\udce9"]])

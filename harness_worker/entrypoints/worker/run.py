@@ -72,7 +72,6 @@ def run_worker(
     knowledge = make_knowledge(settings, registry.agents)
     queues_of = {tool.name: tool.queue for tool in registry.tools.values()}
     fleet = make_fleet(settings, pool_size=concurrency + 2, queues=queues_of)
-    fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
     faults = Faults(settings.faults) if settings.faults is not None else None
     if faults is not None:
         fleet = faulty_fleet(fleet, faults)
@@ -102,6 +101,7 @@ def run_worker(
     _log_no_words()
     if role is Role.TOOLS:
         _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
+    fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
     _serve(worker, services, drain, ready_file)
 
 
