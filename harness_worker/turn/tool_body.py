@@ -15,7 +15,7 @@ from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.text import cut_text
 from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
-from harness_worker.errors import ToolOutcomeUnknown, ToolTransientError
+from harness_worker.errors import HarnessError, ToolOutcomeUnknown, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.threads.waiting import within
 from harness_worker.turn.forked_processes import in_this_process
@@ -133,7 +133,7 @@ class ToolBody:
         try:
             data = outcome.output.encode()
             put = partial(self.blobs.put, artifact_key(ticket.turn_id, artifact_id), data)
-            url = within(min(deadline.remaining_s(), LONGEST_PUT_S), put)
+            url = within(min(deadline.remaining_s(), LONGEST_PUT_S), put, unwanted=self._remove)
         except Exception as error:  # noqa: BLE001 - never raises: the call has done its work
             log.warning("output of %s in turn %s not stored, cut instead: %s", ticket.tool, ticket.turn_id, error)
             why = ", and the artifact store did not take them"
@@ -148,6 +148,13 @@ class ToolBody:
             elapsed_ms=outcome.elapsed_ms,
             was_coerced=outcome.was_coerced,
         )
+
+    def _remove(self, url: str) -> None:
+        """Remove what was stored and no call refers to, or nobody ever would."""
+        try:
+            self.blobs.delete(url)
+        except HarnessError as error:
+            log.warning("bytes at %s not removed, to which no call refers: %s", url, error)
 
 
 class Tries:

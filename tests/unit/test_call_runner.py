@@ -505,6 +505,30 @@ def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: p
     assert writing.store.artifacts == {}
 
 
+def test_output_that_is_stored_too_late_is_removed(writing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call refers to no artifact: nobody else would ever find the bytes."""
+    free, removed = threading.Event(), threading.Event()
+    store, remove = KeptBlobs.put, KeptBlobs.delete
+
+    def put(self: KeptBlobs, key: str, data: bytes) -> str:
+        free.wait(30)
+        return store(self, key, data)
+
+    def delete(self: KeptBlobs, url: str) -> None:
+        remove(self, url)
+        removed.set()
+
+    monkeypatch.setattr(KeptBlobs, "put", put)
+    monkeypatch.setattr(KeptBlobs, "delete", delete)
+    monkeypatch.setattr(tool_body, "LONGEST_PUT_S", 0.05)
+    writing.bodies["write"] = lambda: "x" * 300
+    assert writing.run() is Handed.ON
+    assert writing.store.artifacts == {}
+    free.set()
+    assert removed.wait(30)
+    assert writing.blobs.kept == {}
+
+
 @pytest.mark.usefixtures("no_threads")
 def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine) -> None:
     """The write is done; it must not end in doubt because the system gives no more threads."""
