@@ -21,7 +21,7 @@ from harness_worker.core.registration.author_code import Raised
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, Score, score_of
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
-from harness_worker.core.scoring.scores import claim, give, miss
+from harness_worker.core.scoring.scores import claim, give, lapse, miss
 from harness_worker.core.text import text_of
 from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
@@ -84,6 +84,7 @@ class Judging:
         duty = self._duty(turn_id, name)
         if duty is None:
             log.warning("judge %s of turn %s is not served here", name, turn_id)
+            self._lapse(turn_id, name)
             return
         attempt = self.scores.change(turn_id, name, partial(claim, judge_s=duty.timeout_s))
         if attempt is None:
@@ -108,6 +109,12 @@ class Judging:
             return None
         turn, model = loaded[0], agent.memory_model
         return _Duty(timeout_s=TIMEOUT_S, work=lambda: (None, self._remembered(turn, model)))
+
+    def _lapse(self, turn_id: str, name: str) -> None:
+        """All that serve any agent's memories look for those of every agent; a judge is missed by its own alone."""
+        loaded = self.store.load(turn_id) if name == MEMORY else None
+        if loaded is not None and loaded[0].finished_at is not None:
+            self.scores.change(turn_id, name, partial(lapse, ended_at=loaded[0].finished_at))
 
     def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
         loaded = self.store.load(turn_id)

@@ -6,16 +6,18 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from harness_worker import Registry
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
-from harness_worker.core.memory.memories import Memory, MemoryKind
-from harness_worker.core.scoring.scores import ScoreRow, claim
+from harness_worker.core.memory.memories import Memory, MemoryKind, Remembered
+from harness_worker.core.scoring.scores import LAPSES_S, ScoreRow, claim
 from harness_worker.core.sealing import with_judges, with_memories
 from harness_worker.errors import TransientError
 from harness_worker.turn.judging import JudgeLook, Judging
@@ -137,6 +139,38 @@ def test_lost_message_is_made_up_for(bench: Bench) -> None:
     assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.attempt)) == 0
     JudgeLook(scores=bench.scores, dispatcher=sent, duties=bench.judging.duties)()
     assert sent.judged == [(turn_id, MEMORY)]
+
+
+class Later(SqlScores):
+    """Scores some time later."""
+
+    def __init__(self, engine: Engine, later_s: float) -> None:
+        super().__init__(engine)
+        self.later_s = later_s
+
+    def change(self, turn_id: str, judge: str, rule: Any, found: Remembered | None = None) -> Any:  # noqa: ANN401
+        """See ``ports.Scores.change``."""
+        return super().change(turn_id, judge, lambda row, now: rule(row, now + self.later_s), found)
+
+
+@pytest.mark.parametrize(("later_s", "is_due"), [(LAPSES_S - 60, True), (LAPSES_S, False)])
+@pytest.mark.parametrize("agents", [("other",), ("guide", "other")])
+def test_memories_that_no_agent_finds_any_more_are_not_looked_for_for_ever(
+    bench: Bench, agents: tuple[str, ...], later_s: float, is_due: bool
+) -> None:
+    """The agent was deployed away, or has lost its model, while another has one; a day is for deployments."""
+    turn_id, sent = bench.over(), Sent()
+    deployed = Registry()
+    for agent in agents:
+        deployed.agent(agent, model="large", memory="small" if agent == "other" else False)
+    later = Later(bench.world.engine, later_s)
+    judging = replace(bench.judging, agents=deployed.agents, scores=later)
+    judging.judge(turn_id, MEMORY)
+    assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.at is None)) is is_due
+    if is_due:
+        bench.scores.change(turn_id, MEMORY, lease_over)
+    JudgeLook(scores=bench.scores, dispatcher=sent, duties=judging.duties)()
+    assert bool(sent.judged) is is_due
 
 
 def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:

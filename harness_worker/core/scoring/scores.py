@@ -26,6 +26,9 @@ LEASE_SLACK_S: Final = 5.0
 PAUSE_S: Final = 2.0
 """How long a judge that failed is left alone, for each attempt so far."""
 
+LAPSES_S: Final = 86_400.0
+"""How long after the turn's end what nobody can give is due."""
+
 MOST_CHARS: Final = 2_000
 
 
@@ -90,6 +93,13 @@ def miss(row: ScoreRow, now: float, *, attempt: int, why: str) -> tuple[ScoreRow
     if attempt >= ATTEMPTS:
         return _given_up(row, now, why), True
     return replace(row, lease_until=None, due_at=now + PAUSE_S * attempt), True
+
+
+def lapse(row: ScoreRow, now: float, *, ended_at: float) -> tuple[ScoreRow, bool]:
+    """Give up what nobody can give any more, a day after the turn's end: until then it may be a deployment's doing."""
+    if row.at is not None or now < ended_at + LAPSES_S:
+        return row, False
+    return _given_up(row, now, "nobody was there to give it"), True
 
 
 def _is_of(row: ScoreRow, attempt: int) -> bool:
