@@ -23,6 +23,7 @@ from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
 from harness_worker.core.scoring.scores import claim, give, lapse, miss
 from harness_worker.core.text import text_of
+from harness_worker.core.tool_results import describe
 from harness_worker.errors import HarnessError, InvariantError
 from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
 from harness_worker.threads.waiting import within
@@ -201,6 +202,5 @@ def _request(turn: Turn, model: str, system: str, case: str, timeout_s: float) -
 
 
 def _told(error: BaseException) -> str:
-    if isinstance(error, HarnessError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    """Why there is no score, for everybody who may read the turn."""
+    return str(error) if isinstance(error, HarnessError) else describe(error)

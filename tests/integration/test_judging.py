@@ -203,6 +203,23 @@ def fails(_turn: TurnResult) -> float:
     raise ValueError("no idea")
 
 
+class UnsayableError(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
+def is_unsayable(_turn: TurnResult) -> float:
+    """A judge whose exception cannot say what it is."""
+    raise UnsayableError
+
+
+def tells_a_path(_turn: TurnResult) -> float:
+    """A judge whose exception names a file."""
+    raise OSError(2, "No such file", "/home/ann/secret.txt")
+
+
 def praises(_turn: TurnResult) -> str:
     """A judge whose word is no score."""
     return "good"
@@ -214,6 +231,8 @@ def praises(_turn: TurnResult) -> str:
         (fails, "ValueError: no idea"),
         (leaves, "SystemExit: 3"),
         (is_cancelled, "CancelledError: gone"),
+        (is_unsayable, "UnsayableError: (no message)"),
+        (tells_a_path, "FileNotFoundError: [Errno 2] No such file: '<path>'"),
         (praises, "ValueError: a score is a number from 0 to 1, or a Score of it, not 'good'"),
     ],
 )
