@@ -48,7 +48,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """A call that has its lock may enter its body, and run for so many seconds."""
+    """A call that has its lock may enter its body, and run for so many seconds; for none, if its time has ended."""
 
     remaining_s: float
 
@@ -84,14 +84,16 @@ def start_write(
 
 
 def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[Entered | None]:
-    """Let a call that has got its lock begin; ``None`` if it is no longer its runner's, or too late."""
+    """Let a call that has got its lock begin; ``None`` if it is no longer its runner's. Too late, it does not begin."""
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
     if call is None or turn.status.is_final or turn.cancel_requested or call.deadline_at is None:
         return Decision(result=None)
     is_mine = call.status is CallStatus.RUNNING and (call.attempt, call.runner) == (attempt, runner)
-    if not is_mine or call.worker is not None or now >= call.deadline_at:
+    if not is_mine or call.worker is not None:
         return Decision(result=None)
+    if now >= call.deadline_at:
+        return Decision(result=Entered(remaining_s=0.0))
     entered = Entered(remaining_s=call.deadline_at - now)
     return decide(snapshot, entered, calls=(replace(call, worker=runner, started_at=now),))
 

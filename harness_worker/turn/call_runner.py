@@ -131,11 +131,18 @@ class CallRunner:
             return self._withdrawn(job)
         if outcome is None:
             self._say_overran(job, over_at)
-        elif self._complete(job, outcome):
-            self._tell(ticket, outcome, attempt=job.attempt)
         else:
-            self._late(job)
+            self._hand_in_read(job, ticket, outcome)
         return Handed.ON
+
+    def _hand_in_read(self, job: Job, ticket: Ticket, outcome: ToolOutcome) -> None:
+        match self._complete(job, outcome):
+            case True:
+                self._tell(ticket, outcome, attempt=job.attempt)
+            case False:
+                self._late(job)
+            case None:
+                self._log_lost(job)
 
     def _withdrawn(self, run: RunningCall) -> Handed:
         """Let in and not begun: say so, or it is waited for until its last beat is old."""
@@ -152,13 +159,18 @@ class CallRunner:
     def _enter_read(self, run: RunningCall, until: float) -> float:
         """Ask the gate again after a wait; until when the body may run."""
         asked = self.clock.monotonic()
-        if not self.gate.goes_on(run) or self._was_stopped(asked):
+        try:
+            goes_on = self.gate.goes_on(run)
+        except TransientError as error:
+            raise Withdrawn from error
+        if not goes_on or self._was_stopped(asked):
             raise Withdrawn
         return until
 
-    def _complete(self, job: Job, outcome: ToolOutcome) -> bool:
+    def _complete(self, job: Job, outcome: ToolOutcome) -> bool | None:
+        """Whether the gate took it in time; ``None``: it never answered."""
         completion = compact(to_record(outcome))
-        return self._patiently(lambda: self.gate.complete(job, completion), otherwise=False)
+        return self._patiently(lambda: self.gate.complete(job, completion), otherwise=None)
 
     # --- every other call: SQL is the arbiter
 
@@ -181,12 +193,13 @@ class CallRunner:
         return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
 
     def _enter_write(self, job: Job) -> float:
-        """Have the journal note that the body begins, after a wait; until when it may run."""
+        """Have the journal note that the body begins, after a wait; until when it may run, which may be over."""
         asked = self.clock.monotonic()
         entered = self._begin(job, partial(enter_write, **_run_of(job)))
         if entered is None:
             raise Withdrawn
-        self._check_start(job, asked)
+        if entered.remaining_s > 0:
+            self._check_start(job, asked)
         return asked + entered.remaining_s
 
     def _begin(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
@@ -237,7 +250,7 @@ class CallRunner:
         if go in (Go.PASS, Go.WAKE) and told is not None:
             self._tell(ticket, told, attempt=job.attempt)
         elif go is None:
-            log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)
+            self._log_lost(job)
         else:
             self._log_late(job)
         return Handed.ON if go is Go.PASS else Handed.NOT
@@ -307,6 +320,10 @@ class CallRunner:
     def _log_late(self, job: Job) -> None:
         self.on_late()
         log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
+
+    def _log_lost(self, job: Job) -> None:
+        """Nobody answered who could take the result: that says nothing of whether it came in time."""
+        log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)
 
     def _transact(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> None:
         self._patiently(lambda: self.store.transact(job.turn_id, rule), otherwise=None)

@@ -157,11 +157,16 @@ def test_read_hands_in_patiently(reading: Engine) -> None:
     assert "tool.late" not in reading.event_types
 
 
-def test_read_that_cannot_hand_in_is_late(reading: Engine) -> None:
-    """After some tries the result is given up."""
+def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """After some tries the result is given up, and the call runs again; the log names it."""
     reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_TRIES + 1)
     assert reading.run() is Handed.ON
-    assert reading.event_types[-1] == "tool.late"
+    assert ("tool.late" in reading.event_types, reading.late) == (False, [])
+    assert "result of look (call 0.0, turn turn) is lost" in caplog.text
+    reading.clock.now_s += TIMING.lease_ttl_s
+    reading.says(answers("ok"))
+    reading.work()
+    assert (reading.ran, outcome(reading)) == (["look", "look"], "look done")
 
 
 # --- writes

@@ -114,11 +114,15 @@ def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: fl
     assert told(engine)[0].startswith("lock_missed: ")
 
 
-def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine) -> None:
-    """The journal let it in, and its time ended before its body was called: no doubt, and the rest of the plan runs."""
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine, when: str) -> None:
+    """Its time ended before or after the journal let it in, and before its body was called.
+
+    There is no doubt, nobody waits for its lease, and the rest of the plan runs.
+    """
     engine.dispatched("lock_write", "write")
     waiting(engine, lambda: engine.locks.beat([OTHER]) if engine.clock.now_s < NOW + 8.8 else engine.locks.lose(OTHER))
-    engine.seen_store.after["transact"] += [nothing, lambda: engine.clock.wait(1.5)]
+    getattr(engine.seen_store, when)["transact"] += [nothing, lambda: engine.clock.wait(1.5)]
     assert engine.run("0.0") is Handed.ON
     assert engine.ran == []
     assert engine.run("0.1") is Handed.ON
@@ -192,6 +196,15 @@ def test_read_that_was_superseded_while_it_waited_does_not_start(engine: Engine)
     assert engine.ran == []
 
 
+def test_read_whose_gate_does_not_answer_after_its_wait_is_sent_again_at_once(engine: Engine) -> None:
+    """It says that it has not begun, so that nobody waits until its beat is old."""
+    engine.dispatched("lock_look")
+    engine.seen_gate.before["goes_on"].append(raising(TransientError("silent")))
+    assert engine.run() is Handed.ON
+    engine.advance()
+    assert (engine.ran, engine.sent.calls["0.0"].attempt) == ([], 2)
+
+
 def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: Engine) -> None:
     """As after any admission."""
     engine.dispatched("lock_look")
@@ -257,7 +270,6 @@ def test_write_that_waits_has_started_nothing() -> None:
         (running(a_write()), {}),
         (running(a_write(), worker=None, runner="host/2"), {}),
         (running(a_write(), worker=None, attempt=2), {}),
-        (running(a_write(), worker=None, deadline_at=NOW), {}),
         (pending(a_write()), {}),
         (a_write(), {}),
         (running(a_write(), worker=None), {"cancel_requested": True}),
@@ -265,8 +277,14 @@ def test_write_that_waits_has_started_nothing() -> None:
     ],
 )
 def test_write_that_is_no_longer_its_runners_does_not_enter(call: Call, changes: dict[str, Any]) -> None:
-    """Gone, entered, another's, too late, or stopped."""
+    """Gone, entered, another's, or stopped."""
     assert _enter(call, **changes) == Decision(result=None)
+
+
+def test_write_whose_time_has_ended_does_not_enter() -> None:
+    """It is still its runner's, who says so."""
+    late = running(a_write(), worker=None, deadline_at=NOW)
+    assert _enter(late) == Decision(result=Entered(remaining_s=0.0))
 
 
 def test_write_lost_while_it_waited_is_sent_again_as_it_was() -> None:

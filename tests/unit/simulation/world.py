@@ -89,7 +89,7 @@ class WatchedStore(MemoryTurnStore):
         super().commit(before, decision)
         laws = self.laws[before.turn.id]
         laws.committed(before, decision, self.turns[before.turn.id])
-        entered = isinstance(decision.result, Entered)
+        entered = isinstance(decision.result, Entered) and bool(decision.calls)
         if entered or (isinstance(decision.result, Started) and decision.result.go is Go.RUN):
             laws.started()
         for child in decision.children:
