@@ -143,6 +143,7 @@ async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
     client: Any = cast("Any", Redis).from_url(
         redis_url,
         decode_responses=True,
+        encoding_errors="replace",  # one entry that is no UTF-8 must not stop the reader of them all
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         client_name="harness-gateway",

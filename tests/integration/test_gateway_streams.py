@@ -21,7 +21,7 @@ from api_gateway.sse import EventStream
 from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT
+from harness_worker.wire import EVENT_STREAM, TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
 
 SSE = {"Accept": "text/event-stream"}
@@ -126,6 +126,20 @@ def test_stream_passes_hints_on_without_id(gateway: Gateway, listen: Listen) -> 
     told = json.loads(hint["data"])
     assert (told["turn_id"], told["type"], told["data"]) == (turn_id, "model.delta", {"text": "Là"})
     assert "seq" not in told
+
+
+def test_entry_that_is_no_utf8_does_not_stop_the_stream(gateway: Gateway, listen: Listen) -> None:
+    """One turn's text must not switch off live text for all turns: the reader goes on behind it."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    wait_until(lambda: _hinted(gateway, listener, turn_id), "a hint")
+    broken = json.dumps([[None, "model.delta", 1.0, '{"text":"HALF"}']]).encode().replace(b"HALF", b"\xed\xa0\xbd")
+    gateway.worker.redis.xadd(EVENT_STREAM, {"turn": turn_id, "told": broken})
+    gateway.worker.send(turn_id, "model.delta", None, text="still here")
+    listener.until("still here")
+    gateway.worker.finish(turn_id)
+    listener.events()
 
 
 def _hinted(gateway: Gateway, listener: Listener, turn_id: str) -> bool:

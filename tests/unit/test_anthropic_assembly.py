@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness_worker.adapters.anthropic.assembly import Assembly
+from harness_worker.core.text import clean_json, text_of
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply, ignore
 
@@ -95,3 +96,29 @@ def test_thought_that_no_database_holds_is_left_out(field: str, odd: str) -> Non
     block = {"type": "thinking", "thinking": "hm", "signature": "s"}
     assert put_together(begins({**block, field: f"a{odd}b"})).content == ()
     assert put_together(begins(block)).content == (block,)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        ([["a\ud83d", "\ude00b"]], ["a", "\U0001f600b"]),
+        ([["\ud83d", "\ude00"]], ["\U0001f600"]),
+        ([["a\ud83d"], ["\ude00"]], ["a", "\ufffd", "\ufffd"]),
+        ([["a\ud83d"]], ["a", "\ufffd"]),
+        ([["\x00", "\ude00"]], ["\ufffd", "\ufffd"]),
+    ],
+    ids=ascii,
+)
+def test_text_is_told_in_whole_characters(blocks: list[list[str]], told: list[str]) -> None:
+    """Half a surrogate pair is no UTF-8: whoever watches could not read it. It is told as the journal will have it."""
+    heard: list[str] = []
+    assembly = Assembly("claude-sonnet-5-5", heard.append)
+    assembly.take(START)
+    for index, pieces in enumerate(blocks):
+        assembly.take({**begins(TEXT), "index": index})
+        for piece in pieces:
+            assembly.take(goes_on({"type": "text_delta", "text": piece}, index))
+    for event in END:
+        assembly.take(event)
+    assert heard == told
+    assert assembly.said == "".join(told) == text_of(clean_json(list(assembly.reply().content)))

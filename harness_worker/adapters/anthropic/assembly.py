@@ -11,7 +11,7 @@ from typing import Any, Final
 from harness_worker.adapters.anthropic.prices import dollars_of
 from harness_worker.core.budget import Usage
 from harness_worker.core.canonical import MAX_NESTING, nests_deeper
-from harness_worker.core.text import clean_json
+from harness_worker.core.text import clean_json, clean_text
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply
 
@@ -47,7 +47,7 @@ class Assembly:
 
     Args:
         model: As it was asked for; what the provider says it used is priced instead, if that has a price.
-        on_text: Told each piece of text.
+        on_text: Told each piece of text, clean, and in whole characters: half a surrogate pair waits for the other.
 
     Attributes:
         is_whole: Whether ``message_stop`` was seen.
@@ -59,6 +59,7 @@ class Assembly:
         self._blocks: list[dict[str, Any]] = []
         self._inputs: dict[int, list[str]] = {}
         self._said: list[str] = []
+        self._half = ""
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
         self._hour_tokens = 0
         self._stop_reason: str | None = None
@@ -130,6 +131,7 @@ class Assembly:
                 self._stop_reason = _text(event["delta"].get("stop_reason") or self._stop_reason or "") or None
                 self._count(event.get("usage") or {})
             case "message_stop":
+                self._end_text()
                 self.is_whole = True
             case _:  # a ping, the end of a block, or a kind that came later than this code
                 return
@@ -144,6 +146,7 @@ class Assembly:
         block: dict[str, Any] = {**event["content_block"]}
         for name in _TEXTS.get(block["type"], ()):
             _text(block[name])
+        self._end_text()
         self._blocks.append(block)
         if block["type"] == "text":
             self._say(block["text"])
@@ -174,10 +177,20 @@ class Assembly:
         written: Event = usage.get("cache_creation") or {}
         self._hour_tokens = _number(written.get("ephemeral_1h_input_tokens") or self._hour_tokens)
 
-    def _say(self, text: str) -> None:
+    def _say(self, piece: str) -> None:
+        text = self._half + piece
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        self._tell(text.removesuffix(self._half))
+
+    def _end_text(self) -> None:
+        """Tell the surrogate that stayed alone, if one did."""
+        half, self._half = self._half, ""
+        self._tell(half)
+
+    def _tell(self, text: str) -> None:
         if text:
-            self._said.append(text)
-            self._on_text(text)
+            self._said.append(clean_text(text))
+            self._on_text(self._said[-1])
 
 
 def _is_sendable(block: Event) -> bool:
