@@ -111,6 +111,20 @@ def test_session_goes_on_after_a_reply_that_was_only_thought(
     assert messages_of(stub, 1)[1] == {"role": "assistant", "content": [{"type": "text", "text": first.output_text}]}
 
 
+def test_blank_text_is_said_and_not_sent_back(stub: MessagesStub, harness: AgentHarness) -> None:
+    """The user reads the words as they were set; the provider takes no blank block back, and each history alike."""
+    texts = [{"type": "text", "text": text} for text in ("First.", "\n\n", "Second", " ", "words.")]
+    stub.answer(Reply(content=[*texts, THINKING, texts[1], tool_use(1, "double", number=4)]), Reply(content=texts))
+    stub.answer(said("Bye."))
+    first = harness.run_turn("s", "Double four.")
+    assert first.output_text == "First.\n\nSecond words."
+    harness.run_turn("s", "Thanks.")
+    second, third = messages_of(stub, 1), messages_of(stub, 2)
+    assert second[1]["content"] == [*texts[::2], THINKING, tool_use(1, "double", number=4)]
+    assert third[: len(second)] == second
+    assert third[len(second)] == {"role": "assistant", "content": texts[::2]}
+
+
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
 def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harness: AgentHarness, reason: str) -> None:
     """What was said stands; calls of a message that was cut short are not run."""

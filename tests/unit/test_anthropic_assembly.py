@@ -122,3 +122,19 @@ def test_text_is_told_in_whole_characters(blocks: list[list[str]], told: list[st
         assembly.take(event)
     assert heard == told
     assert assembly.said == "".join(told) == text_of(clean_json(list(assembly.reply().content)))
+
+
+@pytest.mark.parametrize("field", ["thinking", "signature"])
+def test_thought_whose_surrogates_come_apart_is_kept(field: str) -> None:
+    """Both halves of a character that two pieces hold are one character, as it was signed."""
+    block = {"type": "thinking", "thinking": "hm", "signature": "s", field: "a\ud83d" + "\ude00b"}
+    assert [each["type"] for each in put_together(begins(block)).content] == ["thinking"]
+
+
+def test_blank_text_is_kept_beside_words() -> None:
+    """Without it the answer's words run together; an empty text says nothing."""
+    texts = ["One.", "\n\n", "Two", "", " ", "three."]
+    blocks = [{"type": "text", "text": text} for text in texts]
+    reply = put_together(*({**begins(block), "index": index} for index, block in enumerate(blocks)))
+    assert text_of(reply.content) == "One.\n\nTwo three."
+    assert len(reply.content) == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from harness_worker.adapters.anthropic.prices import dollars_of
@@ -96,7 +96,21 @@ class Assembly:
         if any(block.get("type") == "tool_use" and not isinstance(block.get("input"), dict) for block in self._blocks):
             raise TransientError(_NO_OBJECT)
         usage = self._usage()
-        return ModelReply(content=tuple(filter(_is_sendable, self._blocks)), stop_reason=self._stop_reason, usage=usage)
+        return ModelReply(content=tuple(self._kept()), stop_reason=self._stop_reason, usage=usage)
+
+    def _kept(self) -> Iterator[dict[str, Any]]:
+        """The blocks without empty text, blank text where there are no words, and thoughts that cannot be sent back."""
+        texts = "".join(block["text"] for block in self._blocks if block["type"] == "text")
+        for block in self._blocks:
+            match block["type"]:
+                case "text":
+                    keeps = bool(block["text"] and texts.strip())
+                case "thinking":
+                    keeps = _is_sendable(block)
+                case _:
+                    keeps = True
+            if keeps:
+                yield block
 
     def _arguments(self, text: str) -> dict[str, Any]:
         try:
@@ -193,18 +207,9 @@ class Assembly:
             self._on_text(self._said[-1])
 
 
-def _is_sendable(block: Event) -> bool:
-    """Whether the provider takes the block back: no blank text, which it may say, and no thought that was cut short.
-
-    Nor one that no database holds as it is: its signature would be of another text.
-    """
-    match block.get("type"):
-        case "text":
-            return bool(block["text"].strip())
-        case "thinking":
-            return bool(block.get("signature")) and clean_json(block) == block
-        case _:
-            return True
+def _is_sendable(thought: Event) -> bool:
+    """Whether the provider takes it back: signed, and as it was signed, which it is not if no database holds it so."""
+    return bool(thought.get("signature")) and clean_json(thought) == json.loads(json.dumps(thought))  # joins surrogates
 
 
 def _text(value: object) -> str:

@@ -46,11 +46,12 @@ def is_wordless(message: Message) -> bool:
 
 
 def ending_in_words(message: Message) -> Message:
-    """The model's message as a provider takes it back: without a thought that has nothing said behind it."""
-    blocks = blocks_of(message)
-    if message.role != "assistant" or not (blocks and _is_thought(blocks[-1])):
+    """The model's message as a provider takes it back: without blank text, or a thought with nothing said behind it."""
+    if message.role != "assistant":
         return message
-    return replace(message, content=_without_last_thoughts(blocks) or [text_block(WORDLESS)])
+    blocks = blocks_of(message)
+    said = _without_last_thoughts([block for block in blocks if not _is_blank(block)])
+    return message if said == blocks else replace(message, content=said or [text_block(WORDLESS)])
 
 
 def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
@@ -113,6 +114,10 @@ def _without_thinking(message: Message) -> Message:
 def _without_last_thoughts(blocks: Blocks) -> Blocks:
     last = next((at for at in reversed(range(len(blocks))) if not _is_thought(blocks[at])), -1)
     return blocks[: last + 1]
+
+
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _is_thought(block: Mapping[str, Any]) -> bool:
