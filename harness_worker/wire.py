@@ -67,8 +67,9 @@ TRACES_LOST: Final = "traces_lost"
 LATER: Final = 9
 """The priority of messages in Redis that are taken when there are no others: they begin turns of batches."""
 
-BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, LATER]}
-"""What every Celery client of a broker must agree on: a queue is two lists, for what goes on and what begins later."""
+BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, 3, 6, LATER]}
+"""What every Celery client of a broker must agree on: the lists of a queue in Redis. What goes on is in the first, what
+begins later in the last. They are kombu's own, so that a producer's message of any priority lies in one of them."""
 
 
 class Priority(StrEnum):

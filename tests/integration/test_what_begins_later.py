@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from celery import Celery
 from kombu import Consumer, Queue
 from redis import Redis
 
@@ -39,9 +40,9 @@ def broker(own_redis: str) -> str:
     return own_redis
 
 
-def taken(broker: str, count: int) -> list[str]:
-    """The turns of so many messages, as a coordinator takes them from its queues."""
-    turn_ids: list[str] = []
+def taken(broker: str, count: int) -> list[Any]:
+    """What so many messages are about, the turns' ids, as a coordinator takes them from its queues."""
+    turn_ids: list[Any] = []
 
     def note(_body: Any, message: Any) -> None:  # noqa: ANN401 - kombu's own
         turn_ids.append(message.payload[0][0])
@@ -72,6 +73,18 @@ def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
     order = taken(broker, 5)
     assert {*order[:2]} == {"goes on", "of a person"}
     assert order[2:] == ["posted", "of a batch", "overdue"]
+
+
+def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -> None:
+    """A producer that sets nothing has kombu's steps: each of its messages lies in a list that somebody reads."""
+    with Celery(broker=broker, set_as_current=False) as producer:
+        for priority in range(10):
+            producer.send_task("any", [priority], queue=turn_queue(INTERACTIVE), priority=priority)
+    publisher = Publisher(broker, timeout_s=5.0)
+    depths = asyncio.run(publisher.depths([turn_queue(INTERACTIVE)]))
+    publisher.close()
+    assert depths == {"turns.interactive": 10}
+    assert taken(broker, 10) == list(range(10))
 
 
 def test_messages_that_wait_to_begin_are_counted(broker: str) -> None:
