@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pty
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -14,9 +16,10 @@ from rich.console import Console
 
 from harness_worker.entrypoints.cli.decide_calls import arguments_from, decide
 from harness_worker.entrypoints.cli.prompting import prompting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.errors import ConfigError, HarnessError
+from tests.unit.test_following import StoppedClock
 
 ASKED: list[dict[str, Any]] = [
     {"call_id": "0.0", "tool": "refund", "arguments": {"order": "ö1"}, "expires_at": "…"},
@@ -34,14 +37,26 @@ class Gateway:
         self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions, **members}
         self.answered: list[str] = []
         self.sent: list[dict[str, Any]] = []
+        self.refusals: list[httpx2.Response | Exception] = []
+        """What it gives, one after the other, before it takes an answer."""
         self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST" and self.refusals:
+            refusal = self.refusals.pop(0)
+            if isinstance(refusal, Exception):
+                raise refusal
+            return refusal
         if request.method == "POST":
             self.answered.append(request.url.path.split("/")[3])
             assert request.url.path == f"/v1/turns/{self.answered[-1]}/inputs"
             self.sent.append(json.loads(request.content))
         return httpx2.Response(200, json={**self.turn, "id": request.url.path.split("/")[3]})
+
+
+def refusal(status: int, code: str, **members: str) -> httpx2.Response:
+    """What a gateway refuses with."""
+    return httpx2.Response(status, json={"status": status, "code": code, "title": "no", **members})
 
 
 def test_question_holds_no_control_characters() -> None:
@@ -109,7 +124,7 @@ def test_questions_are_a_line_a_call() -> None:
 def test_pipe_is_told_how_to_answer(ask: bool) -> None:
     """Nobody is asked where nobody sits; whoever reads the log can answer from elsewhere."""
     out, gateway = io.StringIO(), Gateway(ASKED)
-    prompting(Console(file=out, width=200), ask=ask)(gateway.client, gateway.turn)
+    prompting(Console(file=out, width=200), StoppedClock(), ask=ask)(gateway.client, gateway.turn)
     assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
     assert "harness turns approve t, or deny" in out.getvalue()
     assert gateway.sent == []
@@ -118,7 +133,7 @@ def test_pipe_is_told_how_to_answer(ask: bool) -> None:
 def test_pipe_is_told_of_each_question_once() -> None:
     """Turns below wait one after the other, and each event shows all that wait."""
     out, gateway = io.StringIO(), Gateway([], subagent_actions=BELOW)
-    tell = prompting(Console(file=out, width=200), ask=False)
+    tell = prompting(Console(file=out, width=200), StoppedClock(), ask=False)
     for actions in (BELOW[:1], BELOW, BELOW[1:]):
         tell(gateway.client, {**gateway.turn, "subagent_actions": actions})
     assert out.getvalue().splitlines() == [
@@ -129,34 +144,68 @@ def test_pipe_is_told_of_each_question_once() -> None:
     ]
 
 
-def test_terminal_is_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for the turn's own calls; the answer goes to the turn that waits."""
-    gateway = Gateway([], subagent_actions=BELOW)
+@contextmanager
+def terminal_on_which(typed: bytes, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A terminal for stdin, and what is typed there."""
     ours, terminal = pty.openpty()
     try:
-        os.write(ours, b"y\nn\n")
+        os.write(ours, typed)
         with open(terminal, closefd=False) as stdin:
             monkeypatch.setattr("sys.stdin", stdin)
-            prompting(Console(file=io.StringIO(), force_terminal=True), ask=True)(gateway.client, gateway.turn)
+            yield
     finally:
         os.close(ours)
         os.close(terminal)
+
+
+def ask_at_terminal(gateway: Gateway, out: io.StringIO, clock: StoppedClock) -> None:
+    """What ``harness run`` does there when the gateway's turn waits."""
+    prompting(Console(file=out, width=200, force_terminal=True), clock, ask=True)(gateway.client, gateway.turn)
+
+
+def test_terminal_is_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the turn's own calls; the answer goes to the turn that waits."""
+    gateway = Gateway([], subagent_actions=BELOW)
+    with terminal_on_which(b"y\nn\n", monkeypatch):
+        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
     assert gateway.answered == ["b", "c"]
     assert [said["decision"] for said in gateway.sent] == ["approve", "deny"]
 
 
 def test_question_that_is_broken_off_stops_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ctrl-C there is one of the whole command, which then cancels the turn; nothing is answered."""
-    out, gateway = io.StringIO(), Gateway(ASKED)
-    ours, terminal = pty.openpty()
-    try:
-        os.write(ours, b"\x04")  # an end of input is told as a Ctrl-C is
-        with open(terminal, closefd=False) as stdin:
-            monkeypatch.setattr("sys.stdin", stdin)
-            ask = prompting(Console(file=out, force_terminal=True), ask=True)
-            with pytest.raises(KeyboardInterrupt):
-                ask(gateway.client, gateway.turn)
-    finally:
-        os.close(ours)
-        os.close(terminal)
+    gateway = Gateway(ASKED)
+    with terminal_on_which(b"\x04", monkeypatch), pytest.raises(KeyboardInterrupt):  # an end of input is told as one
+        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
+    assert gateway.sent == []
+
+
+def test_answer_is_given_again_while_the_gateway_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has answered is not asked again, so the answer must arrive."""
+    gateway, clock, out = Gateway(ASKED[:1]), StoppedClock(), io.StringIO()
+    gateway.refusals = [refusal(503, "not_ready"), httpx2.ConnectError("restarting")]
+    with terminal_on_which(b"y\n", monkeypatch):
+        ask_at_terminal(gateway, out, clock)
+    assert [said["decision"] for said in gateway.sent] == ["approve"]
+    assert "not_ready" not in out.getvalue()
+    assert clock.now > 0
+
+
+@pytest.mark.parametrize("code", ["stale_input", "turn_finished"])
+def test_answer_that_comes_too_late_is_told(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else was faster: that is no failure, and the next question is asked."""
+    gateway, out = Gateway(ASKED), io.StringIO()
+    gateway.refusals = [refusal(409, code, detail="too late")]
+    with terminal_on_which(b"y\nn\n", monkeypatch):
+        ask_at_terminal(gateway, out, StoppedClock())
+    assert "too late" in out.getvalue()
+    assert [said["decision"] for said in gateway.sent] == ["deny"]
+
+
+def test_answer_that_is_refused_for_good_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a key that is revoked meanwhile nobody can answer, nor see the end."""
+    gateway = Gateway(ASKED)
+    gateway.refusals = [refusal(401, "unauthorized")]
+    with terminal_on_which(b"y\ny\n", monkeypatch), pytest.raises(RequestRefused, match="401 unauthorized"):
+        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
     assert gateway.sent == []

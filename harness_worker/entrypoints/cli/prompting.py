@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 import typer
 from rich.console import Console
 
 from harness_worker.entrypoints.cli.decide_calls import decide
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.patience import Patience
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
+from harness_worker.ports import Clock
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
 """Receives a turn that waits for a person."""
 
-
-def prompting(console: Console, *, ask: bool) -> OnWaiting:
-    """Ask on a terminal, if allowed; else say on the console, once, how to answer, and go on waiting."""
-    return _asker(console) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
+_TOO_LATE: Final = frozenset({"stale_input", "turn_finished"})
+"""How an answer is refused when somebody else was faster, or the question has expired."""
 
 
-def _asker(console: Console) -> OnWaiting:
+def prompting(console: Console, clock: Clock, *, ask: bool) -> OnWaiting:
+    """Ask on a terminal, if allowed; else say on the console, once, how to answer, and go on waiting.
+
+    An answer is given again while the gateway is away, by ``clock``: the first that arrives counts.
+    """
+    return _asker(console, Patience(clock)) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
+
+
+def _asker(console: Console, patiently: Patience) -> OnWaiting:
     def ask(client: GatewayClient, turn: JsonObject) -> None:
         for action, question in zip(asked_of(turn), questions(turn), strict=True):
             console.print(f"  {question}", markup=False, soft_wrap=True)
@@ -31,9 +40,12 @@ def _asker(console: Console) -> OnWaiting:
                 agreed = typer.confirm("  Run it?", err=True)
             except typer.Abort:  # what it makes of a Ctrl-C, or of a Ctrl-D
                 raise KeyboardInterrupt from None
+            answer = partial(decide, client, action["turn_id"], action["call_id"], "approve" if agreed else "deny")
             try:
-                decide(client, action["turn_id"], action["call_id"], "approve" if agreed else "deny")
-            except RequestRefused as refused:  # somebody else was faster, or it has expired
+                patiently(answer)
+            except RequestRefused as refused:
+                if refused.code not in _TOO_LATE:
+                    raise
                 console.print(f"  {plain(refused.detail)}", style="yellow", markup=False)
 
     return ask

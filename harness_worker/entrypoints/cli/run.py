@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url, pairs
@@ -39,7 +40,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     with reach(
         Target(command="harness run", settings=settings), lambda words: screen.print(words, style="dim", markup=False)
     ) as client:
-        answered = ask(client, body, screen, write_json if as_json else None, prompting(screen, ask=not as_json))
+        answered = ask(
+            client, body, screen, write_json if as_json else None, prompting(screen, SystemClock(), ask=not as_json)
+        )
     if as_json:
         write_json(answered.turn)
     elif answered.turn["output_text"]:

@@ -199,7 +199,7 @@ def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject
 def _draw(client: GatewayClient, turn_id: str) -> JsonObject:
     clock, out = SystemClock(), console()
     with Screen(out, clock.monotonic) as screen:
-        ended = Watcher(client, clock, prompting(out, ask=False)).follow(turn_id, screen)
+        ended = Watcher(client, clock, prompting(out, clock, ask=False)).follow(turn_id, screen)
     out.print(f"  {totals(ended, took_s(ended))}", style="bold", markup=False)
     return ended
 
