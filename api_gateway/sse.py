@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event
 from api_gateway.gathered import Gathered
-from api_gateway.live import LiveEvent, LiveEvents
+from api_gateway.live import Feed, LiveEvent, LiveEvents
+from api_gateway.patience import LateAnswers, beating
 from api_gateway.requests import EventsQuery
 from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns
@@ -22,7 +24,10 @@ from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 
 POLL_S: Final = 1.0
 ASK_S: Final = 5.0
-"""How long after a key is revoked its streams may go on, and a look longer."""
+"""Streams end within this long, plus one database read, after their key is revoked."""
+
+LOOK_S: Final = 1.0
+"""How long live events wait for what a database is asked at times; its answer may come later."""
 
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
@@ -35,7 +40,7 @@ _BREAKS: Final = {char: f"\\u{ord(char):04x}" for char in "\u0085\u2028\u2029"}
 """What JSON may hold as it is, and some clients take for the end of a line."""
 
 Told: TypeAlias = Event | LiveEvent
-MayGoOn: TypeAlias = Callable[[], Awaitable[bool]]
+MayGoOn: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
 """Whether whoever asked is still let in."""
 
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
@@ -105,48 +110,61 @@ class EventStream:
     async def events(self) -> AsyncGenerator[Told | None]:
         """What happens, until the terminal event has been given.
 
-        ``None`` comes first, when nothing that happens from now on is missed, and whenever nothing was for so long.
+        ``None`` is yielded once the subscription is in place, and again as each heartbeat.
         """
-        clock = asyncio.get_running_loop().time
         with self.live.watch(self.turn_id) as feed:
-            event: LiveEvent | None = None
-            spoke_at = asked_at = clock()
             yield None
+            async with aclosing(beating(self._told(feed), self.heartbeat_s)) as told:
+                async for each in told:
+                    yield each
+
+    async def _told(self, feed: Feed) -> AsyncGenerator[Told]:
+        """Every event and hint, until the terminal one has been given, or the client may hear no more."""
+        clock = asyncio.get_running_loop().time
+        heads = LateAnswers(partial(self.heads.of, self.turn_id))
+        permits = LateAnswers(self.may_go_on)
+        event: LiveEvent | None = None
+        asked_at = clock()
+        try:
             while True:
                 if clock() - asked_at >= ASK_S:
-                    self.is_refused, asked_at = not await self.may_go_on(), clock()
+                    self.is_refused, asked_at = not await _lets_in(permits), clock()
                 if self.is_refused:
                     return
                 ended = False
-                async for told, is_last in self._react(event):
-                    ended, spoke_at = is_last, clock()
+                async for told, is_last in self._react(event, heads):
+                    ended = is_last
                     if told is not None:
                         yield told
                 if ended or self.live.stopping:
                     return
-                if clock() - spoke_at >= self.heartbeat_s:
-                    spoke_at = clock()
-                    yield None
                 event = await feed.next(min(POLL_S, self.heartbeat_s))
+        finally:
+            heads.leave()
+            permits.leave()
 
-    async def _react(self, event: LiveEvent | None) -> AsyncIterator[tuple[Told | None, bool]]:
+    async def _react(
+        self, event: LiveEvent | None, heads: LateAnswers[Head | None]
+    ) -> AsyncIterator[tuple[Told | None, bool]]:
         """What follows from a live event, or from none: what to tell, each with whether it is the last."""
         if event is not None and event.seq is None:
             yield event, False
         elif event is not None and event.seq == self.after + 1:
             self.after += 1
             yield event, event.type in TERMINAL_EVENTS
-        elif event.seq > self.after if event and event.seq else await self._has_more():
+        elif await self._is_behind(event, heads):
             async for pair in self._from_store():
                 yield pair
 
-    async def _has_more(self) -> bool:
-        """Whether the store has anything to tell, as far as it says; before it was read once, it may have."""
+    async def _is_behind(self, event: LiveEvent | None, heads: LateAnswers[Head | None]) -> bool:
+        """Whether the store has more, as a live event shows; or as far as it says, once it was read."""
+        if event is not None and event.seq is not None:
+            return event.seq > self.after
         if not self._has_read:
             return True
         try:
-            head = await self.heads.of(self.turn_id)
-        except SQLAlchemyError:
+            head = await heads.within(LOOK_S)
+        except (SQLAlchemyError, TimeoutError):
             return False  # The next look tries again; the client has lost nothing.
         return head is None or head.has_ended or head.last_seq > self.after
 
@@ -165,6 +183,14 @@ class EventStream:
             return  # The next look tries again; the client has lost nothing.
         if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):
             yield None, True
+
+
+async def _lets_in(permits: LateAnswers[bool]) -> bool:
+    """Whether whoever asked is still let in; as long as nobody can say, they are."""
+    try:
+        return await permits.within(LOOK_S)
+    except TimeoutError:
+        return True
 
 
 def _framed(event: Told) -> str:

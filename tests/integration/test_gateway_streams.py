@@ -23,6 +23,7 @@ from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import EVENT_STREAM, TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
+from tests.relay import Relay
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -256,6 +257,27 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(sqlite_url: s
         gateway.worker.finish(turn_id)
         listener.events()
     assert sorted(delays)[2] < 0.4, delays
+
+
+def test_stream_goes_on_while_the_database_stands_still(line: Relay, valkey_url: str) -> None:
+    """Heartbeats and live events come as ever: a client takes a stream that is silent for a broken one."""
+    with (
+        gateway_on(line.url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        turn_id = gateway.posted()["id"]
+        listener = Listener(gateway, turn_id, pool)
+        listener.until("turn.queued")
+        listener.until("heartbeat")
+        line.silence()
+        heard = len(listener.lines)
+        wait_until(lambda: _beats(listener.lines[heard:]) > 10, "heartbeats", 8)
+        gateway.worker.send(turn_id, "turn.completed", 2)
+        assert seqs(listener.events()) == ["1", "2"]
+
+
+def _beats(lines: list[str]) -> int:
+    return sum(line == ": heartbeat" for line in lines)
 
 
 def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None:

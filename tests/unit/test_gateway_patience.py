@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from api_gateway.patience import answered_within
+from api_gateway.patience import LateAnswers, answered_within, beating
 
 
 async def stubborn(cancelled: asyncio.Event, released: asyncio.Event) -> None:
@@ -67,3 +69,88 @@ def test_who_leaves_cancels_what_he_asked() -> None:
         await asyncio.wait_for(cancelled.wait(), 5.0)
 
     asyncio.run(asked())
+
+
+def test_late_answer_is_heard_by_the_next_who_asks() -> None:
+    """One question is open at a time: a database that stands still is not asked again and again."""
+
+    async def asked() -> None:
+        answers: list[asyncio.Future[int]] = []
+
+        async def ask() -> int:
+            answers.append(asyncio.get_running_loop().create_future())
+            return await answers[-1]
+
+        late = LateAnswers(ask)
+        for _ in range(3):
+            with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+                await late.within(0.01)
+        assert len(answers) == 1
+        answers[0].set_result(7)
+        assert await late.within(5.0) == 7
+        with pytest.raises(TimeoutError):
+            await late.within(0.01)
+        answers[1].set_exception(OSError("nobody there"))
+        with pytest.raises(OSError, match="nobody there"):
+            await late.within(5.0)
+
+    asyncio.run(asked())
+
+
+def test_who_leaves_a_late_answer_cancels_the_question() -> None:
+    """Nobody would hear it."""
+
+    async def asked() -> None:
+        cancelled, released = asyncio.Event(), asyncio.Event()
+        released.set()
+        late = LateAnswers(lambda: stubborn(cancelled, released))
+        late.leave()  # nothing is open
+        with pytest.raises(TimeoutError):
+            await late.within(0.01)
+        late.leave()
+        await asyncio.wait_for(cancelled.wait(), 5.0)
+
+    asyncio.run(asked())
+
+
+def test_beat_is_heard_while_nothing_comes() -> None:
+    """Whatever the next thing waits for is neither hurried nor asked again."""
+
+    async def listened() -> list[int | None]:
+        released = asyncio.Event()
+
+        async def things() -> AsyncGenerator[int]:
+            yield 1
+            await released.wait()
+            yield 2
+
+        heard: list[int | None] = []
+        async for thing in beating(things(), 0.01):
+            heard.append(thing)
+            if heard[1:] == [None, None]:
+                released.set()
+        return heard
+
+    heard = asyncio.run(listened())
+    assert heard[:3] == [1, None, None]
+    assert [thing for thing in heard if thing is not None] == [1, 2]
+
+
+def test_who_leaves_ends_what_was_to_come() -> None:
+    """Also while it waits."""
+
+    async def left() -> bool:
+        ended = asyncio.Event()
+
+        async def things() -> AsyncGenerator[int]:
+            try:
+                await asyncio.Event().wait()
+                yield 1
+            finally:
+                ended.set()
+
+        async with aclosing(beating(things(), 0.01)) as heard:
+            assert await anext(heard) is None
+        return ended.is_set()
+
+    assert asyncio.run(left())
