@@ -10,12 +10,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Turn
 from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.patience import answered_within
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import RESTING, Client, wait_for_rest
+from api_gateway.waiting import MOST_LOOK_S, RESTING, Client, wait_for_rest
 
 ACCEPTED: Final = 202
 FINISHED: Final = 200
@@ -41,8 +42,8 @@ async def post_turn(
         status_code = FINISHED if turn.status.is_final else ACCEPTED
         # Also when the client has gone away: the key must not stay in flight, or not for longer than it must.
         if claim is not None and claim.answers_later:
-            with suppress(SQLAlchemyError):
-                await services.creator.answered(claim, status_code)
+            with suppress(SQLAlchemyError, TimeoutError):
+                await answered_within(MOST_LOOK_S, services.creator.answered(claim, status_code))
     return turn, status_code
 
 
@@ -68,7 +69,7 @@ async def _wake_and_wait(
             return turn
         with suppress(SQLAlchemyError):
             await wait_for_rest(turn.id, client, feed, services.shared.live, services.turns)
-    return await turn_now(turn, services)
+    return await turn_now(turn, services, client.last_look_s)
 
 
 async def waited_for(turn_id: str, client: Client, services: Services) -> Turn:
@@ -78,7 +79,7 @@ async def waited_for(turn_id: str, client: Client, services: Services) -> Turn:
         return turn
     with services.shared.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
         await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
-    return await turn_now(turn, services)
+    return await turn_now(turn, services, client.last_look_s)
 
 
 async def wake(created: Created, request: TurnRequest, services: Services) -> None:

@@ -25,6 +25,7 @@ from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
+from api_gateway.patience import answered_within
 from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.requests import LONGEST_ID, is_id
@@ -121,11 +122,11 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     return turn
 
 
-async def turn_now(turn: Turn, services: Services) -> Turn:
-    """The turn as it is; as it was if the database does not answer."""
+async def turn_now(turn: Turn, services: Services, limit_s: float) -> Turn:
+    """The turn as it is; as it was if the database does not answer within so many seconds."""
     try:
-        return await existing_turn(turn.id, services)
-    except SQLAlchemyError:
+        return await answered_within(limit_s, existing_turn(turn.id, services))
+    except (SQLAlchemyError, TimeoutError):
         return turn
 
 

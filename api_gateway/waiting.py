@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Final
 
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
+from api_gateway.patience import LateAnswers
 from api_gateway.turns.store import Turns, TurnState
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
 POLL_S: Final = 1.0
 """How often a waiter looks into SQL at least, for live events may be lost."""
+
+LEAST_LOOK_S: Final = 1.0
+MOST_LOOK_S: Final = 5.0
+"""How long a database may take over what follows a wait, while the client still waits."""
 
 RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
 """Where nothing happens until somebody else acts: there is nothing to wait for."""
@@ -36,6 +42,11 @@ class Client:
     has_gone: Callable[[], Awaitable[bool]]
     since: float = field(default_factory=monotonic)
 
+    @property
+    def last_look_s(self) -> float:
+        """How long the look at the turn that follows the wait may take, in seconds: a tenth of the wait."""
+        return min(MOST_LOOK_S, max(LEAST_LOOK_S, self.wait_s / 10))
+
 
 def wait_of(prefer: list[str]) -> float:
     """The seconds a client is willing to wait, at most 60; a senseless preference is none."""
@@ -48,13 +59,21 @@ def wait_of(prefer: list[str]) -> float:
 async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, turns: Turns) -> None:
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
     until = client.since + client.wait_s
-    while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
-        event = await feed.next(min(left, POLL_S))
-        if event is not None and event.type in RESTING_EVENTS:
-            return
-        if event is None and _rests(await turns.standing(turn_id)):
-            return
+    standings = LateAnswers(partial(turns.standing, turn_id))
+    try:
+        while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
+            event = await feed.next(min(left, POLL_S))
+            if event is not None and event.type in RESTING_EVENTS:
+                return
+            if event is None and await _rests(standings, until - monotonic()):
+                return
+    finally:
+        standings.leave()
 
 
-def _rests(standing: TurnState | None) -> bool:
+async def _rests(standings: LateAnswers[TurnState | None], limit_s: float) -> bool:
+    try:
+        standing = await standings.within(min(limit_s, POLL_S))
+    except TimeoutError:
+        return False  # The next look hears the answer, if there is time for one.
     return standing is None or standing.status in RESTING or standing.asks_below

@@ -14,6 +14,7 @@ from api_gateway.answers import Event, Turn
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
+from api_gateway.patience import answered_within
 from api_gateway.posting import idempotency_key_of, waited_for, wake
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
@@ -49,11 +50,11 @@ def made(created: Created) -> Generator[None]:
     """Where a turn is made already: whatever the database does, the client must not ask again.
 
     Raises:
-        Problem: 504 ``turn_unfinished`` for any error of the database.
+        Problem: 504 ``turn_unfinished`` for any error of the database, and when it does not answer in time.
     """
     try:
         yield
-    except SQLAlchemyError:
+    except (SQLAlchemyError, TimeoutError):
         raise unfinished(created.turn_id) from None
 
 
@@ -70,7 +71,8 @@ def client_patience(read_timeout: str | None) -> float:
 
 def client_of(http: Request) -> Client:
     """Who waits for the answer to a request that has just come."""
-    return Client(wait_s=_wait_of(http), has_gone=http.is_disconnected)
+    wait_s = client_patience(http.headers.get("x-stainless-read-timeout"))
+    return Client(wait_s=wait_s, has_gone=http.is_disconnected)
 
 
 async def awaited(created: Created, request: TurnRequest, client: Client, services: Services) -> Turn:
@@ -80,15 +82,16 @@ async def awaited(created: Created, request: TurnRequest, client: Client, servic
     with services.shared.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
         await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.turns)
-    return await existing_turn(created.turn_id, services)
+    return await answered_within(client.last_look_s, existing_turn(created.turn_id, services))
 
 
 async def followed(
     created: Created, request: TurnRequest, turn: Turn, http: Request, services: Services
 ) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
+    client = client_of(http)
     speech = Speech(hears_hints=created.replayed is None)
-    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, _wait_of(http) / 2))
+    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, client.wait_s / 2))
     stream = EventStream(
         turn_id=turn.id,
         after=0,
@@ -108,20 +111,16 @@ async def followed(
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
                 elif told.type in _LOOKED_AT:
-                    turn = await turn_now(turn, services)  # what it misses is told at the end
+                    turn = await turn_now(turn, services, client.last_look_s)  # what it misses is told at the end
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break
         if stream.is_refused:
             return
-        turn = await turn_now(turn, services)
+        turn = await turn_now(turn, services, client.last_look_s)
         yield turn
         if delta := speech.end(turn):
             yield delta
-
-
-def _wait_of(http: Request) -> float:
-    return client_patience(http.headers.get("x-stainless-read-timeout"))
 
 
 def _data(told: Told) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Approval
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.relay import Relay
 from tests.stacks import HARNESS
 
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
@@ -109,6 +110,31 @@ def test_wait_that_ends_first_is_202(gateway: Gateway) -> None:
     """A turn that goes on is answered with 202 and what it is now."""
     response = gateway.post(prefer="wait=1")
     assert (response.status_code, response.json()["status"]) == (202, "queued")
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_wait_ends_in_time_though_the_database_stands_still(
+    line: Relay, valkey_url: str, pool: ThreadPoolExecutor, key: str | None
+) -> None:
+    """The turn is made: it is answered as it was seen last."""
+    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        answer, turn_id = waiting_post(pool, gateway, prefer="wait=3", key=key)
+        line.silence()
+        response = answer.result(15)
+        assert (response.status_code, response.json()["id"], response.json()["status"]) == (202, turn_id, "queued")
+
+
+def test_openai_wait_ends_in_time_though_the_database_stands_still(
+    line: Relay, valkey_url: str, pool: ThreadPoolExecutor
+) -> None:
+    """Before the client loses its patience: it would ask again, and that would be another turn."""
+    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        headers, body = {"x-stainless-read-timeout": "4"}, {"model": "support", "input": "hi"}
+        answer = pool.submit(gateway.http.post, "/v1/responses", headers=headers, json=body)
+        wait_until(gateway.ids, "the turn to be stored")
+        line.silence()
+        response = answer.result(15)
+        assert (response.status_code, response.json()["error"]["code"]) == (504, "turn_unfinished")
 
 
 @pytest.mark.parametrize("prefer", ["wait=-1", "wait=soon", "wait", "respond-async", "wait=0", "", ";;=", "wait=1e3"])
