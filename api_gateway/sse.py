@@ -27,7 +27,7 @@ ASK_S: Final = 5.0
 """Streams end within this long, plus one database read, after their key is revoked."""
 
 LOOK_S: Final = 1.0
-"""How long live events wait for what a database is asked at times; its answer may come later."""
+"""How long live events wait for whether the key still holds; the answer may come later."""
 
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
@@ -121,7 +121,7 @@ class EventStream:
     async def _told(self, feed: Feed) -> AsyncGenerator[Told]:
         """Every event and hint, until the terminal one has been given, or the client may hear no more."""
         clock = asyncio.get_running_loop().time
-        heads = LateAnswers(partial(self.heads.of, self.turn_id))
+        heads = LateAnswers(partial(self._head, feed))
         permits = LateAnswers(self.may_go_on)
         event: LiveEvent | None = None
         asked_at = clock()
@@ -163,10 +163,17 @@ class EventStream:
         if not self._has_read:
             return True
         try:
-            head = await heads.within(LOOK_S)
+            head = await heads.within(0)
         except (SQLAlchemyError, TimeoutError):
-            return False  # The next look tries again; the client has lost nothing.
+            return False  # The next look tries again, or hears the answer; the client has lost nothing.
         return head is None or head.has_ended or head.last_seq > self.after
+
+    async def _head(self, feed: Feed) -> Head | None:
+        """What the store says, which is looked at behind the live events that came meanwhile."""
+        try:
+            return await self.heads.of(self.turn_id)
+        finally:
+            feed.offer(None)
 
     async def _from_store(self) -> AsyncIterator[tuple[Told | None, bool]]:
         try:
