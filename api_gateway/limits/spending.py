@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.problems import Problem
+from api_gateway.single_flight import SingleFlight
 from harness_worker.schema import db_now, turns
 
 WINDOW_S: Final = 86_400.0
@@ -33,9 +34,9 @@ _FREE: Final = select(_LAST + WINDOW_S - db_now()).where(_SUMS.c.dollars >= bind
 class _Account:
     """What is known of a tenant: until when that stands, and when its budget is free again, if it is used up."""
 
+    read: SingleFlight[None]
     until: float = -math.inf
     free_at: float | None = None
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Spending:
@@ -49,20 +50,31 @@ class Spending:
     def __init__(self, engine: AsyncEngine, most: float | None) -> None:
         self._engine = engine
         self._most = most
-        self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
+        self._accounts: dict[str, _Account] = {}
 
     async def refusal(self, tenant: str) -> Problem | None:
-        """402 ``budget_exhausted`` if the tenant has used its budget up, as far as was known a moment ago."""
+        """402 ``budget_exhausted`` if the tenant has used its budget up, as far as was known a moment ago.
+
+        The database is asked once for all of a tenant's posts that come meanwhile; if that fails, it fails for all.
+        """
         if self._most is None:
             return None
-        clock, account = asyncio.get_running_loop().time, self._accounts[tenant]
-        async with account.asking:
-            began = clock()
-            if account.until < began:
-                free_in_s = await self._free_in_s(tenant, self._most)
-                account.free_at = None if free_in_s is None else clock() + free_in_s
-                account.until = clock() + REMEMBERED * (clock() - began)
+        clock, account = asyncio.get_running_loop().time, self._account(tenant, self._most)
+        if account.until < clock():
+            await account.read()
         return None if account.free_at is None else _exhausted(self._most, account.free_at - clock())
+
+    def _account(self, tenant: str, most: float) -> _Account:
+        if tenant not in self._accounts:
+            self._accounts[tenant] = _Account(SingleFlight(partial(self._read, tenant, most)))
+        return self._accounts[tenant]
+
+    async def _read(self, tenant: str, most: float) -> None:
+        clock, account = asyncio.get_running_loop().time, self._accounts[tenant]
+        began = clock()
+        free_in_s = await self._free_in_s(tenant, most)
+        account.free_at = None if free_in_s is None else clock() + free_in_s
+        account.until = clock() + REMEMBERED * (clock() - began)
 
     async def _free_in_s(self, tenant: str, most: float) -> float | None:
         async with self._engine.connect() as connection:

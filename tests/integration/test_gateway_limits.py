@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,13 @@ import openai
 import pytest
 import redis
 from openai import OpenAI
-from sqlalchemy import select
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import OperationalError
 
+from api_gateway.database import create_engine
 from api_gateway.limits.rates import LEFT_ALONE_S, PREFIX
+from api_gateway.limits.spending import Spending
+from api_gateway.problems import Problem
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.embedded.valkey import server_url
 from harness_worker.schema import idempotency_keys
@@ -186,6 +191,26 @@ def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
         for dollars, hours in ((9.0, 25), (1.0, 23), (3.5, 20), (0.4, 10), (1.5, 1)):
             spend(gateway, dollars, ago_s=hours * 3_600)
         assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
+
+
+def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> None:
+    """Asked one after the other, each would wait for a database that does not answer for all those before it."""
+    asked: list[str] = []
+
+    async def ask_together() -> list[Problem | BaseException | None]:
+        engine = create_engine(sqlite_url)
+        event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+        async with engine.begin() as connection:
+            await connection.execute(text("ALTER TABLE turns RENAME TO gone"))
+        asked.clear()
+        spending = Spending(engine, 5.0)
+        told = await asyncio.gather(*(spending.refusal("a") for _ in range(10)), return_exceptions=True)
+        await engine.dispose()
+        return told
+
+    told = asyncio.run(ask_together())
+    assert {type(each) for each in told} == {OperationalError}
+    assert len([statement for statement in asked if "turns" in statement]) == 1
 
 
 def test_what_is_older_or_anothers_does_not_count(serve: Serving) -> None:
