@@ -37,6 +37,7 @@ class Gateway:
         self.turn: dict[str, Any] = {"id": "t", "status": "requires_action", "required_actions": actions, **members}
         self.answered: list[str] = []
         self.sent: list[dict[str, Any]] = []
+        self.looks = 0
         self.refusals: list[httpx2.Response | Exception] = []
         """What it gives, one after the other, before it takes an answer."""
         self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
@@ -47,7 +48,9 @@ class Gateway:
             if isinstance(refusal, Exception):
                 raise refusal
             return refusal
-        if request.method == "POST":
+        if request.method == "GET":
+            self.looks += 1
+        else:
             self.answered.append(request.url.path.split("/")[3])
             assert request.url.path == f"/v1/turns/{self.answered[-1]}/inputs"
             self.sent.append(json.loads(request.content))
@@ -87,6 +90,7 @@ def test_decision_on_a_call_is_sent_as_it_is() -> None:
     gateway = Gateway([])
     decide(gateway.client, "t", "0.7", "approve", arguments={"n": 1})
     assert gateway.sent == [{"call_id": "0.7", "decision": "approve", "arguments": {"n": 1}}]
+    assert gateway.looks == 0
 
 
 @pytest.mark.parametrize(
@@ -104,9 +108,15 @@ def test_decision_that_means_nothing_is_refused(
     assert gateway.sent == []
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "7"])
-def test_arguments_that_are_no_object_are_refused(text: str) -> None:
-    """With an example of one."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[1]", "7", '{"a": NaN}', '{"a": 1e400}', '{"a": "\\ud800"}', '{"a": "\udcff"}'),
+        pytest.param('{"a": ' * 3_000 + "1" + "}" * 3_000, id="deep"),
+    ],
+)
+def test_arguments_that_cannot_be_sent_are_refused(text: str) -> None:
+    """With an example of an object."""
     with pytest.raises(ConfigError, match="write a JSON object"):
         arguments_from(text)
     assert arguments_from('{"a": 1}') == {"a": 1}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.errors import ConfigError, HarnessError
+from harness_worker.evaluation.json_lines import parsed
+
+_EXAMPLE: Final = 'write a JSON object, such as \'{"order_id": "1042"}\''
 
 
 def decide(
@@ -35,10 +37,11 @@ def decide(
         ConfigError: Several calls wait, and one set of arguments was given.
         RequestRefused: Nobody waits for that, or the arguments do not fit.
     """
-    turn = client.turn(turn_id)
-    asked = asked_of(turn) if call_id is None else [{"turn_id": turn_id, "call_id": call_id}]
-    waiting = [(action["turn_id"], action["call_id"]) for action in asked]
     given = {name: value for name, value in said.items() if value is not None}
+    if call_id is not None:
+        return client.add_input(turn_id, {"call_id": call_id, "decision": decision, **given})
+    turn = client.turn(turn_id)
+    waiting = [(action["turn_id"], action["call_id"]) for action in asked_of(turn)]
     if not waiting:
         raise HarnessError(f"turn {turn_id} is {turn['status']}: none of its calls waits for anybody")
     if "arguments" in given and len(waiting) > 1:
@@ -56,14 +59,14 @@ def arguments_from(text: str | None) -> Mapping[str, Any] | None:
     """Arguments as typed on a command line.
 
     Raises:
-        ConfigError: They are no JSON object.
+        ConfigError: They are no JSON object, or one that cannot be sent.
     """
     if text is None:
         return None
     try:
-        found: object = json.loads(text)
-    except ValueError:
-        found = None
+        found = parsed(text.encode(errors="surrogateescape"))  # as the command line had it
+    except ValueError as error:
+        raise ConfigError(f"--arguments {text}: {error}; {_EXAMPLE}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f'--arguments {text}: write a JSON object, such as \'{{"order_id": "1042"}}\'')
+        raise ConfigError(f"--arguments {text}: {_EXAMPLE}")
     return cast("Mapping[str, Any]", found)
