@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from harness_worker.core.gates import unknown_tool
@@ -17,31 +17,6 @@ from harness_worker.core.waves import Want, plan_waves
 from harness_worker.errors import ArgumentsInvalid
 from harness_worker.ports import ModelReply
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Approval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """A tool_use block after lookup and validation; ``denied`` says why it will not run."""
-
-    tool_use_id: str
-    name: str
-    arguments: Arguments
-    spec: ToolSpec | None
-    denied: str | None = None
-    was_coerced: bool = False
-
-    @property
-    def want(self) -> Want:
-        """How it may share a wave. A call that will not run is planned where it would have run."""
-        if self.spec is None or not (self.spec.is_read or self.spec.delegation):
-            return Want(keys=None)
-        keys = frozenset[str]() if self.denied is not None else resource_keys(self.spec, self.arguments)
-        return Want(keys=keys, is_delegated=self.spec.delegation is not None)
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether a person has to agree before it runs."""
-        return self.spec is not None and self.denied is None and self.spec.needs_approval(self.arguments)
 
 
 def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
@@ -59,13 +34,9 @@ def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
 
 def plan_calls(blocks: Sequence[Mapping[str, Any]], turn: Turn, agent: AgentSpec) -> tuple[Call, ...]:
     """One planned call a tool_use block, in order, with its wave; those that may not run carry their denial."""
-    judged = [_judge(block, agent) for block in blocks]
-    parallel = agent.parallel and turn.parallel is not False
-    waves = plan_waves([each.want for each in judged], parallel=parallel)
-    return tuple(
-        _call(each, turn, position, wave, asks_hooks=agent.asks_hooks)
-        for position, (each, wave) in enumerate(zip(judged, waves, strict=True))
-    )
+    calls = [_call(block, turn, position, agent) for position, block in enumerate(blocks)]
+    waves = plan_waves([want_of(call, agent) for call in calls], parallel=agent.parallel and turn.parallel is not False)
+    return tuple(replace(call, wave=wave) for call, wave in zip(calls, waves, strict=True))
 
 
 def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None:
@@ -77,54 +48,36 @@ def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None
 
 
 def want_of(call: Call, agent: AgentSpec) -> Want:
-    """How a planned read may share its wave; one that will not run takes no room."""
+    """How a planned call may share its wave; one that will not run takes no room."""
+    if not call.runs_beside:
+        return Want(keys=None)
     spec = agent.tool(call.tool)
-    if call.outcome is not None or spec is None:
-        return Want(keys=frozenset())
-    return Want(keys=resource_keys(spec, dict(call.arguments)))
+    if spec is None or call.outcome is not None:
+        return Want(keys=frozenset(), is_delegated=call.is_delegated)
+    return Want(keys=resource_keys(spec, dict(call.arguments)), is_delegated=call.is_delegated)
 
 
-def _judge(block: Mapping[str, Any], agent: AgentSpec) -> _Judged:
+def _call(block: Mapping[str, Any], turn: Turn, position: int, agent: AgentSpec) -> Call:
+    """A tool_use block after lookup and validation; one that will not run has its denial as outcome."""
     name, given = str(block.get("name", "")), block.get("input")
-    tool_use_id = str(block.get("id", ""))
-    spec = agent.tool(name)
-    arguments: Arguments = dict(given) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType] - JSON
-    if spec is None:
-        denied = unknown_tool(name, agent.tool_names)
-        return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=None, denied=denied)
-    if not isinstance(given, Mapping):
-        denied = f"arguments must be a JSON object, not {type(given).__name__}"
-        return _Judged(tool_use_id=tool_use_id, name=name, arguments={}, spec=spec, denied=denied)
-    try:
-        bound = spec.bind(arguments)
-    except ArgumentsInvalid as invalid:
-        return _Judged(tool_use_id=tool_use_id, name=name, arguments=arguments, spec=spec, denied=str(invalid))
-    return _Judged(tool_use_id=tool_use_id, name=name, arguments=bound.values, spec=spec, was_coerced=bound.was_coerced)
-
-
-def _call(judged: _Judged, turn: Turn, position: int, wave: int, *, asks_hooks: bool) -> Call:
-    spec, call_id = judged.spec, f"{turn.step}.{position}"
+    spec, call_id = agent.tool(name), f"{turn.step}.{position}"
     call = Call(
         turn_id=turn.id,
         step=turn.step,
         position=position,
-        tool_use_id=judged.tool_use_id,
-        tool=judged.name,
+        tool_use_id=str(block.get("id", "")),
+        tool=name,
         effect=None,
-        arguments=judged.arguments,
-        was_coerced=judged.was_coerced,
-        wave=wave,
+        arguments=dict(given) if isinstance(given, Mapping) else {},  # pyright: ignore[reportUnknownArgumentType] - JSON
+        wave=0,
         retry_safe=False,
         timeout_s=0.0,
         queue=DEFAULT_TOOL_QUEUE,
         idempotency_key=f"{turn.id}:{call_id}",
-        approval=Approval() if judged.needs_approval else None,
     )
-    if judged.denied is not None:
-        call = replace(call, outcome=call.denied(DenialReason.VALIDATION, judged.denied))
     if spec is None:
-        return call
-    return replace(
+        return replace(call, outcome=call.denied(DenialReason.VALIDATION, unknown_tool(name, agent.tool_names)))
+    call = replace(
         call,
         effect=spec.effect,
         kind=spec.kind,
@@ -133,5 +86,22 @@ def _call(judged: _Judged, turn: Turn, position: int, wave: int, *, asks_hooks: 
         retry_safe=spec.retry_safe,
         timeout_s=spec.timeout_s,
         queue=spec.queue,
-        hooked=asks_hooks,
+        hooked=agent.asks_hooks,
     )
+    if not isinstance(given, Mapping):
+        denied = f"arguments must be a JSON object, not {type(given).__name__}"
+        return replace(call, outcome=call.denied(DenialReason.VALIDATION, denied))
+    return bound(call, spec, dict(call.arguments))
+
+
+def bound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
+    """The call with these arguments, if they fit its tool; else denied with what is wrong with them.
+
+    Whether a person has to agree follows from them: when hooks gave them, it is asked again.
+    """
+    try:
+        fitting = spec.bind(arguments)
+    except ArgumentsInvalid as invalid:
+        return replace(call, arguments=arguments, outcome=call.denied(DenialReason.VALIDATION, str(invalid)))
+    approval = Approval() if spec.needs_approval(fitting.values) else None
+    return replace(call, arguments=fitting.values, was_coerced=fitting.was_coerced, approval=approval, outcome=None)

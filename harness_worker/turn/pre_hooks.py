@@ -13,9 +13,9 @@ from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.text import clean_text, cut_text
-from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
+from harness_worker.errors import UnserialisableResult
 from harness_worker.turn.hooking import HookCaller, whose
-from harness_worker.wire import Approval
+from harness_worker.turn.planner import bound
 
 POINT = "on_pre_tool_use"
 
@@ -63,7 +63,7 @@ class PreHooks:
                 return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, said))
             case Rewrite(arguments=Mapping() as wanted):
                 arguments = self._plain(hook, event, wanted)
-                return call if arguments is None else rebound(call, spec, arguments)
+                return call if arguments is None else bound(call, spec, arguments)
             case answer:
                 self.caller.failed(hook, POINT, event, f"it may return Deny, Rewrite or None, not {answer!r}")
                 return call
@@ -75,16 +75,3 @@ class PreHooks:
             self.caller.failed(hook, POINT, event, f"arguments that JSON cannot hold: {error}")
             return None
         return cast("Arguments", plain)
-
-
-def rebound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
-    """The call with other arguments, if they fit its tool; else denied with what is wrong with them.
-
-    Whether a person has to agree is asked again; hooks are asked before persons.
-    """
-    try:
-        bound = spec.bind(arguments)
-    except ArgumentsInvalid as invalid:
-        return replace(call, arguments=arguments, outcome=call.denied(DenialReason.VALIDATION, str(invalid)))
-    approval = Approval() if spec.needs_approval(bound.values) else None
-    return replace(call, arguments=bound.values, was_coerced=bound.was_coerced, approval=approval, outcome=None)
