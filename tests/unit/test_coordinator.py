@@ -16,6 +16,7 @@ from harness_worker.core.budget import Usage
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import PreToolUse, TurnEnd, TurnStart
+from harness_worker.entrypoints.worker.coordinator import look_at_stopped
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator
@@ -678,6 +679,17 @@ def test_cancel_stops_what_runs(engine: Engine) -> None:
     engine.advance()
     assert engine.turn.status is TurnStatus.CANCELLED
     assert engine.sent.stops == 1
+
+
+def test_bug_in_the_look_at_a_stopped_turn_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """It runs on a thread of its own, of which nobody asks how it went."""
+    engine.seen_store.before["transact"] += [raising(KeyError("secret path"))] * 2
+    look_at_stopped(engine.coordinator, TURN_ID)
+    assert "could not open" in caplog.text
+    assert f"turn {TURN_ID} not looked at" in caplog.text
+    engine.seen_store.before["transact"].append(raising(TransientError("no answer")))
+    look_at_stopped(engine.coordinator, TURN_ID)
+    assert "the reconciler will see to it: no answer" in caplog.text
 
 
 def test_stopped_coordinator_drives_nothing(engine: Engine) -> None:

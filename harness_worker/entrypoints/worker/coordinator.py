@@ -74,7 +74,7 @@ def serve_turns(
 
     def stop(_state: object, turn_id: str) -> None:
         heartbeat.stop_turn(turn_id)
-        aside.submit(_advance, coordinator, turn_id)  # the pool's threads may all be waiting for models
+        aside.submit(look_at_stopped, coordinator, turn_id)  # the pool's threads may all be waiting for models
 
     serve_stop(stop)
     sweep = make_artifact_sweep(settings, fleet.store)
@@ -84,8 +84,11 @@ def serve_turns(
     return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
 
 
-def _advance(coordinator: Coordinator, turn_id: str) -> None:
+def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:
+    """Look at a turn that is told to stop. Never raises: nobody asks what became of this look."""
     try:
         coordinator.advance(turn_id, was_told=True)
     except HarnessError as error:
         log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
+    except Exception:  # a bug of ours must be seen
+        log.exception("turn %s not looked at", turn_id)
