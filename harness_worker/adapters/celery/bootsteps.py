@@ -76,7 +76,7 @@ class Drain:
             return
         if self._until is None:
             self._begin(worker)
-        elif not tuple(state.reserved_requests):
+        elif not state.reserved_requests:
             state.should_stop = os.EX_OK
         elif time.monotonic() > self._until:
             log.warning("%d tasks did not finish in %g s; ending them", len(state.reserved_requests), self._grace_s)
