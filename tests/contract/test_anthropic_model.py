@@ -15,7 +15,7 @@ from harness_worker.core.budget import Usage
 from harness_worker.core.records import Message
 from harness_worker.core.registration.thinking import ThinkLevel
 from harness_worker.core.registration.tools import ToolSpec
-from harness_worker.errors import ModelError
+from harness_worker.errors import ArgumentsInvalid, ModelError
 from harness_worker.ports import ModelRequest
 from harness_worker.testing.messages_replies import Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub
@@ -115,6 +115,26 @@ def test_request_without_system_or_tools_leaves_them_out(
     model.complete(asking(system=system))
     assert "system" not in stub.asked[0].body
     assert "tools" not in stub.asked[0].body
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf", "allOf"])
+def test_schema_goes_out_without_what_is_refused_at_its_top(
+    stub: MessagesStub, model: AnthropicModel, word: str
+) -> None:
+    """The provider refuses the request; the arguments are checked against the whole schema all the same."""
+
+    def find(args: dict[str, Any]) -> str:
+        return str(args)
+
+    registry = Registry()
+    inner = {"type": "object", "properties": {"id": {word: [{"type": "string"}]}}}
+    registry.add_tool(find, name="find", schema={**inner, word: [{"required": ["id"]}]}, description="Find.")
+    stub.answer(said("Hi"))
+    model.complete(asking(tools=(registry.tools["find"],)))
+    (tool,) = stub.asked[0].body["tools"]
+    assert tool["input_schema"] == inner
+    with pytest.raises(ArgumentsInvalid):
+        registry.tools["find"].bind({})
 
 
 @pytest.mark.parametrize("think", ["low", "medium", "high"])

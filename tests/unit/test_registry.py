@@ -304,6 +304,26 @@ def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value:
         registry.tools["raw"].bind({"v": value})
 
 
+@pytest.mark.parametrize("argument", ["größe", "$filter", "bad key", "", "x" * 65])
+def test_argument_that_claude_refuses_is_refused_at_once(registry: Registry, argument: str) -> None:
+    """The provider refuses each request that offers it: every turn of the tool's agents would fail."""
+    schema = {"type": "object", "properties": {"fine.a-b_1": {}, argument: {"type": "string"}}}
+    with pytest.raises(ConfigError, match=f"^tool 'raw': argument {re.escape(repr(argument))}: a name is 1 to 64 of"):
+        registry.add_tool(echo, name="raw", schema=schema, description="")
+    assert not registry.tools
+
+
+def test_parameter_that_claude_refuses_is_refused_at_once(registry: Registry) -> None:
+    """Python takes more names than the provider."""
+
+    def resize(größe: int) -> int:  # noqa: PLC2401 - what is refused
+        """Resize."""
+        return größe
+
+    with pytest.raises(ConfigError, match=r"^tool 'resize': argument 'größe': a name is 1 to 64 of"):
+        registry.tool(resize)
+
+
 def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:
     """A schema that is open by its own words stays open."""
     registry.add_tool(echo, name="a", schema={**SCHEMA, "additionalProperties": True}, description="")

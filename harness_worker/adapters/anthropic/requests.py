@@ -22,6 +22,9 @@ CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 LOOK_BACK_BLOCKS: Final = 20
 """How many blocks before a breakpoint the provider looks for what is cached."""
 
+REFUSED_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf"})
+"""What the provider takes in no tool's schema but deeper; arguments are checked here against the whole schema."""
+
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body without ``stream``. The history goes out as it is stored, so that the cached prefix stays a prefix."""
@@ -63,4 +66,5 @@ def _message(message: Message, *, ends: bool) -> dict[str, Any]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
+    schema = {word: rule for word, rule in tool.schema.items() if word not in REFUSED_AT_THE_TOP}
+    return {"name": tool.name, "description": tool.description, "input_schema": schema}
