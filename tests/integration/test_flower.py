@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 import psutil
 import pytest
+from celery import Celery
 
 from harness_worker.config import Settings, load_settings
 from harness_worker.demo.conversations import CONVERSATIONS
@@ -21,9 +23,11 @@ from harness_worker.entrypoints.flower_access import FlowerAccess, given_access
 from harness_worker.entrypoints.stack import StackInfo, running_stack
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import Priority, turn_queue
 from tests.stacks import harness_up, none_runs, role_pid, run_harness
 
 SHOP: Final = "harness_worker.demo.shop:registry"
+TURNS: Final = turn_queue(Priority.INTERACTIVE)
 QUESTION: Final = CONVERSATIONS[0]
 
 pytestmark = pytest.mark.xdist_group("flower")  # one stack for all of them
@@ -131,6 +135,26 @@ def test_flower_shows_neither_arguments_nor_texts(stack: StackInfo, turn: Mappin
     texts = [turn["input"], turn["output_text"], *(call["content"] for call in turn["calls"])]
     assert len(values) >= 2
     assert [text for text in (*values, *texts) if text in pages or text[:24] in pages] == []
+
+
+def test_flower_does_not_show_what_a_producer_tells_of_its_messages(stack: StackInfo) -> None:
+    """With ``task_send_sent_event`` a producer tells everybody its arguments, a user's text too."""
+    with Celery(broker=stack.redis_url, set_as_current=False) as producer:
+        producer.conf.task_send_sent_event = True
+        kwargs = {"agent": "support", "input": "my card is 4111"}
+        sent = producer.send_task("turn.submit", kwargs=kwargs, queue="nobody takes it", ignore_result=True)
+        producer.send_task("turn.submit", kwargs={**kwargs, "agent": "none"}, queue=TURNS, task_id="refused")
+    told = wait_until(lambda: _told(stack, "refused"), "Flower to show the message that was sent behind it", 20)
+    assert told == {"turn": "refused"}
+    shown = flower(stack, "/api/tasks").text
+    assert "4111" not in shown
+    assert sent.id not in shown
+
+
+def _told(stack: StackInfo, task_id: str) -> dict[str, str] | None:
+    """What Flower shows of the arguments of a task that has failed."""
+    task = flower(stack, "/api/tasks").json().get(task_id, {})
+    return ast.literal_eval(task["kwargs"]) if task.get("state") == "FAILURE" else None
 
 
 def test_flower_asks_for_its_password(stack: StackInfo) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 from celery import Celery
@@ -72,4 +73,12 @@ def _flower(app: Celery, credentials: str) -> Any:  # noqa: ANN401 - Flower has 
     for name, value in {**_OPTIONS, "basic_auth": [credentials]}.items():
         setattr(chosen, name, value)
     settings = {**cast("dict[str, Any]", flower_settings), "cookie_secret": secrets.token_urlsafe(64)}
-    return cast("Any", Flower)(capp=app, options=chosen, **settings)
+    watcher = cast("Any", Flower)(capp=app, options=chosen, **settings)
+    watcher.events.on_event = partial(_note, watcher.events.on_event)
+    return watcher
+
+
+def _note(note: Callable[[dict[str, Any]], None], event: dict[str, Any]) -> None:
+    """Pass an event on, unless a producer tells what it sends: it shows all arguments, a user's text too."""
+    if event["type"] != "task-sent":
+        note(event)
