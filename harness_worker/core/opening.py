@@ -34,7 +34,7 @@ def open_visit(
     *,
     owner: str,
     timing: Timing,
-    tools_of: Callable[[str], Sequence[ToolSpec] | None] = lambda _: None,
+    tools_of: Callable[[str], Sequence[ToolSpec] | None],
 ) -> Decision[Opened | Held | None]:
     """Claim the turn; collect in the same commit what SQL alone decides.
 

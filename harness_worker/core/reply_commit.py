@@ -49,7 +49,7 @@ class Said:
     stop_reason: str
     usage: Usage
     calls: tuple[Call, ...]
-    prompt: Prompt | None = None
+    prompt: Prompt
     citations: tuple[Citation, ...] = ()
 
 
@@ -111,13 +111,11 @@ def give_up(
 def _spoken(turn: Turn, said: Said) -> Turn:
     used = turn.used.plus(said.usage).plus(Usage(steps=1))
     text = "\n\n".join(part for part in (turn.output_text, said.text) if part)
-    return replace(turn, step=turn.step + 1, used=used, output_text=text, preparation=_prepared(turn, said))
+    return replace(turn, step=turn.step + 1, used=used, output_text=text, preparation=_prepared(said))
 
 
-def _prepared(turn: Turn, said: Said) -> TurnPreparation | None:
+def _prepared(said: Said) -> TurnPreparation:
     """What the turn was sent with; how long the prompt was is kept only for an agent that compacts."""
-    if said.prompt is None:
-        return turn.preparation
     preparation = said.prompt.preparation
     measures = preparation.compact_at is not None
     return replace(preparation, prompt_tokens=said.usage.prompt_tokens if measures else 0)
@@ -147,7 +145,7 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
 def _model_completed(step: int, said: Said) -> EventDraft:
     usage = {name: value for name, value in as_mapping(said.usage).items() if name not in COUNTS}
     data = {"step": step, "text": said.text, "stop_reason": said.stop_reason, "usage": usage}
-    return EventDraft(type="model.completed", data={**data, **(_asked(said.prompt) if said.prompt else {})})
+    return EventDraft(type="model.completed", data={**data, **_asked(said.prompt)})
 
 
 def _asked(prompt: Prompt) -> dict[str, Any]:

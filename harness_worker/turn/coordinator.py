@@ -219,8 +219,8 @@ class Coordinator:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
-        said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)))
-        said = replace(said, prompt=prompt, citations=self.finalizer.citations(turn, said.text, prompt))
+        said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)), prompt)
+        said = replace(said, citations=self.finalizer.citations(turn, said.text, prompt))
         if not said.calls:
             self._close_idle_gate(visit)
         return self._decide(visit, partial(plan, visit=visit, said=said))

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness_worker.core.gates import unknown_tool
 from harness_worker.core.outcomes import DenialReason
+from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.replay import fingerprint
@@ -19,8 +20,8 @@ from harness_worker.ports import ModelReply
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Approval
 
 
-def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
-    """The reply with its calls planned as the turn's next step."""
+def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec, prompt: Prompt) -> Said:
+    """The reply to a prompt, with its calls planned as the turn's next step; what it cites is not looked for."""
     content: tuple[dict[str, Any], ...] = tuple(clean_json(block) for block in reply.content)
     blocks = [block for block in content if block.get("type") == "tool_use"]
     return Said(
@@ -29,6 +30,7 @@ def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec) -> Said:
         stop_reason=clean_text(reply.stop_reason),
         usage=reply.usage,
         calls=plan_calls(blocks, turn, agent),
+        prompt=prompt,
     )
 
 

@@ -22,7 +22,7 @@ from harness_worker.core.records import Call
 from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.visits import Visit, fenced
 from harness_worker.core.writes import end_write, hand_back, late, start_write
-from harness_worker.ports import RunningCall, TurnStore
+from harness_worker.ports import RunningCall, TurnStore, ignore
 from harness_worker.wire import StopReason
 from tests.contract.store_world import RecordedEvents
 from tests.unit.builders import TIMING, a_call, a_turn, a_write, failed, ok, said
@@ -34,7 +34,7 @@ RUN: dict[str, Any] = {"attempt": 1, "runner": "host/1"}
 
 def visit(store: TurnStore, owner: str) -> Visit:
     """Claim the turn."""
-    opened = store.transact(TURN, partial(open_visit, owner=owner, timing=TIMING))
+    opened = store.transact(TURN, partial(open_visit, owner=owner, timing=TIMING, tools_of=ignore))
     assert isinstance(opened, Opened)
     return opened.visit
 
@@ -72,7 +72,7 @@ def finished_by_reads(store: TurnStore) -> None:
         call_id="0.0", tool_name="tool0", artifact_id="art_1", summary="s", url="u", size_bytes=1, elapsed_ms=1.0
     )
     held = visit(store, "visit-2")
-    store.transact(TURN, partial(open_visit, owner="other", timing=TIMING))
+    store.transact(TURN, partial(open_visit, owner="other", timing=TIMING, tools_of=ignore))
     store.transact(TURN, partial(late, call_id="0.1", attempt=1))
     reports = {
         "0.0": ReadReport(state=None, outcome=artifact, started_at=1.0, finished_at=2.0, worker="w"),

@@ -9,7 +9,8 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
-from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.prompting.prompt import Prompt
+from harness_worker.core.records import Call, CallStatus, Turn, TurnPreparation
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.reply_commit import Said
 from harness_worker.core.timing import Timing
@@ -141,12 +142,28 @@ def a_visit(turn: Turn, *calls: Call, now: float = NOW) -> Visit:
     return Visit(turn=turn, calls=calls, owner=OWNER, now=now, timing=TIMING)
 
 
+PROMPT = Prompt(
+    system="",
+    tools=(),
+    messages=(),
+    preparation=TurnPreparation(context=(), prefix_hash=""),
+    render_hash="",
+    is_cache_break=False,
+)
+"""A model call that sends nothing."""
+
+
 def said(*calls: Call, text: str = "", stop_reason: str = "tool_use", usage: Usage | None = None) -> Said:
     """A model's reply that asks for ``calls``."""
     blocks = [{"type": "text", "text": text}] if text else []
     uses = [{"type": "tool_use", "id": c.tool_use_id, "name": c.tool, "input": dict(c.arguments)} for c in calls]
     return Said(
-        content=(*blocks, *uses), text=text, stop_reason=stop_reason, usage=usage or Usage(output_tokens=1), calls=calls
+        content=(*blocks, *uses),
+        text=text,
+        stop_reason=stop_reason,
+        usage=usage or Usage(output_tokens=1),
+        calls=calls,
+        prompt=PROMPT,
     )
 
 

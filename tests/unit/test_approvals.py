@@ -18,6 +18,7 @@ from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.tools import BoundArguments
 from harness_worker.core.segments import next_segment
+from harness_worker.ports import ignore
 from harness_worker.wire import Approval, TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -239,7 +240,7 @@ def test_look_at_a_parked_turn_changes_nothing() -> None:
     """A stray wake-up neither claims the turn nor tells anybody; a time to look that was pushed on is put right."""
     assert rest(parked(asked(a_write()))) == Decision(result=None)
     pushed = parked(asked(a_write()), wake_at=NOW + 5)
-    opened = open_visit(pushed, owner=OWNER, timing=TIMING)
+    opened = open_visit(pushed, owner=OWNER, timing=TIMING, tools_of=ignore)
     assert opened == Decision(result=None, turn=replace(pushed.turn, wake_at=EXPIRY))
 
 
@@ -261,7 +262,7 @@ def test_look_at_a_turn_that_has_something_to_do_goes_on(state: Any) -> None:  #
 def test_wait_for_a_person_is_not_charged() -> None:
     """The deadline moves on by as long as the turn was parked."""
     later = replace(parked(asked(a_write(), decision="approve")), now=NOW + 1_000.0)
-    decision = open_visit(later, owner=OWNER, timing=TIMING)
+    decision = open_visit(later, owner=OWNER, timing=TIMING, tools_of=ignore)
     assert decision.turn is not None
     assert (decision.turn.deadline_at, decision.turn.parked_at) == (DEADLINE + 1_000.0, None)
     assert event_types(decision) == ["approval.resolved"]

@@ -24,6 +24,7 @@ from harness_worker.core.tracing.story import Story
 from harness_worker.core.tracing.telling import trace_of
 from harness_worker.core.tracing.trace import call_span_id, trace_id_of
 from harness_worker.core.visits import QUEUE_LOOK_S
+from harness_worker.ports import ignore
 from harness_worker.wire import StopReason, TurnStatus, child_turn_id
 from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, said
 
@@ -274,7 +275,7 @@ def parked(position: int = 0) -> Turn:
 def opened(*calls: Call, children: tuple[Turn, ...], now: float) -> Decision[Any]:
     """What a look makes of a turn that nobody holds."""
     turn = a_turn(status=TurnStatus.RUNNING, step=1, started_at=NOW)
-    return open_visit(family(turn, *calls, children=children, now=now), owner="v", timing=TIMING)
+    return open_visit(family(turn, *calls, children=children, now=now), owner="v", timing=TIMING, tools_of=ignore)
 
 
 def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
@@ -286,7 +287,9 @@ def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
     assert (turn.status, turn.deadline_at) == (TurnStatus.RUNNING, DEADLINE + 1_000.0)
     assert (turn.parked_at, turn.wake_at) == (NOW + 1_010.0, NOW + 1_010.0 + QUEUE_LOOK_S)
     later = replace(parked(), status=TurnStatus.RUNNING, parked_at=None, deadline_at=parked().deadline_at + 1_500.0)
-    again = open_visit(family(turn, asked(), children=(later,), now=NOW + 1_511.0), owner="w", timing=TIMING).turn
+    again = open_visit(
+        family(turn, asked(), children=(later,), now=NOW + 1_511.0), owner="w", timing=TIMING, tools_of=ignore
+    ).turn
     assert again is not None
     assert (again.deadline_at, again.parked_at) == (DEADLINE + 1_500.0, None)
 

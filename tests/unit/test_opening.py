@@ -12,6 +12,7 @@ from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.progress import AskModel, Dispatch, Finished
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.visits import Held
+from harness_worker.ports import ignore
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import (
     NOW,
@@ -33,18 +34,18 @@ RELEASED = a_turn(status=TurnStatus.RUNNING, started_at=NOW, fence=3, step=1)
 
 def opened(*calls: Call, turn: Turn = RELEASED, now: float = NOW) -> tuple[Opened, Decision[Opened | Held | None]]:
     """The visit that is granted, and the whole decision."""
-    decision = open_visit(snapshot(turn, *calls, now=now), owner=OWNER, timing=TIMING)
+    decision = open_visit(snapshot(turn, *calls, now=now), owner=OWNER, timing=TIMING, tools_of=ignore)
     assert isinstance(decision.result, Opened)
     return decision.result, decision
 
 
 def test_refused_claim_opens_nothing() -> None:
     """A held turn counts the knock, a finished one nothing."""
-    held = open_visit(snapshot(a_held_turn()), owner="other", timing=TIMING)
+    held = open_visit(snapshot(a_held_turn()), owner="other", timing=TIMING, tools_of=ignore)
     assert held.result == Held(stop=False)
     assert held.turn is not None
     assert held.turn.wakes == 1
-    over = open_visit(snapshot(a_turn(status=TurnStatus.COMPLETED)), owner="other", timing=TIMING)
+    over = open_visit(snapshot(a_turn(status=TurnStatus.COMPLETED)), owner="other", timing=TIMING, tools_of=ignore)
     assert (over.result, over.turn) == (None, None)
 
 

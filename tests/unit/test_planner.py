@@ -16,7 +16,7 @@ from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import ModelReply
 from harness_worker.turn.planner import plan_calls, said_by
-from tests.unit.builders import a_turn
+from tests.unit.builders import PROMPT, a_turn
 
 
 def get(order_id: str) -> str:
@@ -154,5 +154,5 @@ def test_reply_is_read_block_by_block(agent: AgentSpec) -> None:
         {"type": "text", "text": "look."},
         {"type": "tool_use", "id": "u", "name": "get", "input": {"order_id": "W1"}},
     )
-    said = said_by(ModelReply(content=content, stop_reason="tool_use", usage=Usage()), a_turn(), agent)
+    said = said_by(ModelReply(content=content, stop_reason="tool_use", usage=Usage()), a_turn(), agent, PROMPT)
     assert (said.text, said.content, len(said.calls)) == ("Let me look.", content, 1)
