@@ -22,7 +22,7 @@ def is_untaken(turn: Turn) -> bool:
 
 
 def take_up(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
-    """Have the fork mind what it was given. Done again before its first step is there, this changes nothing.
+    """Restore what the copied steps mean for later calls. Done again before its first step, this changes nothing.
 
     Args:
         snapshot: The fork.

@@ -196,7 +196,7 @@ class Coordinator:
         return None if known is None else self._ask_agent(visit, known, agent, stop)
 
     def _taken_up(self, visit: Visit, turn: Turn) -> Turn | None:
-        """The fork, minding what it was given; ``None``: somebody else drives it now, or it is over."""
+        """The fork with what its copied steps mean; ``None``: somebody else drives it now, or it is over."""
         loaded = self.store.load(turn.id)
         return None if loaded is None else self._decide(visit, partial(take_up, calls=loaded[1]))
 

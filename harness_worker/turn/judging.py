@@ -1,4 +1,4 @@
-"""What is said of a turn that is over, one task of the batch queue each: by its judges, and by who looks for memories.
+"""The scores and the memory extraction of a turn that is over, one task of the batch queue each.
 
 And the look for those tasks that were lost.
 """
@@ -46,11 +46,11 @@ MOST_KNOWN: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Has judges say their word; holds nothing of any turn.
+    """Has judges score turns, and models extract memories of them; holds nothing of any turn.
 
     Args:
         store: The journal.
-        scores: Where their words are due, and go.
+        scores: Which scores are due, and where they go.
         judges: What this process serves, by name.
         models: Clients by the prefix of the model's name.
         agents: Those that this process serves, by name: some have a model that finds what is worth remembering.
@@ -71,7 +71,7 @@ class Judging:
         return frozenset((*self.judges, MEMORY)) if remembers else frozenset(self.judges)
 
     def judge(self, turn_id: str, name: str) -> None:
-        """Have one judge score one turn, if that is due and nobody is at it. Safe to call any number of times.
+        """Have one judge score one turn, if that is due and it is not being scored. Safe to call any number of times.
 
         What a judge raises is no score: it is asked again later, and at last its error is written instead.
 
@@ -98,7 +98,7 @@ class Judging:
             case (score, found):
                 said = partial(give, attempt=attempt, score=score)
         if not self.scores.change(turn_id, name, said, found):
-            log.warning("judge %s came too late for turn %s, its word is dropped", name, turn_id)
+            log.warning("judge %s came too late for turn %s, its score is discarded", name, turn_id)
 
     def _duty(self, turn_id: str, name: str) -> _Duty | None:
         if name != MEMORY:

@@ -1,8 +1,8 @@
-"""The rules of a score that is due: who may judge now, whose word counts, and when it is given up.
+"""The rules of a score that is due: who may judge now, whose score counts, and when it is given up.
 
 What a model finds worth remembering of a turn is due in the same way; its row has no score.
 
-A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the word, as a fence
+A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the score, as a fence
 guards a turn: a judge that comes back late, after another was let in, is not heard. So one score is written, once.
 """
 
@@ -34,14 +34,14 @@ MOST_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """One judge's word on one turn, due or given.
+    """One judge's score of one turn, due or given.
 
     Args:
         turn_id: The turn.
         judge: The judge.
         attempt: How often somebody began to judge.
-        lease_until: Until when that one is believed to be at it.
-        due_at: When somebody must look; ``None`` once the word is given.
+        lease_until: Until when that one is believed to judge.
+        due_at: When somebody must look; ``None`` once the score is given.
         score: From 0 to 1.
         reason: Why.
         error: Why there is no score.
@@ -65,7 +65,7 @@ def due(turn_id: str, judge: str, *, now: float) -> ScoreRow:
 
 
 def claim(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int | None]:
-    """Begin to judge; the attempt, or ``None`` if the word is given, or another is at it.
+    """Begin to judge; the attempt, or ``None`` if the score is given, or another judges.
 
     A score whose judges all died is given up here.
     """
@@ -78,7 +78,7 @@ def claim(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int |
 
 
 def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tuple[ScoreRow, bool]:
-    """Take the judge's word; ``None`` if it is no score that was due. False if it comes too late."""
+    """Take the judge's score; ``None`` if it is no score that was due. False if it comes too late."""
     if not _is_of(row, attempt):
         return row, False
     if score is None:
