@@ -227,7 +227,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of the history, Anthropic-shaped; ``position`` counts from 0 within its turn."""
+    """One message of the history, Anthropic-shaped; ``position`` counts from 0 in its turn; -1 is in no journal."""
 
     role: str
     content: Any

@@ -96,7 +96,7 @@ def test_wide_wave_has_a_breakpoint_where_the_last_request_ended(
     uses = [tool_use(number, "get_order") for number in range(calls)]
     results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "{}"} for use in uses]
     asked = [{"type": "text", "text": "Where"}, {"type": "text", "text": "are they?"}]
-    wave = (Message(role="assistant", content=uses), Message(role="user", content=results))
+    wave = (Message(role="assistant", content=uses, position=1), Message(role="user", content=results, position=2))
     stub.answer(said("Hi"))
     model.complete(asking(Message(role="user", content=asked), *wave))
     body = stub.asked[0].body

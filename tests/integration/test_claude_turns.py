@@ -125,6 +125,35 @@ def test_blank_text_is_said_and_not_sent_back(stub: MessagesStub, harness: Agent
     assert third[len(second)] == {"role": "assistant", "content": texts[::2]}
 
 
+def marked(stub: MessagesStub, number: int) -> list[int]:
+    """Which messages of a request have a cache breakpoint."""
+    messages = messages_of(stub, number)
+    return [at for at, each in enumerate(messages) if any("cache_control" in block for block in each["content"])]
+
+
+@pytest.mark.parametrize("reason", ["tool_use", "max_tokens"])
+def test_breakpoint_is_where_the_last_request_ended_though_its_turn_was_cut_short(
+    stub: MessagesStub, settings: Settings, reason: str
+) -> None:
+    """The results and the closing word of such a turn were never sent: the provider has nothing of them."""
+    harness = AgentHarness(a_registry(budget={"max_steps": 1, "max_tool_calls": 99}), settings)
+    stub.answer(Reply(content=[tool_use(n, "double", number=n) for n in range(12)], stop_reason=reason), said("Hi."))
+    harness.run_turn("s", "Double.")
+    harness.run_turn("s", "Hello?")
+    harness.close()
+    assert [each["role"] for each in messages_of(stub, 1)] == ["user", "assistant", "user", "assistant", "user"]
+    assert marked(stub, 1) == [0]
+
+
+def test_breakpoint_is_where_the_last_request_ended_after_pauses(stub: MessagesStub, harness: AgentHarness) -> None:
+    """The provider has what was sent to go on from the first pause."""
+    texts = [{"type": "text", "text": "Searching."}] * 24
+    stub.answer(Reply(content=texts[:16], stop_reason="pause_turn"), Reply(content=texts, stop_reason="pause_turn"))
+    stub.answer(said("Found."))
+    harness.run_turn(None, "Search.")
+    assert [marked(stub, number) for number in range(3)] == [[], [], [1]]
+
+
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
 def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harness: AgentHarness, reason: str) -> None:
     """What was said stands; calls of a message that was cut short are not run."""

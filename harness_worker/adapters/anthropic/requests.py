@@ -52,9 +52,16 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _end_of_last_request(messages: Sequence[Message]) -> int | None:
-    roles = [message.role for message in messages]
-    asked = range(len(roles) - 1)
-    return next((at for at in reversed(asked) if (roles[at], roles[at + 1]) == ("user", "assistant")), None)
+    """Where the request ended that the model's last message answers.
+
+    The last word of a turn that was cut short is the harness's own: it answers no request, and no journal has it.
+    """
+    said = (at for at in reversed(range(1, len(messages))) if _is_of_the_model(messages[at]))
+    return next((at - 1 for at in said), None)
+
+
+def _is_of_the_model(message: Message) -> bool:
+    return message.role == "assistant" and message.position >= 0
 
 
 def _message(message: Message, *, ends: bool) -> dict[str, Any]:
