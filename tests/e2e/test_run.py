@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import sqlite3
 import subprocess
@@ -66,6 +67,20 @@ def test_run_json_prints_events_and_last_the_turn(stack: StackInfo) -> None:
     assert turn["session_id"] == "s-1"
     with GatewayClient(stack.gateway_url) as client:
         assert client.turn(turn["id"]) == turn
+
+
+def test_run_answers_before_it_stops_the_stack_it_started(tmp_path: Path) -> None:
+    """Who does not wait for that has the answer."""
+    command = [*HARNESS, *QUESTION, "--app", SHOP, "--home", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert any(b"stopping the stack" in line for line in process.stderr)
+        readable, _, _ = select.select([process.stdout], [], [], 0)
+        told = process.stdout.read()
+        process.stderr.read()
+    assert readable
+    assert told.startswith(b"Order 1055 is gift-wrapped now.")
 
 
 def test_run_of_an_unknown_agent_lists_those_there_are(stack: StackInfo) -> None:

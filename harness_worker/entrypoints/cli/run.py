@@ -43,8 +43,8 @@ def run(  # noqa: PLR0913 - one parameter an option
         answered = ask(
             client, body, screen, write_json if as_json else None, prompting(screen, SystemClock(), ask=not as_json)
         )
-    if as_json:
-        write_json(answered.turn)
-    elif answered.turn["output_text"]:
-        write_words(answered.turn["output_text"])
+        if as_json:
+            write_json(answered.turn)
+        elif answered.turn["output_text"]:
+            write_words(answered.turn["output_text"])
     raise typer.Exit(0 if answered.is_complete else 1)
