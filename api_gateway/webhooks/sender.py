@@ -53,8 +53,8 @@ class Sender:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """What the receiver answered; one that gave no answer is told by an error."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._post(url, {**SENDER, **headers}, body)
+            async with asyncio.timeout(self._timeout_s) as limit:
+                return await self._post(url, {**SENDER, **headers}, body, limit)
         except (TimeoutError, TimeoutException):
             return Answer(error=f"no answer within {self._timeout_s:g} s")
         except NoAddress as none:
@@ -68,10 +68,12 @@ class Sender:
         """End what is open."""
         await self._pool.aclose()
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, limit: asyncio.Timeout) -> Answer:
+        """The answer, whose head ends ``limit``."""
         target = str(parsed(url))
         named = [("host", urlsplit(target).netloc), *headers.items()]
         async with self._pool.stream("POST", target, headers=named, content=body) as response:
+            limit.reschedule(None)
             given = {name.lower(): value for name, value in response.headers}
             retry_after = given.get(b"retry-after", b"").decode("latin-1")
             await _take_some(response)

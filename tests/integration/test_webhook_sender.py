@@ -17,7 +17,7 @@ import pytest
 
 from api_gateway.webhooks.addresses import CheckedBackend
 from api_gateway.webhooks.rules import IN_FLIGHT, Answer
-from api_gateway.webhooks.sender import Sender
+from api_gateway.webhooks.sender import READ_TIMEOUT_S, Sender
 from harness_worker.adapters.embedded.ports import free_port
 from tests.integration.certificates import write_certificate
 from tests.receiver import Receiver, answer, receiver
@@ -123,6 +123,19 @@ def test_body_is_not_waited_for(other: Receiver) -> None:
         other.released.wait(60)
 
     other.answers.append(stall)
+    assert send(other.url) == Answer(status_code=200)
+
+
+def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None:
+    """What counts is the head: a body that goes on beyond the attempt's time does not make the delivery fail."""
+
+    def come_late(handler: BaseHTTPRequestHandler) -> None:
+        other.released.wait(TIMEOUT_S - READ_TIMEOUT_S / 2)
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
+        while not other.released.wait(0.05):
+            handler.wfile.write(b"x")
+
+    other.answers.append(come_late)
     assert send(other.url) == Answer(status_code=200)
 
 
