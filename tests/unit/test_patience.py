@@ -54,7 +54,9 @@ DOWN = httpx2.ConnectError("refused")
     [
         DOWN,
         refusal(503, "not_ready"),
-        refusal(429, "queue_full"),
+        refusal(429, "queue_full", "0"),
+        refusal(429, "rate_limited", "0"),
+        httpx2.Response(429, text="<html>"),
         refusal(409, "idempotency_in_flight"),
         httpx2.Response(502, text="<html>"),
     ],
@@ -72,7 +74,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
     """Whole seconds as the gateway names them, but never a hot loop; what is no number says nothing."""
     clock = Waits()
     headers = [(b"Retry-After", asked.encode())]
-    client = gateway(httpx2.Response(429, json={"code": "rate_limited", "title": "no"}, headers=headers), TURN)
+    client = gateway(httpx2.Response(503, json={"code": "not_ready", "title": "no"}, headers=headers), TURN)
     Patience(clock)(lambda: client.turn("t1"))
     assert clock.waits == [waited]
 
@@ -89,10 +91,11 @@ def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, erro
     assert clock.now == pytest.approx(bound_s)
 
 
-def test_a_refusal_for_good_is_told_at_once() -> None:
-    """Nothing is gained by asking again."""
-    clock, client = Waits(), gateway(refusal(404, "unknown_agent"))
-    with pytest.raises(RequestRefused, match="unknown_agent"):
+@pytest.mark.parametrize(("status", "code"), [(404, "unknown_agent"), (429, "queue_full"), (429, "rate_limited")])
+def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
+    """Nothing is gained by asking again; a limit that names no time is one into which the request never fits."""
+    clock, client = Waits(), gateway(refusal(status, code))
+    with pytest.raises(RequestRefused, match=code):
         Patience(clock)(lambda: client.turn("t1"))
     assert clock.waits == []
 

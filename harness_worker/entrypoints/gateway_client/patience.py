@@ -19,6 +19,9 @@ LOOKS_A_WAIT: Final = 10
 
 SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})
+LIMITS: Final = frozenset({"queue_full", "rate_limited"})
+"""The gateway's own codes among the 429: a proxy's need not name a time."""
+
 BEHIND: Final = frozenset({502, 504})
 """What a proxy answers while the gateway behind it is away."""
 
@@ -68,12 +71,12 @@ class Patience:
 
 
 def is_passing(refused: Refusal) -> bool:
-    """Whether the same request may be answered later."""
-    return (
-        isinstance(refused, StackUnreachable)
-        or refused.status in PASSING | BEHIND
-        or refused.code == "idempotency_in_flight"
-    )
+    """Whether the same request may be answered later; what never fits is refused without a time to come again."""
+    if isinstance(refused, StackUnreachable):
+        return True
+    if refused.code in LIMITS:
+        return refused.retry_after_s is not None
+    return refused.status in PASSING | BEHIND or refused.code == "idempotency_in_flight"
 
 
 class PatientGateway:
