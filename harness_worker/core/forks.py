@@ -16,12 +16,12 @@ from harness_worker.core.replay import after_calls
 from harness_worker.core.strategy import after_use
 
 
-def is_untaken(turn: Turn) -> bool:
+def is_new_fork(turn: Turn) -> bool:
     """Whether a fork that was given steps has none of its own yet."""
     return turn.step == turn.first_step > 0
 
 
-def take_up(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
+def adopt_past(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
     """Restore what the copied steps mean for later calls. Done again before its first step, this changes nothing.
 
     Args:

@@ -16,7 +16,7 @@ from harness_worker.core.asides import due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
-from harness_worker.core.forks import is_untaken, take_up
+from harness_worker.core.forks import adopt_past, is_new_fork
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.outcomes import from_record
@@ -192,13 +192,13 @@ class Coordinator:
         agent = self.agents.get(turn.agent)
         if agent is None:
             return self._not_served(visit)
-        known = self._taken_up(visit, turn) if is_untaken(turn) else turn
+        known = self._adopted(visit, turn) if is_new_fork(turn) else turn
         return None if known is None else self._ask_agent(visit, known, agent, stop)
 
-    def _taken_up(self, visit: Visit, turn: Turn) -> Turn | None:
+    def _adopted(self, visit: Visit, turn: Turn) -> Turn | None:
         """The fork with what its copied steps mean; ``None``: somebody else drives it now, or it is over."""
         loaded = self.store.load(turn.id)
-        return None if loaded is None else self._decide(visit, partial(take_up, calls=loaded[1]))
+        return None if loaded is None else self._decide(visit, partial(adopt_past, calls=loaded[1]))
 
     def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
         prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)
@@ -250,7 +250,7 @@ class Coordinator:
         judges = PreHooks(
             caller=self.hooks,
             turn=after.turn,
-            agent=self.model_step.whole(agent),
+            agent=self.model_step.with_artifact_reader(agent),
             threshold_chars=self.threshold_chars,
         )
         answered = judges.answered(after.calls)
@@ -260,7 +260,9 @@ class Coordinator:
     def _keeping_apart(self, visit: Visit, calls: Sequence[Call]) -> Visit:
         """The visit, knowing which of its calls may not run together, whatever their waves say."""
         agent = self.agents.get(visit.turn.agent)
-        return replace(visit, apart=reads_apart(calls, None if agent is None else self.model_step.whole(agent)))
+        return replace(
+            visit, apart=reads_apart(calls, None if agent is None else self.model_step.with_artifact_reader(agent))
+        )
 
     def _tools_of(self, name: str) -> tuple[ToolSpec, ...] | None:
         """The agent's tools; ``None`` if it is not served here."""
@@ -301,7 +303,7 @@ class Coordinator:
                 assert_never(after)
 
     def _tell_start(self, turn: Turn) -> None:
-        if (is_unprepared(turn) or is_untaken(turn)) and (hooks := self._hooks_of(turn)):
+        if (is_unprepared(turn) or is_new_fork(turn)) and (hooks := self._hooks_of(turn)):
             tell_start(self.hooks, hooks, turn)
 
     def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:

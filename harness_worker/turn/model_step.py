@@ -73,7 +73,7 @@ class ModelStep:
     gathering: Gathering | None = None
     selector: ToolSelector | None = None
 
-    def whole(self, agent: AgentSpec) -> AgentSpec:
+    def with_artifact_reader(self, agent: AgentSpec) -> AgentSpec:
         """The agent with every tool that its calls may be of."""
         return replace(agent, tools=every_tool(agent, self.artifact_reader))
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.doubt import unknown
-from harness_worker.core.forks import is_untaken, take_up
+from harness_worker.core.forks import adopt_past, is_new_fork
 from harness_worker.core.prompting.prompt import Prompt, prepare
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, Message, Turn, TurnPreparation
@@ -38,7 +38,7 @@ def a_fork(step: int, **changes: Any) -> Turn:  # noqa: ANN401 - any field's val
 
 def taken(fork: Turn, *calls: Call) -> Turn:
     """The fork once it minds these calls."""
-    return take_up(snapshot(fork), calls=calls).result
+    return adopt_past(snapshot(fork), calls=calls).result
 
 
 def in_doubt(call: Call) -> Call:
@@ -133,7 +133,7 @@ def test_fork_of_a_turn_that_was_never_prepared_is_none_either() -> None:
 )
 def test_only_a_fork_that_has_not_spoken_is_to_be_taken_up(turn: Turn, expected: bool) -> None:
     """One from step 0 was given nothing."""
-    assert is_untaken(turn) is expected
+    assert is_new_fork(turn) is expected
 
 
 def prompt_of(turn: Turn, system: str, own: list[Message]) -> Prompt:
