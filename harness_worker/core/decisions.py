@@ -76,6 +76,6 @@ class Decision(Generic[T_co]):
     memories: tuple[Memory, ...] = ()
     children: tuple[Turn, ...] = ()
 
-    def telling(self, result: U) -> Decision[U]:
+    def with_result(self, result: U) -> Decision[U]:
         """The same changes with another result."""
         return replace(cast("Decision[Any]", self), result=result)

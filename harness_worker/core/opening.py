@@ -52,20 +52,20 @@ def open_visit(
     """
     resting = rest(snapshot)
     if resting is not None:
-        return resting.telling(None)
+        return resting.with_result(None)
     claimed = claim(snapshot, owner=owner, timing=timing)
     visit = claimed.result
     if not isinstance(visit, Visit):
-        return claimed.telling(visit)
+        return claimed.with_result(visit)
     visit = replace(visit, tools=tools_of(visit.turn.agent))
     needs_gate = visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls)
     if needs_gate or edited(snapshot.calls):
-        return claimed.telling(Opened(visit=visit, after=None))
+        return claimed.with_result(Opened(visit=visit, after=None))
     if all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
-        return claimed.telling(Opened(visit=visit, after=AskModel(turn=visit.turn)))
+        return claimed.with_result(Opened(visit=visit, after=AskModel(turn=visit.turn)))
     held = replace(snapshot, turn=visit.turn)
     after = collect(held, visit=visit, reports={})
     if isinstance(after.result, Dispatch) and any(call.is_read for call in after.result.calls):
-        return claimed.telling(Opened(visit=visit, after=None))
+        return claimed.with_result(Opened(visit=visit, after=None))
     both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)
-    return with_warnings(both.telling(Opened(visit=visit, after=after.result)), now=snapshot.now)
+    return with_warnings(both.with_result(Opened(visit=visit, after=after.result)), now=snapshot.now)

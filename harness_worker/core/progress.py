@@ -117,7 +117,7 @@ def cut_turn(
     calls = stop_calls(settled.calls, cause, reports, now=snapshot.now)
     ended = end(remembering(settled.turn, calls))
     decision = told_first(settled.events, close_turn(snapshot, ended, calls))
-    return decision.telling(replace(decision.result, left=tuple(call for call in snapshot.calls if call.is_open)))
+    return decision.with_result(replace(decision.result, left=tuple(call for call in snapshot.calls if call.is_open)))
 
 
 def abandon(snapshot: Snapshot) -> Decision[Finished | None]:

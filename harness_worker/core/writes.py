@@ -125,9 +125,9 @@ def hand_in(
         is_cancelled = turn.cancel_requested and not turn.status.is_final
         outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
     if outcome is None:
-        return late(snapshot, call_id=call_id, attempt=attempt).telling(HandedIn(go=Go.IGNORE))
+        return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
     ended = end_write(snapshot, call_id=call_id, attempt=attempt, runner=runner, outcome=outcome)
-    return ended.telling(HandedIn(go=ended.result, outcome=outcome))
+    return ended.with_result(HandedIn(go=ended.result, outcome=outcome))
 
 
 def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:

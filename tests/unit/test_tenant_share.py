@@ -20,7 +20,7 @@ OTHERS = ("second", "third", "fourth")
 def crowded(**changes: Any) -> Decision[None]:  # noqa: ANN401 - any field's value
     """What becomes of the claim of a turn whose tenant has its share."""
     snapshot = Snapshot(now=NOW, turn=a_turn(**changes), calls=(), is_crowded=True)
-    return claim(snapshot, owner=OWNER, timing=TIMING).telling(None)
+    return claim(snapshot, owner=OWNER, timing=TIMING).with_result(None)
 
 
 def engine_of_one() -> Engine:
