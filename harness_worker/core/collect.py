@@ -75,5 +75,5 @@ def _wait(
     snapshot: Snapshot, visit: Visit, released: Turn, calls: tuple[Call, ...], resend: tuple[Call, ...]
 ) -> Decision[Next]:
     remaining_s = released.deadline_at - snapshot.now
-    result = Dispatch(turn=released, calls=resend, knock=nudged(visit, snapshot.turn), remaining_s=remaining_s)
+    result = Dispatch(turn=released, calls=resend, nudge=nudged(visit, snapshot.turn), remaining_s=remaining_s)
     return decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls))

@@ -21,7 +21,7 @@ class Parked:
         turn: Released.
         calls: Its calls, every undecided one asked about.
         events: What those who watch are told.
-        look_again: Whether somebody knocked during the visit, or said what it could not act on.
+        look_again: Whether somebody nudged it during the visit, or said what it could not act on.
     """
 
     turn: Turn

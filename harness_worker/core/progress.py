@@ -57,13 +57,13 @@ class Dispatch:
         turn: The turn as released.
         calls: Reads to send side by side, sequential calls to send as a chain, or calls of agents, whose turns are
             there to be looked at; may be empty.
-        knock: Whether somebody knocked during the visit: publish another ``advance``.
+        nudge: Whether somebody nudged it during the visit: publish another ``advance``.
         remaining_s: What is left of the turn's time, in seconds.
     """
 
     turn: Turn
     calls: tuple[Call, ...]
-    knock: bool
+    nudge: bool
     remaining_s: float
 
 
@@ -169,7 +169,7 @@ def in_next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Deci
     if not isinstance(decision.result, AskModel):
         return decision
     released = release(visit, decision.result.turn, wake_at=now, now=now)
-    return replace(decision, turn=released, result=Dispatch(turn=released, calls=(), knock=True, remaining_s=0.0))
+    return replace(decision, turn=released, result=Dispatch(turn=released, calls=(), nudge=True, remaining_s=0.0))
 
 
 def exhausted(turn: Turn, *, now: float) -> StopReason | None:
@@ -219,7 +219,7 @@ def _dispatch(
     wake_at = look_in(fresh, tuple(calls), now=snapshot.now, timing=visit.timing)
     released = release(visit, fresh, wake_at=wake_at, now=snapshot.now)
     remaining_s = turn.deadline_at - snapshot.now
-    result = Dispatch(turn=released, calls=sent, knock=nudged(visit, turn), remaining_s=remaining_s)
+    result = Dispatch(turn=released, calls=sent, nudge=nudged(visit, turn), remaining_s=remaining_s)
     told = started_events(children)
     decision = decide(snapshot, result, turn=released, calls=changed_from(snapshot, calls), last=told)
     return replace(decision, children=children)
@@ -232,7 +232,7 @@ def _sent_as(call: Call) -> CallStatus:
 
 def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:
     parked = park(visit, turn, calls, now=snapshot.now, approval_s=visit.timing.approval_s)
-    result = Dispatch(turn=parked.turn, calls=(), knock=parked.look_again, remaining_s=0.0)
+    result = Dispatch(turn=parked.turn, calls=(), nudge=parked.look_again, remaining_s=0.0)
     changed = changed_from(snapshot, parked.calls)
     return decide(snapshot, result, turn=parked.turn, calls=changed, last=parked.events)
 

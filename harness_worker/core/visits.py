@@ -45,7 +45,7 @@ class Visit:
 
     Args:
         turn: The turn as claimed. Every commit of the visit is conditional on its fence, and if it has more ``wakes``
-            at release, somebody knocked.
+            at release, somebody nudged it.
         calls: Its calls as claimed.
         owner: Who holds it, unique to the visit.
         now: The database's clock when claimed.
@@ -174,12 +174,12 @@ def fenced(visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[S
 
 
 def nudged(visit: Visit, turn: Turn) -> bool:
-    """Whether somebody knocked while the turn was held."""
+    """Whether somebody nudged it while the turn was held."""
     return turn.wakes != visit.turn.wakes
 
 
 def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:
-    """The turn with nobody driving it. A knock during the visit wins over ``wake_at``."""
+    """The turn with nobody driving it. A nudge during the visit wins over ``wake_at``."""
     return replace(
         turn,
         owner=None,

@@ -110,7 +110,7 @@ def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, ou
     ended = end_call(call, outcome, now=now)
     if is_doubt(ended):
         calls = end_with_doubt(call, outcome, snapshot.calls, now=now)
-        return decide(snapshot, Go.WAKE, turn=_knocked(turn, now), calls=calls)
+        return decide(snapshot, Go.WAKE, turn=_nudged(turn, now), calls=calls)
     return decide(snapshot, Go.PASS, turn=replace(turn, looks=0) if turn.looks else None, calls=(ended,))
 
 
@@ -157,12 +157,12 @@ def _answer(go: Go, turn: Turn) -> Decision[Started]:
     return Decision(result=Started(go=go, turn=turn))
 
 
-def _knocked(turn: Turn, now: float) -> Turn:
+def _nudged(turn: Turn, now: float) -> Turn:
     return replace(turn, wakes=turn.wakes + 1, wake_at=now)
 
 
 def _wake(snapshot: Snapshot, calls: tuple[Call, ...] = ()) -> Decision[Started]:
-    turn = _knocked(snapshot.turn, snapshot.now)
+    turn = _nudged(snapshot.turn, snapshot.now)
     return decide(snapshot, Started(go=Go.WAKE, turn=turn), turn=turn, calls=calls)
 
 

@@ -174,7 +174,7 @@ class InlineDispatcher:
                 self._under.pop(job.runner, None)
 
     def _wait(self, turn_id: str) -> None:
-        """Return when somebody knocks, when a call's time is over, or after a while."""
+        """Return when somebody nudges it, when a call's time is over, or after a while."""
         now = self._clock.monotonic()
         with self._lock:
             ends = [under.until_s - now for under in self._under.values()]

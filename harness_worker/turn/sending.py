@@ -44,7 +44,7 @@ class Sending:
             self._look_at_children(calls)
         elif calls:
             self._publish(after)
-        if after.knock:
+        if after.nudge:
             self.dispatcher.advance(turn.id, turn.priority)
         if turn.parked_at is not None:
             self._make_room()

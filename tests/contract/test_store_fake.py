@@ -65,7 +65,7 @@ def finished_by_writes(store: TurnStore) -> None:
 
 
 def finished_by_reads(store: TurnStore) -> None:
-    """Reads with an artifact, a late result and a knock; then an answer."""
+    """Reads with an artifact, a late result and a nudge; then an answer."""
     calls = (a_call(0), a_call(1))
     speaks(store, *calls)
     artifact = ToolArtifactReference(

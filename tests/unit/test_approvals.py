@@ -113,10 +113,10 @@ def test_go_on_parks_before_a_call_that_needs_approval() -> None:
     assert [call.position for call in waiting(decision.calls)] == [0, 2]
     assert event_types(decision) == ["approval.requested", "approval.requested", "turn.requires_action"]
     assert decision.events[-1].data == {"calls": ["0.0", "0.2"]}
-    assert decision.result == Dispatch(turn=decision.turn, calls=(), knock=False, remaining_s=0.0)
+    assert decision.result == Dispatch(turn=decision.turn, calls=(), nudge=False, remaining_s=0.0)
 
 
-def test_park_that_met_a_knock_is_looked_at_again() -> None:
+def test_park_that_met_a_nudge_is_looked_at_again() -> None:
     """An answer that came while the turn was held is not slept on."""
     turn = a_held_turn(wakes=1)
     visit = a_visit(replace(turn, wakes=0))

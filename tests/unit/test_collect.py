@@ -58,7 +58,7 @@ def test_visit_waits_for_what_lives() -> None:
     decision = collected(first, second, reports={"0.0": done(first), "0.1": LIVE})
     assert isinstance(decision.result, Dispatch)
     assert decision.result.calls == ()
-    assert not decision.result.knock
+    assert not decision.result.nudge
     assert call_of(decision, 0).status is CallStatus.ENDED
     assert decision.turn is not None
     assert (decision.turn.owner, decision.turn.looks, decision.turn.wake_at) == (None, 1, NOW + 2 * TIMING.look_s)
@@ -81,12 +81,12 @@ def test_visit_sends_again_what_was_lost() -> None:
     assert decision.calls == ()
 
 
-def test_visit_that_was_knocked_publishes_again() -> None:
+def test_visit_that_was_nudged_publishes_again() -> None:
     """A wake-up during the visit is neither lost nor left to the look-in."""
-    knocked = replace(TURN, wakes=1)
-    decision = collected(pending(a_call()), turn=knocked, reports={"0.0": LIVE})
+    nudged = replace(TURN, wakes=1)
+    decision = collected(pending(a_call()), turn=nudged, reports={"0.0": LIVE})
     assert isinstance(decision.result, Dispatch)
-    assert decision.result.knock
+    assert decision.result.nudge
     assert decision.turn is not None
     assert decision.turn.wake_at == NOW
 
@@ -144,7 +144,7 @@ def test_cancel_during_the_visit_waits_for_open_calls() -> None:
     cancelled = replace(TURN, cancel_requested=True, wakes=1)
     decision = collected(pending(a_call()), turn=cancelled, reports={"0.0": LIVE})
     assert isinstance(decision.result, Dispatch)
-    assert decision.result.knock
+    assert decision.result.nudge
 
 
 def test_cancel_during_the_visit_ends_a_turn_without_open_calls() -> None:

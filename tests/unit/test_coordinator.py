@@ -661,13 +661,13 @@ def test_look_at_a_held_cancelled_turn_tells_the_holder_once(engine: Engine) -> 
 
 
 def test_look_at_a_held_turn_tells_nobody(engine: Engine) -> None:
-    """Without a cancel a knock is only counted."""
+    """Without a cancel a nudge is only counted."""
 
-    def knock() -> ModelReply:
+    def nudge() -> ModelReply:
         engine.advance()
         return asks("look")
 
-    engine.says(knock)
+    engine.says(nudge)
     engine.advance()
     assert (engine.sent.stops, engine.sent.advances) == (0, 1)
 

@@ -40,7 +40,7 @@ def opened(*calls: Call, turn: Turn = RELEASED, now: float = NOW) -> tuple[Opene
 
 
 def test_refused_claim_opens_nothing() -> None:
-    """A held turn counts the knock, a finished one nothing."""
+    """A held turn counts the nudge, a finished one nothing."""
     held = open_visit(snapshot(a_held_turn()), owner="other", timing=TIMING, tools_of=ignore)
     assert held.result == Held(stop=False)
     assert held.turn is not None

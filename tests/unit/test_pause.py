@@ -28,7 +28,7 @@ def test_pause_closes_its_step_and_opens_the_next() -> None:
     assert [event.data["step"] for event in decision.events] == [0, 0, 1]
     assert len(decision.messages) == 1
     assert isinstance(decision.result, Dispatch)
-    assert (decision.result.calls, decision.result.knock) == ((), True)
+    assert (decision.result.calls, decision.result.nudge) == ((), True)
     assert decision.turn is not None
     assert (decision.turn.owner, decision.turn.step, decision.turn.wake_at) == (None, 1, NOW)
 

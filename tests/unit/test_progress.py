@@ -50,11 +50,11 @@ def test_next_segment_is_sent_with_the_turns_deadline() -> None:
     assert decision.messages == ()
 
 
-def test_dispatch_knows_of_a_knock() -> None:
+def test_dispatch_knows_of_a_nudge() -> None:
     """A wake-up during the visit publishes another look."""
     decision = gone_on(a_call(), turn=a_held_turn(step=1, wakes=1))
     assert isinstance(decision.result, Dispatch)
-    assert decision.result.knock
+    assert decision.result.nudge
 
 
 def test_step_ends_with_its_results_and_the_next_begins() -> None:

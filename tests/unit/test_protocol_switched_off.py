@@ -122,7 +122,7 @@ def stop_leaves_the_gate_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryGate, "close", leave)
 
 
-def uncounted_knock(patch: pytest.MonkeyPatch) -> None:
+def uncounted_nudge(patch: pytest.MonkeyPatch) -> None:
     """A wake-up that meets a live lease leaves no word."""
 
     def silent(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
@@ -237,7 +237,7 @@ def signs(world: World) -> Iterator[str]:
 
 
 SCRIPTS: list[tuple[Patch, Callable[[], None]]] = [
-    (uncounted_knock, scripts.test_chords_body_that_meets_a_live_lease_is_not_lost),
+    (uncounted_nudge, scripts.test_chords_body_that_meets_a_live_lease_is_not_lost),
     (endless_visit, scripts.test_hung_visit_is_not_kept_alive_by_its_heartbeat),
     (doubt_as_timeout, scripts.test_doubtful_write_is_no_timeout_and_nothing_starts_beside_it),
     (wait_for_the_deadline, scripts.test_lost_publish_does_not_wait_for_the_deadline),

@@ -140,7 +140,7 @@ def test_step_of_denied_calls_asks_again_in_another_visit() -> None:
     denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="bad")
     decision = planned(said(a_call(0, outcome=denied)))
     assert isinstance(decision.result, Dispatch)
-    assert (decision.result.calls, decision.result.knock) == ((), True)
+    assert (decision.result.calls, decision.result.nudge) == ((), True)
     turn = the_turn(decision)
     assert (turn.owner, turn.wake_at, turn.used.tool_calls) == (None, NOW, 0)
     assert [message.role for message in decision.messages] == ["assistant", "user"]
@@ -182,7 +182,7 @@ def test_model_is_asked_in_another_visit_when_hooks_denied_all() -> None:
     """Hooks may have taken their time."""
     decision = answered(a_call(0, outcome=DENIED), turn=a_held_turn(step=1))
     assert isinstance(decision.result, Dispatch)
-    assert (decision.result.calls, decision.result.knock, the_turn(decision).owner) == ((), True, None)
+    assert (decision.result.calls, decision.result.nudge, the_turn(decision).owner) == ((), True, None)
 
 
 def test_hooks_word_comes_too_late_for_a_turn_that_must_stop() -> None:

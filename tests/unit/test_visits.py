@@ -221,13 +221,13 @@ def test_release_lets_go() -> None:
     assert (free.wake_at, free.fence) == (NOW + 9, 1)
 
 
-def test_release_cannot_lose_a_knock() -> None:
+def test_release_cannot_lose_a_nudge() -> None:
     """A chord's body that met the live lease is looked after at once, not at the next look-in."""
     held = a_held_turn()
-    visit, knocked = a_visit(held), replace(held, wakes=1)
-    assert nudged(visit, knocked)
+    visit, told = a_visit(held), replace(held, wakes=1)
+    assert nudged(visit, told)
     assert not nudged(visit, held)
-    assert release(visit, knocked, wake_at=NOW + 9, now=NOW + 1).wake_at == NOW + 1
+    assert release(visit, told, wake_at=NOW + 9, now=NOW + 1).wake_at == NOW + 1
 
 
 def test_look_in_grows_once() -> None:
