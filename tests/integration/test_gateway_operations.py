@@ -489,7 +489,7 @@ def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
 
 
 def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
-    """SIGTERM ends waits and streams at once with an honest answer, and the process exits."""
+    """SIGTERM ends waits and streams at once with an honest answer, and idle connections; and the process exits."""
     opened = threading.Event()
 
     def follow(turn: str) -> str:
@@ -504,7 +504,8 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
     url = f"http://127.0.0.1:{port}"
     with gateway_process(port, sqlite_url, own_db(valkey_url), tmp_path / "log") as process:
         wait_until(lambda: _healthy(url), "the gateway to answer", 20)
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
+            assert idle.get(f"{url}/healthz").headers.get("connection") is None
             body = {"agent": "support", "input": "x"}
             post = pool.submit(httpx2.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
@@ -513,7 +514,7 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
             process.send_signal(signal.SIGTERM)
             assert post.result(10).status_code == 202
             assert "turn.queued" in stream.result(10)
-        process.wait(10)
+            process.wait(10)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -526,6 +527,7 @@ def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> 
         "HARNESS_REDIS_URL": redis_url,
         "HARNESS_DEV_KEYLESS": "1",
         "HARNESS_LOG_LEVEL": "DEBUG",
+        "HARNESS_GRACE_S": "60",
     }
     command = [*HARNESS, "gateway", "--port", str(port)]
     with log.open("wb") as output:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import re
 import signal
 import socket
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -154,16 +156,28 @@ def test_gateway_may_have_as_many_connections_as_the_system_allows(gateway: Proc
 
 @pytest.mark.acceptance
 def test_request_whose_head_never_ends_is_cut(gateway: Process) -> None:
-    """By the gateway as operators start it; who asked in time is served for as long as it takes."""
+    """By the gateway as operators start it; who asked in time is served as long as it takes, and may then be idle."""
     turn_id = gateway.hand.posted()["id"]
+    idle = http.client.HTTPConnection("127.0.0.1", gateway.port)
+    assert _asked(idle) == 200
     stream = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
     unfinished = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
-    with stream, unfinished:
+    with stream, unfinished, closing(idle):
         stream.sendall(gateway.request(turn_id))
         unfinished.sendall(b"GET /v1/turns HTTP/1.1\r\nX-A: ")
         assert unfinished.recv(1) == b""
+        assert _asked(idle) == 200
         gateway.hand.worker.finish(turn_id)
         assert seqs(_drained(stream)) == [1, 2]
+
+
+def _asked(connection: http.client.HTTPConnection) -> int:
+    """The status of an answer on this very connection, opened by the first."""
+    connection.auto_open = connection.sock is None
+    connection.request("GET", "/healthz")
+    with connection.getresponse() as answer:
+        answer.read()
+        return answer.status
 
 
 @pytest.mark.acceptance

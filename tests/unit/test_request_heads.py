@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
 import uvicorn
 
 from harness_worker.entrypoints.cli.listening import listen
@@ -61,7 +62,7 @@ def test_head_that_never_ends_is_not_waited_for() -> None:
 
 
 def test_answer_may_take_longer_than_a_head_and_the_next_head_is_waited_for_anew() -> None:
-    """The time counts from the end of the answer before."""
+    """Also while no byte of it has come: how long a connection may be idle is not the head's time."""
 
     async def asked() -> None:
         async with connected() as (reader, writer):
@@ -69,8 +70,22 @@ def test_answer_may_take_longer_than_a_head_and_the_next_head_is_waited_for_anew
                 writer.write(REQUEST)
                 answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
                 assert answer.startswith(b"HTTP/1.1 204 ")
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reader.read(), 2 * HEAD_S)
             writer.write(PART)
             assert await asyncio.wait_for(reader.read(), 10) == b""
+
+    asyncio.run(asked())
+
+
+def test_head_that_begins_before_the_answer_before_it_is_not_waited_for_either() -> None:
+    """Its first bytes came with the request before, and nothing comes after them."""
+
+    async def asked() -> None:
+        async with connected() as (reader, writer):
+            writer.write(REQUEST + PART)
+            answer = await asyncio.wait_for(reader.read(), 10)
+            assert answer.startswith(b"HTTP/1.1 204 ")
 
     asyncio.run(asked())
 

@@ -18,6 +18,13 @@ _APP: Final = "api_gateway.app:create_app_from_env"
 
 _DRAIN_SHARE: Final = 0.5
 
+KEEP_ALIVE_S: Final = 75
+"""How long a connection may be idle after an answer.
+
+Longer than most clients' pools and the usual 60 s of proxies: who sends a request while the gateway closes its
+connection cannot tell whether it was taken.
+"""
+
 
 def gateway(
     *,
@@ -45,6 +52,7 @@ def gateway(
         log_level=settings.log_level.lower(),
         access_log=False,
         use_colors=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.grace_s * _DRAIN_SHARE)),
     )
     _end_well_on(signal.SIGTERM, signal.SIGINT)

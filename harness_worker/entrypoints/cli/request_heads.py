@@ -12,9 +12,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class TimedHeads(H11Protocol):
     """Closes a connection whose next request's head is not complete in time, however slowly it comes.
 
+    How long a connection may be idle after an answer is uvicorn's to limit, by its ``timeout_keep_alive``.
+
     Attributes:
-        head_s: How long a head may take: from the connection's start, or the end of the answer before.
-        upload_s: The same where the body before has not been read to its end, as one that was refused by its head.
+        head_s: How long a head may take: from the connection's start, or from its first byte after an answer.
+        upload_s: How long the next head may take to come where the body before has not been read to its end, as one
+            that was refused by its head; from the answer.
     """
 
     head_s: ClassVar[float] = 20.0
@@ -24,26 +27,37 @@ class TimedHeads(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The first request may come."""
         super().connection_made(transport)
-        self._await_head()
+        self._await_head(self.head_s)
+
+    def data_received(self, data: bytes) -> None:
+        """A head may begin."""
+        super().data_received(data)
+        self._time_begun_head()
 
     def on_response_complete(self) -> None:
-        """The next request may come, or has come already."""
-        self._await_head()
+        """The next request may come, or has come already, whole or in part."""
+        self._stop_waiting()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._await_head(self.upload_s)
         super().on_response_complete()
+        self._time_begun_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """None will come."""
         self._stop_waiting()
         super().connection_lost(exc)
 
-    def _await_head(self) -> None:
-        self._stop_waiting()
-        patience_s = self.upload_s if self.conn.their_state is h11.SEND_BODY else self.head_s
+    def _time_begun_head(self) -> None:
+        if self._timer is None and self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._await_head(self.head_s)
+
+    def _await_head(self, patience_s: float) -> None:
         self._timer = self.loop.call_later(patience_s, self._close_after, self.cycle)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _close_after(self, last: object) -> None:
         """Close unless another request has come since that one."""
