@@ -14,7 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from harness_worker.core.canonical import compact
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.doubt import lock_missed, too_late, unknown
-from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, to_record
+from harness_worker.core.outcomes import DenialReason, ToolArtifactReference, ToolDenied, ToolOutcome, to_record
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.timing import Timing
@@ -141,6 +141,7 @@ class CallRunner:
                 self._tell(ticket, outcome, attempt=job.attempt)
             case False:
                 self._late(job)
+                self._discard(ticket, outcome)
             case None:
                 self._log_lost(job)
 
@@ -253,6 +254,7 @@ class CallRunner:
             self._log_lost(job)
         else:
             self._log_late(job)
+            self._discard(ticket, outcome)
         return Handed.ON if go is Go.PASS else Handed.NOT
 
     # --- shared
@@ -320,6 +322,16 @@ class CallRunner:
     def _log_late(self, job: Job) -> None:
         self.on_late()
         log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
+
+    def _discard(self, ticket: Ticket, outcome: ToolOutcome | None) -> None:
+        """Remove what was stored of an outcome that came too late, unless the journal names it after all."""
+        if not isinstance(outcome, ToolArtifactReference):
+            return
+        named = partial(
+            self.store.artifact_url, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id
+        )
+        if self._patiently(named, otherwise=outcome.url) is None:
+            self.body.discard(outcome)
 
     def _log_lost(self, job: Job) -> None:
         """Nobody answered who could take the result: that says nothing of whether it came in time."""

@@ -149,6 +149,13 @@ class ToolBody:
             was_coerced=outcome.was_coerced,
         )
 
+    def discard(self, stored: ToolArtifactReference) -> None:
+        """Remove the bytes of an output that no call will refer to. Never raises, and takes no longer than storing."""
+        try:
+            within(LONGEST_PUT_S, partial(self._remove, stored.url))
+        except Exception as error:  # noqa: BLE001 - never raises: the call is over
+            log.warning("bytes at %s may stay, to which no call refers: %s", stored.url, error)
+
     def _remove(self, url: str) -> None:
         """Remove what was stored and no call refers to, or nobody ever would."""
         try:

@@ -534,6 +534,56 @@ def test_output_that_is_stored_too_late_is_removed(writing: Engine, monkeypatch:
     assert writing.blobs.kept == {}
 
 
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_stored_output_of_a_late_result_is_removed(engine: Engine, tool: str) -> None:
+    """No row will ever refer to it, by which its bytes could be found when their time is over."""
+    engine.dispatched(tool)
+
+    def end() -> str:
+        engine.store.cancel(TURN_ID)
+        engine.advance()
+        engine.flush()
+        return "x" * 300
+
+    engine.bodies[tool] = end
+    engine.run()
+    assert engine.late == ["late"]
+    assert engine.blobs.kept == {}
+
+
+def test_stored_output_that_the_journal_names_stays(reading: Engine) -> None:
+    """The gate took it, its answer was lost, and then the gate itself: the repeat is refused."""
+    reading.bodies["look"] = lambda: "x" * 300
+
+    def collected() -> None:
+        reading.says(answers("ok"))
+        reading.advance()
+        reading.flush()
+        raise SILENT
+
+    reading.seen_gate.after["complete"].append(collected)
+    reading.run()
+    (artifact,) = reading.store.artifacts.values()
+    assert reading.late == ["late"]
+    assert reading.blobs.get(artifact.url) == b"x" * 300
+
+
+def test_late_result_whose_bytes_cannot_be_removed_is_said(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The call is over, and nothing more fails."""
+
+    def flush() -> str:
+        reading.flush()
+        return "x" * 300
+
+    def refuse() -> None:
+        reading.blobs.broken = True
+
+    reading.bodies["look"] = flush
+    reading.seen_gate.before["complete"].append(refuse)
+    assert reading.run() is Handed.ON
+    assert "bytes at memory://turn/art_1 not removed" in caplog.text
+
+
 @pytest.mark.usefixtures("no_threads")
 def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine) -> None:
     """The write is done; it must not end in doubt because the system gives no more threads."""
