@@ -78,7 +78,7 @@ class PageQuery(ClosedQuery):
     """Which page of a list."""
 
     after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
-    limit: Annotated[int, Number, Field(ge=1, le=200)] = 50
+    limit: Annotated[int, Field(ge=1, le=200), Number] = 50
 
     @property
     def cursor(self) -> Cursor | None:
@@ -196,8 +196,8 @@ class TurnQuery(ClosedQuery):
 class EventsQuery(ClosedQuery):
     """Which events."""
 
-    after: Annotated[int, Number, Field(ge=0, description="the seq before the first one wanted")] = 0
-    limit: Annotated[int, Number, Field(ge=1, le=1_000)] = 100
+    after: Annotated[int, Field(ge=0, description="the seq before the first one wanted"), Number] = 0
+    limit: Annotated[int, Field(ge=1, le=1_000), Number] = 100
 
 
 def _metadata_name(name: str) -> str:

@@ -68,7 +68,7 @@ class UsageQuery(Narrowing):
     by: Annotated[str, AfterValidator(_grouping)] = Field(
         default="agent", description="`agent`, `day` (UTC), `model`, `session`, `status`, `metadata.KEY`"
     )
-    limit: Annotated[int, Number, Field(ge=1, le=MOST_GROUPS)] = Field(
+    limit: Annotated[int, Field(ge=1, le=MOST_GROUPS), Number] = Field(
         default=MOST_GROUPS, description="how many groups: those that cost most; of days the newest"
     )
 
