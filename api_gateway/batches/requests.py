@@ -44,7 +44,9 @@ class BatchRequest(ClosedBody):
 class ResultsQuery(ClosedQuery):
     """Where the results begin."""
 
-    after: Annotated[Text, Field(max_length=64, description="a turn of the batch: those posted behind it")] = ""
+    after: Annotated[Text, Field(max_length=64)] | None = Field(
+        default=None, description="a turn of the batch: those posted behind it"
+    )
 
 
 def check_names(request: BatchRequest) -> None:

@@ -98,9 +98,9 @@ async def read_results(
 ) -> StreamingResponse:
     """The turns that are over by now, in the order in which they were posted: a JSON object a line."""
     await _check_exists(batch_id, services)
-    if query.after and not await services.batches.has(batch_id, query.after):
+    if query.after is not None and not await services.batches.has(batch_id, query.after):
         raise invalid_at(["query", "after"], "is no turn of this batch; pass the `turn.id` of the last line you read")
-    first = await services.batches.results(batch_id, query.after)
+    first = await services.batches.results(batch_id, query.after or "")
     return StreamingResponse(_lines(services.batches, batch_id, first), media_type=JSON_LINES)
 
 

@@ -377,7 +377,7 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
     assert results(gateway, batch, after=ids[many - 3]) == found[-2:]
     assert results(gateway, batch, after=ids[-1]) == []
     other = gateway.posted()["id"]
-    for after in ("zzz", batch["id"], other, gateway.posted_batch({})[1][0]):
+    for after in ("", "zzz", batch["id"], other, gateway.posted_batch({})[1][0]):
         refused = gateway.http.get(batch["results_url"], params={"after": after})
         assert problem_of(refused, 422, "invalid_request")["errors"][0]["loc"] == ["query", "after"]
 
