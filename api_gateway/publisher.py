@@ -48,14 +48,15 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, in_a_line(error))
 
-    async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
-        """Ask for a look at each of a tenant's queued turns, as (id, priority): a few at a time, others' between them.
+    async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str, *, begins: bool) -> None:
+        """Ask for a look at each of a tenant's turns, as (id, priority): a few at a time, others' between them.
 
-        A broker that does not answer is logged, no more: the reconciler finds the rest.
+        A broker that does not answer is logged once, no more: the reconciler finds the rest. ``begins``: as for
+        :meth:`advance`.
         """
         for first in range(0, len(turns), AT_ONCE):
             try:
-                await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant))
+                await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant, begins=begins))
             except Exception as error:  # noqa: BLE001 - never raises: the turns are stored
                 left = len(turns) - first
                 _log.warning("%d turns are stored, their wake-ups are not sent: %s", left, in_a_line(error))
@@ -67,6 +68,16 @@ class Publisher:
             await self._in_thread(lambda: self._broadcast(turn_id))
         except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
             _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, in_a_line(error))
+
+    async def stop_all(self, turn_ids: Sequence[str]) -> None:
+        """Tell every worker to stop what it does for these turns; a broker that does not answer is logged once."""
+        for told, turn_id in enumerate(turn_ids):
+            try:
+                await self._in_thread(partial(self._broadcast, turn_id))
+            except Exception as error:  # noqa: BLE001 - never raises: as in ``stop``
+                left = len(turn_ids) - told
+                _log.warning("%d turns are cancelled, their workers are not told yet: %s", left, in_a_line(error))
+                return
 
     async def interrupt(self, turn_id: str, priority: str, tenant: str) -> None:
         """What follows a cancel that is stored: somebody looks at the turn, and its workers stop."""
@@ -89,10 +100,10 @@ class Publisher:
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         return await asyncio.wait_for(running, self._timeout_s)
 
-    def _send_all(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
+    def _send_all(self, turns: Sequence[tuple[str, str]], tenant: str, *, begins: bool) -> None:
         with self._celery.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
             for turn_id, priority in turns:
-                self._send(turn_id, priority, tenant, begins=True, producer=producer)
+                self._send(turn_id, priority, tenant, begins=begins, producer=producer)
 
     def _send(self, turn_id: str, priority: str, tenant: str, *, begins: bool, producer: Any = None) -> None:  # noqa: ANN401 - kombu's
         self._celery.send_task(

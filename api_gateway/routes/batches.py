@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
@@ -79,7 +80,6 @@ async def cancel(
     batch_id: BatchId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Batch:
     """Ask every turn that is not over to stop. What runs ends within a second; what waits never begins."""
-    await _check_exists(batch_id, services)
     asked = await services.batches.request_cancel(batch_id)
     if asked.begun or asked.queued:
         services.shared.background.start(_stop(asked, services))
@@ -112,14 +112,17 @@ async def _posted(request: BatchRequest, claim: IdempotencyClaim | None, service
     created = await services.batch_creator.create(request, claim, refusal)
     if created.batch is None:
         return await _existing(created.batch_id, services)
-    services.shared.background.start(services.shared.publisher.advance_all(created.ready, services.tenant))
+    services.shared.background.start(services.shared.publisher.advance_all(created.ready, services.tenant, begins=True))
     return created.batch
 
 
 async def _stop(asked: Stopping, services: Services) -> None:
-    for each in asked.begun:
-        await services.shared.publisher.interrupt(*each, services.tenant)
-    await services.shared.publisher.advance_all(asked.queued, services.tenant)
+    publisher, tenant = services.shared.publisher, services.tenant
+    await asyncio.gather(
+        publisher.advance_all(asked.begun, tenant, begins=False),
+        publisher.stop_all([turn_id for turn_id, _ in asked.begun]),
+    )
+    await publisher.advance_all(asked.queued, tenant, begins=True)
 
 
 async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:

@@ -355,6 +355,27 @@ def test_cancel_asks_what_is_not_over_to_stop(gateway: Gateway) -> None:
     assert not gateway.worker.row(ids[2]).cancel_requested
 
 
+@pytest.mark.one_database("sqlite")
+def test_cancel_asks_a_broker_that_is_away_but_once(
+    database_url: str, valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for each turn that has begun: that took hours for a large batch, and held up others' wake-ups."""
+    with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
+        batch, ids = gateway.posted_batch({}, {}, {}, {})
+        wait_until(lambda: "4 turns are stored" in caplog.text, "the broker to be away")
+        for turn_id in ids[:3]:
+            gateway.worker.change(turn_id, status="running")
+        caplog.clear()
+        assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").status_code == 202
+        wait_until(lambda: "1 turns are stored" in caplog.text, "what waits to be told, last")
+    told = [record.getMessage() for record in caplog.records if record.name == "api_gateway.publisher"]
+    assert sorted(each.partition(":")[0] for each in told) == [
+        "1 turns are stored, their wake-ups are not sent",
+        "3 turns are cancelled, their workers are not told yet",
+        "3 turns are stored, their wake-ups are not sent",
+    ]
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

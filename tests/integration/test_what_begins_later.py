@@ -65,7 +65,7 @@ def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
     dispatcher = CeleryDispatcher(make_app(settings, redis_url=broker), timing=timing_of(settings))
     publisher = Publisher(broker, timeout_s=5.0)
     asyncio.run(publisher.advance("posted", BATCH, "default", begins=True))
-    asyncio.run(publisher.advance_all([("of a batch", BATCH)], "default"))
+    asyncio.run(publisher.advance_all([("of a batch", BATCH)], "default", begins=True))
     dispatcher.advance("overdue", BATCH, begins=True)
     dispatcher.advance("goes on", BATCH)
     dispatcher.advance("of a person", INTERACTIVE, begins=True)
@@ -90,7 +90,7 @@ def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -
 def test_messages_that_wait_to_begin_are_counted(broker: str) -> None:
     """What `/metrics` says of a queue is all that lies in it."""
     publisher = Publisher(broker, timeout_s=5.0)
-    asyncio.run(publisher.advance_all([("a", BATCH), ("b", BATCH)], "default"))
+    asyncio.run(publisher.advance_all([("a", BATCH), ("b", BATCH)], "default", begins=True))
     asyncio.run(publisher.advance("c", BATCH, "default"))
     depths = asyncio.run(publisher.depths([turn_queue(BATCH), turn_queue(INTERACTIVE)]))
     publisher.close()
