@@ -14,7 +14,7 @@ from harness_worker.wire import MAX_METADATA_PAIRS
 
 
 class ClosedBody(BaseModel):
-    """A JSON object with these members alone. Very many others are one mistake, and told as one."""
+    """A JSON object with these members alone. More than ``MOST_PROBLEMS`` unknown members are one error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 

@@ -38,7 +38,7 @@ def _storable(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def is_id(text: str, longest: int = LONGEST_ID) -> bool:
-    """Whether a database could hold the text of a path as an id; there is nothing under one that none could hold."""
+    """Whether a database could hold the text of a path as an id; one that no database can store is not found."""
     return "\0" not in text and len(text) <= longest
 
 

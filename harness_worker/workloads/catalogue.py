@@ -19,16 +19,6 @@ WORKLOADS: Final[Mapping[str, Callable[[Settings], Workload]]] = {
 }
 
 
-def load_workload(name: str, settings: Settings) -> Workload:
-    """The workload of that name.
-
-    Raises:
-        ConfigError: There is none, or the package it comes from is not installed.
-    """
-    require_workload(name)
-    return WORKLOADS[name](settings)
-
-
 def require_workload(name: str) -> None:
     """Check a workload's name.
 

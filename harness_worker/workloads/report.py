@@ -66,7 +66,6 @@ def observation_lines(result: SweepResult) -> Iterator[JsonObject]:
 
 def write_lines(path: Path, lines: Iterator[JsonObject]) -> None:
     """Write JSON lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(compact(line) + "\n" for line in lines), encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ def _item(place: str, line: bytes, agent: str | None) -> Item:
 
 @contextmanager
 def told_by_line(items: Sequence[Item]) -> Generator[None]:
-    """What the gateway finds wrong with the turns of a file is told by their lines.
+    """What the gateway finds wrong with the turns of a file is reported by line number.
 
     Raises:
         ConfigError: It refused some of them, each with its line and what is wrong.

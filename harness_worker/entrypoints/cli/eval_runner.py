@@ -17,7 +17,7 @@ from harness_worker.threads.crew import Watcher, work_through
 from harness_worker.wire import TurnStatus
 
 NOT_TAKEN: Final = frozenset({413, 422})
-"""What a gateway answers to one cell's request; any other refusal is one of all of them."""
+"""What a gateway answers to one cell's request; any other refusal ends the sweep."""
 
 SCORES: Final = ("scores",)
 """Fetched with every look at a turn: one that has no judges need not be looked at again when it has ended."""

@@ -1,4 +1,4 @@
-"""What ``harness up`` prints when it is ready: what runs, and commands that work as they stand."""
+"""What ``harness up`` prints when it is ready: what runs, and commands to go on with."""
 
 from __future__ import annotations
 

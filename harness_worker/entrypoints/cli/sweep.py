@@ -23,7 +23,7 @@ from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Half, Workload
-from harness_worker.workloads.catalogue import WORKLOADS, load_workload, require_workload
+from harness_worker.workloads.catalogue import WORKLOADS, require_workload
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
 from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
 
@@ -89,7 +89,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     _check_writable("--observations", observations)
     settings = sweep_settings(url, home, workload)
     target = _target(settings, coordinators, tools)
-    loaded = load_workload(workload, settings)
+    loaded = WORKLOADS[workload](settings)
     console = wide_console(stderr=True)
     with closing(Sweep(loaded, half, concurrency, limit=limit, category=category)) as sweep:
         if via is Via.INPROCESS:
