@@ -19,7 +19,7 @@ from api_gateway.config import Settings
 from api_gateway.logs import in_a_line
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.payload import told
-from api_gateway.webhooks.rules import IN_FLIGHT, Answer, Lane, Outcome, Verdict, admitted, full_of, verdict_of
+from api_gateway.webhooks.rules import IN_FLIGHT, Lane, Outcome, ReceiverAnswer, Verdict, admitted, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.credentials import webhook_secrets
@@ -165,7 +165,7 @@ class Deliverer:
         if not telling.is_last:  # what happened meanwhile was left to this
             self.poke(claim.turn_id)
 
-    def _count(self, claim: Claim, answer: Answer, verdict: Verdict) -> None:
+    def _count(self, claim: Claim, answer: ReceiverAnswer, verdict: Verdict) -> None:
         self.outcomes[verdict.outcome.value,] += 1
         if verdict.outcome is Outcome.GIVEN_UP:
             what = (claim.turn_id, claim.lane.host, claim.attempt, answer.error)

@@ -19,7 +19,7 @@ from api_gateway.listing import AnyRow
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.rows import summary_of
 from api_gateway.turns.asked import asked_below, asked_calls
-from api_gateway.webhooks.rules import Answer, Full, Lane, Outcome, Verdict
+from api_gateway.webhooks.rules import Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
@@ -164,7 +164,7 @@ class Outbox:
             row = (await connection.execute(query)).one_or_none()
             return None if row is None else await _telling(connection, row)
 
-    async def record(self, claim: Claim, told: Telling, answer: Answer, verdict: Verdict) -> bool:
+    async def record(self, claim: Claim, told: Telling, answer: ReceiverAnswer, verdict: Verdict) -> bool:
         """Write what became of the claim; whether it still held."""
         still_held = (
             _C.turn_id == claim.turn_id,

@@ -73,7 +73,7 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReceiverAnswer:
     """What a receiver answered.
 
     Args:
@@ -102,7 +102,7 @@ class Verdict:
     is_gone: bool = False
 
 
-def answer_of(status_code: int, retry_after: str, now: float) -> Answer:
+def answer_of(status_code: int, retry_after: str, now: float) -> ReceiverAnswer:
     """An answer by its status and its header ``Retry-After``: so many seconds, or a date of HTTP.
 
     Args:
@@ -111,9 +111,9 @@ def answer_of(status_code: int, retry_after: str, now: float) -> Answer:
         now: Seconds since the epoch.
     """
     if 200 <= status_code <= 299:
-        return Answer(status_code=status_code)
+        return ReceiverAnswer(status_code=status_code)
     wait_s = _asked_s(retry_after.strip(), now) if status_code in BUSY else 0.0
-    return Answer(status_code=status_code, error=f"answered {status_code}", wait_s=wait_s)
+    return ReceiverAnswer(status_code=status_code, error=f"answered {status_code}", wait_s=wait_s)
 
 
 def _asked_s(retry_after: str, now: float) -> float:
@@ -131,7 +131,7 @@ def _date(text: str) -> float:
         return 0.0
 
 
-def verdict_of(answer: Answer, failures: int, turn_id: str) -> Verdict:
+def verdict_of(answer: ReceiverAnswer, failures: int, turn_id: str) -> Verdict:
     """What follows an answer after so many failures of the same event."""
     if answer.error is None:
         return Verdict(outcome=Outcome.DELIVERED)

@@ -19,7 +19,7 @@ from httpcore2 import (
 
 from api_gateway.webhook_urls import parsed
 from api_gateway.webhooks.addresses import CheckedBackend, NoAddress
-from api_gateway.webhooks.rules import Answer, answer_of
+from api_gateway.webhooks.rules import ReceiverAnswer, answer_of
 
 TIMEOUT_S: Final = 15.0
 
@@ -50,25 +50,25 @@ class Sender:
             network_backend=CheckedBackend(allow_private=allow_private),
         )
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverAnswer:
         """What the receiver answered; one that gave no answer is told by an error."""
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return await self._post(url, {**SENDER, **headers}, body, limit)
         except (TimeoutError, TimeoutException):
-            return Answer(error=f"no answer within {self._timeout_s:g} s")
+            return ReceiverAnswer(error=f"no answer within {self._timeout_s:g} s")
         except NoAddress as none:
-            return Answer(error=str(none))
+            return ReceiverAnswer(error=str(none))
         except NetworkError as broken:
-            return Answer(error=_in_words("cannot connect, or the connection broke", broken))
+            return ReceiverAnswer(error=_in_words("cannot connect, or the connection broke", broken))
         except Exception as odd:  # noqa: BLE001 - never raises: whatever a receiver does is its answer
-            return Answer(error=_in_words("the answer is not valid HTTP", odd))
+            return ReceiverAnswer(error=_in_words("the answer is not valid HTTP", odd))
 
     async def close(self) -> None:
         """End what is open."""
         await self._pool.aclose()
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, limit: asyncio.Timeout) -> Answer:
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, limit: asyncio.Timeout) -> ReceiverAnswer:
         """The answer, whose head ends ``limit``."""
         target = str(parsed(url))
         named = [("host", urlsplit(target).netloc), *headers.items()]

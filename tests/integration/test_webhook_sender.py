@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from api_gateway.webhooks.addresses import CheckedBackend
-from api_gateway.webhooks.rules import IN_FLIGHT, Answer
+from api_gateway.webhooks.rules import IN_FLIGHT, ReceiverAnswer
 from api_gateway.webhooks.sender import READ_TIMEOUT_S, Sender
 from harness_worker.adapters.embedded.ports import free_port
 from tests.integration.certificates import write_certificate
@@ -46,10 +46,10 @@ def other() -> Generator[Receiver]:
         yield found
 
 
-def send(url: str, *, allow_private: bool = True) -> Answer:
+def send(url: str, *, allow_private: bool = True) -> ReceiverAnswer:
     """The answer to one request."""
 
-    async def sent() -> Answer:
+    async def sent() -> ReceiverAnswer:
         sender = Sender(allow_private=allow_private, timeout_s=TIMEOUT_S)
         try:
             return await sender.post(url, {"webhook-id": "1"}, b'{"a":1}')
@@ -59,7 +59,7 @@ def send(url: str, *, allow_private: bool = True) -> Answer:
     return asyncio.run(sent())
 
 
-def error_of(answered: Answer) -> str:
+def error_of(answered: ReceiverAnswer) -> str:
     """Why there is no status."""
     assert answered.status_code is None
     assert answered.error is not None
@@ -69,7 +69,7 @@ def error_of(answered: Answer) -> str:
 
 def test_request_is_one_of_http(other: Receiver) -> None:
     """With the host as the URL names it, and what says who calls."""
-    assert send(other.named_url) == Answer(status_code=204)
+    assert send(other.named_url) == ReceiverAnswer(status_code=204)
     (told,) = other.received
     assert told.body == b'{"a":1}'
     expected = {"content-type": "application/json", "user-agent": "agent-harness", "webhook-id": "1"}
@@ -81,20 +81,20 @@ def test_proxies_of_the_environment_are_not_used(other: Receiver, monkeypatch: p
     """One could be called that nobody checked."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert send(other.url) == Answer(status_code=204)
+    assert send(other.url) == ReceiverAnswer(status_code=204)
 
 
 def test_redirect_is_not_followed(other: Receiver) -> None:
     """It is a failure."""
     other.answers.append(answer(302, Location=other.url))
-    assert send(other.url) == Answer(status_code=302, error="answered 302")
+    assert send(other.url) == ReceiverAnswer(status_code=302, error="answered 302")
     assert len(other.received) == 1
 
 
 def test_busy_receiver_says_when_to_come_back(other: Receiver) -> None:
     """In its header."""
     other.answers.append(answer(503, Retry_After="77"))
-    assert send(other.url) == Answer(status_code=503, error="answered 503", wait_s=77.0)
+    assert send(other.url) == ReceiverAnswer(status_code=503, error="answered 503", wait_s=77.0)
 
 
 def test_receiver_that_hangs_is_no_answer(other: Receiver) -> None:
@@ -123,7 +123,7 @@ def test_body_is_not_waited_for(other: Receiver) -> None:
         other.released.wait(60)
 
     other.answers.append(stall)
-    assert send(other.url) == Answer(status_code=200)
+    assert send(other.url) == ReceiverAnswer(status_code=200)
 
 
 def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None:
@@ -136,7 +136,7 @@ def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None
             handler.wfile.write(b"x")
 
     other.answers.append(come_late)
-    assert send(other.url) == Answer(status_code=200)
+    assert send(other.url) == ReceiverAnswer(status_code=200)
 
 
 def test_body_without_end_is_not_read(other: Receiver) -> None:
@@ -152,7 +152,7 @@ def test_body_without_end_is_not_read(other: Receiver) -> None:
             was_cut.set()
 
     other.answers.append(pour)
-    assert send(other.url) == Answer(status_code=200)
+    assert send(other.url) == ReceiverAnswer(status_code=200)
     assert was_cut.wait(10)
 
 
@@ -237,7 +237,7 @@ def test_tls_verifies_the_hosts_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with receiver(context) as other:
-        assert send(other.named_url.replace("http:", "https:")) == Answer(status_code=204)
+        assert send(other.named_url.replace("http:", "https:")) == ReceiverAnswer(status_code=204)
         assert "certificate verify failed" in error_of(send(other.url.replace("http:", "https:")))
     monkeypatch.delenv("SSL_CERT_FILE")
     with receiver(context) as other:

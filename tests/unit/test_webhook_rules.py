@@ -20,10 +20,10 @@ from api_gateway.webhooks.rules import (
     JITTER,
     MOST_WAIT_S,
     PAUSES_S,
-    Answer,
     Full,
     Lane,
     Outcome,
+    ReceiverAnswer,
     admitted,
     answer_of,
     full_of,
@@ -161,7 +161,7 @@ def test_other_answers_are_tried_again(status: int) -> None:
 
 def test_pauses_grow_and_end() -> None:
     """Eight attempts within about eighteen hours."""
-    none = Answer(error="no answer")
+    none = ReceiverAnswer(error="no answer")
     verdicts = [verdict_of(none, failures, "t") for failures in range(8)]
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FAILED] * 7 + [Outcome.GIVEN_UP]
     assert sum(PAUSES_S) == pytest.approx(17.6 * 3_600, rel=0.01)

@@ -19,7 +19,7 @@ from harness_worker.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class FollowedTurn:
     """A turn that ended, and how long it took from here, in seconds."""
 
     turn: JsonObject
@@ -37,7 +37,7 @@ def ask(
     console: Console,
     on_event: Callable[[JsonObject], None] | None = None,
     on_waiting: OnWaiting | None = None,
-) -> Answered:
+) -> FollowedTurn:
     """Post a turn, draw it on ``console`` until it ends, with a last line of totals. A Ctrl-C cancels the turn.
 
     Args:
@@ -60,12 +60,12 @@ def ask(
         client.cancel(turn_id)
         console.print(f"cancelled turn {turn_id}", markup=False)
         raise
-    answered = Answered(turn=turn, elapsed_s=clock.monotonic() - started_s)
+    answered = FollowedTurn(turn=turn, elapsed_s=clock.monotonic() - started_s)
     _conclude(answered, console)
     return answered
 
 
-def _conclude(answered: Answered, console: Console) -> None:
+def _conclude(answered: FollowedTurn, console: Console) -> None:
     console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold", markup=False)
     error = answered.turn["error"]
     if error:

@@ -19,7 +19,7 @@ from harness_worker.config import Settings, load_settings
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.demo.database import reset, shop_file
 from harness_worker.demo.models import model_of
-from harness_worker.entrypoints.cli.asking import Answered, ask
+from harness_worker.entrypoints.cli.asking import FollowedTurn, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, start
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
@@ -81,7 +81,7 @@ def _console() -> Console:
     return out
 
 
-def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> Answered:
+def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> FollowedTurn:
     body = {"agent": "support", "input": conversation.question, "metadata": {"script": conversation.script}}
     console.print()
     console.print(_quoted("ask", conversation.question, console.width), style="bold", markup=False)
@@ -96,7 +96,7 @@ def _quoted(label: str, words: str, width: int) -> str:
     return textwrap.fill(words, width, initial_indent=f"{label:<{INDENT}}", subsequent_indent=indent)
 
 
-def _conclude(answers: Sequence[Answered], home: Path, console: Console) -> None:
+def _conclude(answers: Sequence[FollowedTurn], home: Path, console: Console) -> None:
     console.print()
     console.print(_summary(answers))
     console.print("\nWhere to look next", style="bold")
@@ -104,7 +104,7 @@ def _conclude(answers: Sequence[Answered], home: Path, console: Console) -> None
         console.print(row, style="" if row.endswith(":") else "cyan", markup=False, soft_wrap=True)
 
 
-def _summary(answers: Sequence[Answered]) -> Table:
+def _summary(answers: Sequence[FollowedTurn]) -> Table:
     table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
     table.add_column("turn")
     for name in ("status", "steps", "waves", "calls", "time", "tokens", "from cache"):
@@ -114,7 +114,7 @@ def _summary(answers: Sequence[Answered]) -> Table:
     return table
 
 
-def _figures(answered: Answered) -> tuple[str, ...]:
+def _figures(answered: FollowedTurn) -> tuple[str, ...]:
     turn = answered.turn
     usage = turn["usage"]
     counts = (usage["steps"], waves_of(turn), len(turn["calls"]))
