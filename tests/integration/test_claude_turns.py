@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,27 @@ def test_blank_text_is_said_and_not_sent_back(stub: MessagesStub, harness: Agent
     assert second[1]["content"] == [*texts[::2], THINKING, tool_use(1, "double", number=4)]
     assert third[: len(second)] == second
     assert third[len(second)] == {"role": "assistant", "content": texts[::2]}
+
+
+def called(message: dict[str, Any]) -> list[str]:
+    """The ids of a message's calls, or of its results."""
+    return [block.get("id") or block["tool_use_id"] for block in message["content"]]
+
+
+def test_ids_and_names_that_the_provider_refuses_are_sent_otherwise(stub: MessagesStub, harness: AgentHarness) -> None:
+    """Else one reply ends its session: ids are unique and, like names, of few letters; each result stays its call's."""
+    first = [tool_use(1, "double", number=n) for n in (4, 5)]
+    odd = [{**tool_use(2, "a b!"), "id": "x.y"}, {**first[0], "id": ""}, {**first[0], "name": ""}]
+    stub.answer(Reply(content=first), Reply(content=odd), said("Done."), said("Hi."))
+    turn = harness.run_turn("s", "Double.")
+    harness.run_turn("s", "Hello?")
+    assert [call.tool for call in turn.calls] == ["double", "double", "a b!", "double", ""]
+    requests = [messages_of(stub, number) for number in range(4)]
+    assert all(later[: len(each)] == each for each, later in pairwise(requests))
+    once, twice = ["toolu_0001", "toolu_0001_2"], ["x_y", "call", "toolu_0001_3"]
+    assert [called(each) for each in requests[2][1:]] == [once, once, twice, twice]
+    assert [block["content"] for block in requests[2][2]["content"]] == ["8", "10"]
+    assert [block["name"] for block in requests[2][3]["content"]] == ["a_b_", "double", "unnamed"]
 
 
 def marked(stub: MessagesStub, number: int) -> list[int]:

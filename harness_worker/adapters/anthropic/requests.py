@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from harness_worker.adapters.anthropic.call_ids import acceptable
 from harness_worker.core.prompting.sent import blocks_of
 from harness_worker.core.records import Message
 from harness_worker.core.registration.tools import ToolSpec
@@ -27,11 +28,11 @@ REFUSED_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
-    """The body without ``stream``. The history goes out as it is stored, so that the cached prefix stays a prefix."""
+    """The body without ``stream``. The history goes out as it is stored, but for the ids of calls."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": (request.max_tokens or MAX_OUTPUT_TOKENS) + MAX_THOUGHT_TOKENS,
-        "messages": _messages(request.messages),
+        "messages": _messages(tuple(acceptable(request.messages))),
         "cache_control": dict(CACHE_CONTROL),
     }
     if request.system.strip():  # it is refused if nothing but blanks
