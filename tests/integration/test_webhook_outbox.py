@@ -62,7 +62,7 @@ async def taken(outbox: Outbox, turn_id: str) -> list[Claim]:
 
 async def telling_of(outbox: Outbox, claim: Claim) -> Telling:
     """What it is about."""
-    telling = await outbox.with_result(claim)
+    telling = await outbox.telling(claim)
     assert telling is not None
     return telling
 
