@@ -31,7 +31,7 @@ class ChordResults(RedisBackend):
         """Nothing to keep: our headers are tasks, never groups whose results had to be nested again."""
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Note it, or raise at once: who sends a chord leaves it to the reconciler then.
+        """Note it, or raise at once: the sender then leaves the chord to the reconciler.
 
         Celery's own tries for twenty seconds. It also deletes first what an earlier run of the chord left; each of ours
         runs once.

@@ -1,3 +1,3 @@
-"""Tools of servers that speak the Model Context Protocol. Only who names such a server loads its SDK."""
+"""Tools of servers that speak the Model Context Protocol. Only applications that name such a server load its SDK."""
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _LEAVING_S: Final = 10.0
 """How long closing waits, in seconds; a server that goes on after it is killed with this process."""
 
 _STOP_S: Final = 0.05
-"""So long a loop runs on, in seconds: the SDK reaps what it started, and says so to who waits."""
+"""So long a loop runs on, in seconds: the SDK reaps what it started, and tells the waiter."""
 
 _OPEN_MARGIN_S: Final = 0.5
 _OPEN_MARGIN_SHARE: Final = 0.1

@@ -22,7 +22,7 @@ from harness_worker.ports import ModelReply, ModelRequest
 PREFIX: Final = "scripted:"
 DEFAULT_SCRIPT: Final = "default"
 SHOWN: Final = 10
-"""How many scripts are named to who asked for another."""
+"""How many scripts are shown to a caller that asked for a missing one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class ScriptedModel:
 
 
 def _others(script: str, lines: Iterable[ScriptKey]) -> str:
-    """Which scripts there are, for who asked for one that is not."""
+    """Which scripts there are, for a caller that asked for a missing one."""
     names = sorted({name for _, name, _ in lines})
     if script in names:
         return ""

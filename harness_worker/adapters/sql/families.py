@@ -1,7 +1,7 @@
 """The SQL of turns that are calls of other turns: a turn's children, whom it stops, and whom its end wakes.
 
-Who ends a turn holds its row, and may wait for those of its children. So nobody who holds a child's row waits for its
-parent's: a parent whose row is held is passed over, and looks at its children by itself soon. Nor does anybody wait
+Whoever ends a turn holds its row, and may wait for those of its children. So nobody who holds a child's row waits for
+its parent's: a parent whose row is held is passed over, and looks at its children by itself soon. Nor does anybody wait
 for the row of a grandchild: one that is held is passed over too, and stops when the child between has ended.
 """
 
@@ -34,7 +34,7 @@ STOP_CHILDREN: Final = _STOP.where(turns.c.parent_id == bindparam("of_parent"), 
 def stop_below(stopped: Select[tuple[str]]) -> Update:
     """Ask the children of these turns, ids, to stop, but those whose rows somebody holds.
 
-    The rows of ``stopped`` must be held by then: else who ends one of them could wait for a row below that is held
+    The rows of ``stopped`` must be held by then: else whoever ends one of them could wait for a row below that is held
     here, while its own is waited for here.
     """
     below = select(turns.c.id).where(turns.c.parent_id.in_(stopped), turns.c.finished_at.is_(None))
