@@ -7,10 +7,9 @@ from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, words_of
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tool_options import MAX_TIMEOUT_S, TIMEOUT_CEILING_S
-from harness_worker.core.tool_results import words_of
 from harness_worker.errors import ConfigError
 
 EXAMPLE = "harness_worker.demo.shop:registry"

@@ -16,6 +16,7 @@ from harness_worker.core.outcomes import (
     ToolFailure,
     ToolOutcome,
 )
+from harness_worker.core.registration.author_code import words_of
 from harness_worker.core.registration.content import compact_or_text, to_json
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsOutdated, ToolError, ToolOutcomeUnknown, UnserialisableResult
@@ -87,14 +88,6 @@ def without_paths(message: str) -> str:
     """``message`` with each absolute, home or dotted file path as ``<path>``; URLs stay."""
     quoted = _QUOTED_PATH.sub(rf"\g<quote>{PATH}\g<quote>", message)
     return _BARE_PATH.sub(PATH, _WINDOWS_PATH.sub(PATH, quoted))
-
-
-def words_of(error: BaseException) -> str:
-    """What an exception of an author's code says; nothing, if its ``__str__`` raises too."""
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
-        return ""
 
 
 def _said(message: str) -> str:

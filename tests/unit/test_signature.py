@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, RootModel, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, RootModel, SecretStr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import PydanticCustomError
 from typing_extensions import Doc
 
 from harness_worker.core.deadline import DeadlineToken
@@ -200,6 +201,68 @@ def test_bind_survives_a_validator_that_raises(error: BaseException) -> None:
 
     with pytest.raises(ArgumentsInvalid, match=rf"^arguments: {type(error).__name__}: '?a'?$"):
         inspect_function(take, "tool 'x'", {"Raising": Raising}).bind({"s": {"v": "a"}})
+
+
+class Money:
+    """What JSON cannot hold."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+
+def _in_credit(money: Money) -> Money:
+    if money.cents < 0:
+        raise ValueError("must not be negative")
+    return money
+
+
+def nested(levels: int) -> object:
+    """So many lists, each in the other."""
+    return functools.reduce(lambda inner, _: [inner], range(levels), cast("object", "x"))
+
+
+@pytest.mark.parametrize(
+    ("hint", "given_value", "told"),
+    [
+        (Annotated[Any, AfterValidator(_in_credit), BeforeValidator(Money)], -5, "must not be negative (got Money)"),
+        (Annotated[int, BeforeValidator(float)], "nan", "input should be a finite number (got float)"),
+        (Annotated[int, BeforeValidator(iter)], [1], "input should be a valid integer (got list_iterator)"),
+        (int, nested(150), "input should be a valid integer (got list)"),
+        (int, [10**4_250], "input should be a valid integer (got list)"),
+    ],
+)
+def test_bind_tells_of_a_value_that_it_cannot_show(hint: object, given_value: object, told: str) -> None:
+    """A refused value may be what a validator made, or larger than a result may be: its type is named instead."""
+
+    def take(x: Any) -> object:  # noqa: ANN401 - the case
+        return x
+
+    take.__annotations__["x"] = hint
+    (line,) = problems(take, {"x": given_value})
+    assert line.startswith("x: ")
+    assert line.endswith(told)
+
+
+class UnspeakableError(Exception):
+    """As an author's error may be."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("error", [PydanticCustomError("x", ""), UnspeakableError(), ValueError()])
+def test_bind_survives_a_validator_whose_error_says_nothing(error: Exception) -> None:
+    """Words that are missing or that cannot be had end no turn."""
+
+    def refuse(_: str) -> str:
+        raise error
+
+    def take(x: str) -> object:
+        return x
+
+    take.__annotations__["x"] = Annotated[str, AfterValidator(refuse)]
+    (line,) = problems(take, {"x": "a"})
+    assert line in ('x:  (got "a")', "arguments: UnspeakableError: ", 'x: value error,  (got "a")')
 
 
 def test_bind_keeps_a_secret_that_hides_from_its_own_json() -> None:

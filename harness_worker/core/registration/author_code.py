@@ -29,3 +29,11 @@ def attempt(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised
         raise
     except BaseException as error:  # noqa: BLE001 - never raises: it is the author's code
         return Raised(error=error)
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception of an author's code says; nothing, if its ``__str__`` raises too."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
+        return ""

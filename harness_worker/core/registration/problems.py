@@ -12,7 +12,7 @@ from harness_worker.core.canonical import MAX_NESTING, compact, nests_deeper
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.text import clean_text
-from harness_worker.errors import ArgumentsInvalid
+from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
 
 MAX_PROBLEMS = 20
 MISSING = "required, but missing"
@@ -83,5 +83,14 @@ def _wrong(argument: Arguments) -> str | None:
 def _line(error: Mapping[str, Any]) -> str:
     said = _SAID.get(error["type"])
     if said is None:
-        said = f"{error['msg'][0].lower()}{error['msg'][1:]} (got {short(compact(to_json(error['input'])))})"
+        message = clean_text(error["msg"])
+        said = f"{message[:1].lower()}{message[1:]} (got {_shown(error['input'])})"
     return f"{place(error['loc'])}: {said}"
+
+
+def _shown(value: object) -> str:
+    """A refused value in few characters; its type, if JSON cannot hold it, as what a validator made of it may not."""
+    try:
+        return short(compact(to_json(value)))
+    except UnserialisableResult:
+        return short(type(value).__name__)

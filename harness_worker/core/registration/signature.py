@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from harness_worker.core.registration.argument_model import ArgumentModel, argument_model
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, words_of
 from harness_worker.core.registration.callables import CTX, parameters_of, signature_of, underlying
 from harness_worker.core.registration.docstrings import parse_docstring
 from harness_worker.core.registration.problems import json_text, problems_of, short
@@ -80,7 +80,7 @@ class HintedFunction:
             case Raised(error=ValidationError() as invalid):
                 raise ArgumentsInvalid(problems_of(invalid))
             case Raised(error=error):
-                raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {error}')}",))
+                raise ArgumentsInvalid((f"arguments: {short(f'{type(error).__name__}: {words_of(error)}')}",))
             case parsed:
                 return parsed
 
