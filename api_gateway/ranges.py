@@ -1,4 +1,4 @@
-"""Byte ranges of a request (RFC 9110, section 14)."""
+"""Which part of something a request asks for, if any (RFC 9110, sections 13 and 14)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def span_of(header: str | None, size: int) -> Span | None:
     if last < first:
         return None
     return _within(first, last + 1 if asked[2] else size, size)
+
+
+def is_named(etag: str, if_none_match: str) -> bool:
+    """Whether an ``If-None-Match`` header names the ``ETag``, by weak comparison, or any by ``*`` (section 13.1.2)."""
+    named = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
+    return etag in named or named == ["*"]
 
 
 def _within(start: int, stop: int, size: int) -> Span:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+UNHEEDED: Final = (b"accept", b"range")
+"""An Accept of event-stream would keep the answer open for ever with nothing to say; a Range is GET's alone (RFC 9110,
+section 14.2)."""
 
 
 class _HeadersSentError(Exception):
@@ -31,11 +35,10 @@ class HeadAsGet:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 raise _HeadersSentError
 
-        # An Accept of event-stream would keep the answer open for ever with nothing to say.
-        as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": _without_accept(scope["headers"])}
+        as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": _heeded(scope["headers"])}
         with suppress(_HeadersSentError):
             await self._app(as_get, receive, headers_alone)
 
 
-def _without_accept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in headers if name.lower() != b"accept"]
+def _heeded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name.lower() not in UNHEEDED]

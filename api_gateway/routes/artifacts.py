@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from api_gateway.artifacts import StoredArtifact
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.ranges import Span, Unsatisfiable, span_of
+from api_gateway.ranges import Span, Unsatisfiable, is_named, span_of
 from api_gateway.requests import LONGEST_ID, NoQuery, is_id
 from api_gateway.services import Services, ServicesDep
 
@@ -20,6 +20,7 @@ _CONTENT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type":
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "all of it", **_CONTENT},
     206: {"description": "the range asked for", **_CONTENT},
+    304: {"description": "If-None-Match names its ETag: the client has it"},
 }
 
 router = APIRouter(tags=["artifacts"])
@@ -32,10 +33,13 @@ async def read_artifact(
     _query: Annotated[NoQuery, Query()],
     range_: Annotated[str | None, Header(alias="Range")] = None,
     if_range: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The output, exactly as the tool gave it; kept for ``HARNESS_ARTIFACT_TTL_S``. ``Range`` asks for a part."""
     artifact = await _existing(artifact_id, services)
     etag = f'"{artifact.id}"'
+    if if_none_match is not None and is_named(etag, if_none_match):
+        return Response(status_code=304, headers={"ETag": etag})
     asked = range_ if if_range in (None, etag) else None
     span = _span(asked, artifact.size_bytes)
     whole = Span(start=0, stop=artifact.size_bytes)

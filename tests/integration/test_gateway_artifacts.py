@@ -90,6 +90,21 @@ def test_artifact_ranges_that_cannot_be_are_told(gateway: Gateway) -> None:
     assert got(gateway, Range="bytes=0-1", If_Range='"other"').status_code == 200
 
 
+@pytest.mark.parametrize("named", ["{}", "W/{}", '"other", {}', "*"])
+def test_artifact_that_the_client_has_is_not_sent_again(gateway: Gateway, named: str) -> None:
+    """304 with the ETag, whatever range is asked for; one that the client does not have is sent."""
+    etag = got(gateway).headers["etag"]
+    unchanged = got(gateway, If_None_Match=named.format(etag), Range="bytes=0-9")
+    assert (unchanged.status_code, unchanged.headers["etag"], unchanged.content) == (304, etag, b"")
+    assert got(gateway, If_None_Match='"other"').status_code == 200
+
+
+def test_artifact_head_is_of_the_whole(gateway: Gateway) -> None:
+    """A range is for GET alone."""
+    told = gateway.http.head(f"/v1/artifacts/{ID}", headers={"Range": "bytes=0-9"})
+    assert (told.status_code, told.headers["content-length"]) == (200, str(len(DATA.encode())))
+
+
 def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
     """One nobody stored, another tenant's, one whose bytes are gone, and one that has expired."""
     keep(gateway, "art_theirs", tenant="other")
