@@ -49,11 +49,11 @@ class OutputMessage(Answer):
 
 
 class OutputCall(Answer):
-    """A call of a tool, which the harness runs itself; ``call_id`` is ``"{step}.{position}"``."""
+    """A call of a tool that the harness has run itself; ``call_id`` is ``"{step}.{position}"``."""
 
     id: str
     type: Literal["function_call"] = "function_call"
-    status: ItemStatus
+    status: ItemStatus = "completed"
     call_id: str
     name: str
     arguments: str = Field(description="JSON")

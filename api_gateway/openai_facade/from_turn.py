@@ -68,8 +68,8 @@ def response_of(turn: Turn) -> AgentResponse:
 
 
 def output_of(turn: Turn) -> list[OutputItem]:
-    """Each call with its output, then what the agent said."""
-    calls = [item for call in turn.calls for item in items_of(turn.id, call)]
+    """Each call that has ended with its output, as streams tell them, then what the agent said."""
+    calls = [item for call in ended_calls(turn.calls, 0) for item in items_of(turn.id, call)]
     if not turn.output_text:
         return calls
     return [*calls, message_of(turn.id, len(calls), turn.output_text, _message_status(turn.status))]
@@ -82,17 +82,15 @@ def ended_calls(calls: Sequence[Call], told: int) -> Sequence[Call]:
 
 
 def items_of(turn_id: str, call: Call) -> list[OutputItem]:
-    """A call, and what came of it once it has ended."""
-    has_ended = call.outcome is not None
+    """A call that has ended, and what came of it."""
     asked = OutputCall(
         id=f"fc_{turn_id}_{call.call_id}",
-        status="completed" if has_ended else "in_progress",
         call_id=call.call_id,
         name=call.tool,
         arguments=json.dumps(call.arguments, ensure_ascii=False),
     )
     output = OutputCallOutput(id=f"fco_{turn_id}_{call.call_id}", call_id=call.call_id, output=call.content)
-    return [asked, output] if has_ended else [asked]
+    return [asked, output]
 
 
 def message_id(turn_id: str, place: int) -> str:

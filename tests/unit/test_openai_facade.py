@@ -273,12 +273,23 @@ def test_what_cannot_be_done_is_refused_by_name(
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("status", ["running", "requires_action"])
+def test_response_tells_no_call_that_has_not_ended(status: str) -> None:
+    """A client that runs tools would take it for its own to run; what is behind it comes after it, as in streams."""
+    calls = [call("0.0"), call("0.1", outcome=None, content=""), call("0.2")]
+    told = response_of(turn(status=status, stop_reason=None, output_text="", calls=calls))
+    assert [(item.type, getattr(item, "call_id", None)) for item in told.output] == [
+        ("function_call", "0.0"),
+        ("function_call_output", "0.0"),
+    ]
+
+
 def test_response_tells_the_calls_and_then_the_answer() -> None:
     """Each call with its output; tokens as OpenAI counts them; the client's own model takes it."""
-    told = response_of(turn(calls=[call("0.0"), call("0.1", outcome=None, content="")]))
+    told = response_of(turn(calls=[call("0.0")]))
     read = Response.model_validate_json(told.model_dump_json())
-    assert [item.type for item in read.output] == ["function_call", "function_call_output", "function_call", "message"]
-    assert [item.status for item in told.output] == ["completed", "completed", "in_progress", "completed"]
+    assert [item.type for item in read.output] == ["function_call", "function_call_output", "message"]
+    assert [item.status for item in told.output] == ["completed"] * 3
     assert json.loads(read.output[0].to_dict()["arguments"]) == {"order": "ö1"}  # pyright: ignore[reportArgumentType]
     assert (read.id, read.status, read.model, read.output_text) == ("t1", "completed", "support", "On its way.")
     assert (read.created_at, read.completed_at) == (1767268800, 1767268809)
