@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -30,13 +31,13 @@ SOON_S = 1.0
 
 
 @contextmanager
-def serving(body: bytes) -> Generator[str]:
-    """A provider that answers every request with this as its stream; its address."""
+def serving(body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> Generator[str]:
+    """A provider that answers every request with this, as its stream by default; its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
+            self.send_response(status)
+            self.send_header("content-type", kind)
             self.end_headers()
             self.wfile.write(body)
 
@@ -147,6 +148,39 @@ def test_refusal_of_any_shape_is_told(
         model.complete(asking())
     with pytest.raises(TransientError, match="answered: "):
         model.complete(asking())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "told"),
+    [
+        ("text/plain", b"Out of credit.\n", "Out of credit."),
+        ("application/json", b'{"error": "quota"}', '{"error":"quota"}'),
+        ("application/json", b'{"detail": "no such route"}', '{"detail":"no such route"}'),
+        ("text/html", b"<html>Forbidden</html>", "Forbidden"),
+        ("text/plain", b"", "Forbidden"),
+        ("text/plain", f"Who is {KEY}?".encode(), "Who is ***?"),
+        ("application/json", f'{{"error": {{"message": "Bad key: {KEY}"}}}}'.encode(), "Bad key: ***"),
+    ],
+)
+def test_refusal_of_a_proxy_is_told_without_the_key(kind: str, body: bytes, told: str) -> None:
+    """Whoever waits for the turn reads why, and clients of the gateway read it too."""
+    with serving(body, status=403, kind=kind) as url, pytest.raises(ModelError) as caught:
+        AnthropicModel(KEY, url).complete(asking())
+    assert str(caught.value) == f"the model's provider answered 403: {told}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [("invalid_request_error", ModelError), ("overloaded_error", TransientError), (5, TransientError)],
+)
+def test_error_event_under_another_name_is_one(kind: object, raised: type[Exception]) -> None:
+    """Its own words are told, and it is not asked again in vain."""
+    event = json.dumps({"type": "error", "error": {"type": kind, "message": f"No, {KEY}."}})
+    with (
+        serving(f"event: message\ndata: {event}\n\n".encode()) as url,
+        pytest.raises(raised, match=rf"answered {kind}: No, \*\*\*\."),
+    ):
+        AnthropicModel(KEY, url).complete(asking())
 
 
 @pytest.mark.parametrize("data", ["5", "[]", '"x"', "true", "null", "{", "[" * 9_000])

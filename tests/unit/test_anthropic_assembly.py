@@ -138,3 +138,11 @@ def test_blank_text_is_kept_beside_words() -> None:
     reply = put_together(*({**begins(block), "index": index} for index, block in enumerate(blocks)))
     assert text_of(reply.content) == "One.\n\nTwo three."
     assert len(reply.content) == 5
+
+
+def test_cache_that_is_told_by_its_duration_alone_is_counted() -> None:
+    """Some proxies leave the sum out."""
+    usage = {"cache_creation": {"ephemeral_5m_input_tokens": 2_000, "ephemeral_1h_input_tokens": 1_000}}
+    start = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": usage}}
+    used = put_together(start=start).usage
+    assert (used.cache_write_tokens, used.dollars) == (3_000, pytest.approx(0.004 + 0.005))

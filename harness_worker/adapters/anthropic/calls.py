@@ -11,7 +11,7 @@ import httpx2
 from anthropic import APIConnectionError, APIStatusError, BaseModel
 
 from harness_worker.adapters.anthropic.connections import CONNECT_TIMEOUT_S, Checkout, ConnectionPool
-from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_status
+from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_event, told_by_status
 from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
 
@@ -127,9 +127,21 @@ class Call:
         with checkout.connection.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
             try:
                 for event in stream:
-                    self._arrived.put(_as_json(event))
+                    self._arrived.put(_told(_as_json(event), checkout.connection.client.api_key or ""))
             except (ValueError, RecursionError) as error:  # JSON or UTF-8 that is none
                 raise TransientError(f"the model's stream cannot be read: {error}") from error
+
+
+def _told(event: Event, key: str) -> Event:
+    """The event, unless it is an error.
+
+    Raises:
+        TransientError: It may pass.
+        ModelError: It will not.
+    """
+    if event.get("type") == "error":
+        raise told_by_event(event, key=key)
+    return event
 
 
 def _as_json(event: object) -> Event:

@@ -1,15 +1,17 @@
-"""The SDK's errors in our own: worth trying again, or not. Never a key, a header or a whole body in them."""
+"""The SDK's errors in our own: worth trying again, or not. Never a key or a header in them."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final, cast
 
 import httpx2
 from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
+from harness_worker.core.canonical import compact
 from harness_worker.errors import HarnessError, ModelError, TransientError
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
@@ -23,6 +25,15 @@ def told_by_status(error: APIStatusError) -> HarnessError:
     if _may_pass(error):
         return TransientError(message, retry_after_s=_retry_after_s(error))
     return ModelError(message)
+
+
+def told_by_event(event: Mapping[str, Any], *, key: str) -> HarnessError:
+    """What an event of the type ``error`` means that came under another name, which the SDK passes on."""
+    given: object = event.get("error")
+    error = cast("Mapping[str, object]", given) if isinstance(given, Mapping) else {"message": given}
+    kind = error.get("type")
+    told = _without_key(f"the model's provider answered {kind}: {error.get('message')}", key)[:MAX_MESSAGE_CHARS]
+    return TransientError(told) if not isinstance(kind, str) or kind in RETRIED_TYPES else ModelError(told)
 
 
 def told_by_connection(error: Exception) -> HarnessError:
@@ -53,8 +64,22 @@ def _message(error: APIStatusError) -> str:
     kind = f" {_kind(error)}" if _kind(error) else ""
     status = f" {error.status_code}" if error.status_code >= 400 else ""
     reason = error.response.reason_phrase if status else "an error inside the stream"
-    told = str(error.api_message or reason)[:MAX_MESSAGE_CHARS]  # a proxy's may be an object
+    key = error.request.headers.get("authorization", "").removeprefix("Bearer ")
+    told = _without_key(_words(error, reason), key)[:MAX_MESSAGE_CHARS]
     return f"the model's provider answered{status}{kind}: {told}"
+
+
+def _words(error: APIStatusError, reason: str) -> str:
+    """What the body says; a proxy's has any shape, and a page of HTML says less than its status."""
+    if error.api_message:
+        return str(error.api_message)
+    body = error.body if isinstance(error.body, str) else compact(error.body) if error.body else ""
+    return reason if reason and body.lstrip().startswith("<") else body.strip() or reason
+
+
+def _without_key(text: str, key: str) -> str:
+    """Some proxies repeat the key that they do not know."""
+    return text.replace(key, "***") if key else text
 
 
 def _retry_after_s(error: APIStatusError) -> float | None:
