@@ -6,9 +6,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -28,10 +28,15 @@ __all__ = ["model", "stub"]
 
 TEXT = "One two three four five."
 SOON_S = 1.0
+EVENTS: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": {"input_tokens": 1}}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    {"type": "message_stop"},
+]
 
 
 @contextmanager
-def serving(body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> Generator[str]:
+def serving(body: bytes | Iterable[bytes], *, status: int = 200, kind: str = "text/event-stream") -> Generator[str]:
     """A provider that answers every request with this, as its stream by default; its address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -39,7 +44,9 @@ def serving(body: bytes, *, status: int = 200, kind: str = "text/event-stream") 
             self.send_response(status)
             self.send_header("content-type", kind)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):
+                for piece in [body] if isinstance(body, bytes) else body:
+                    self.wfile.write(piece)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
             """Say nothing."""
@@ -332,6 +339,25 @@ def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicMod
         model.complete(asking(timeout_s=0.4))
     assert time.monotonic() - started_s < 0.4 + SOON_S
     assert stub.asked[0].left.wait(SOON_S)
+
+
+def test_stream_that_goes_on_after_its_last_event_is_cut() -> None:
+    """A proxy that only sends pings from then on must not keep a thread and a connection a call."""
+    whole = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in EVENTS).encode()
+    gone = threading.Event()
+
+    def pings() -> Generator[bytes]:
+        yield whole
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not gone.wait(0.05):
+            yield b"event: ping\ndata: {}\n\n"
+
+    with serving(pings()) as url:
+        assert AnthropicModel(KEY, url).complete(asking()).stop_reason == "end_turn"
+        try:
+            wait_until(lambda: "model-call" not in [each.name for each in threading.enumerate()], "the thread's end")
+        finally:
+            gone.set()
 
 
 def test_call_that_cannot_connect_stops_at_once() -> None:

@@ -190,7 +190,7 @@ class Assembly:
         self._counts.update({name: _number(usage[name]) for name in _COUNTS if usage.get(name) is not None})
         written: Event = usage.get("cache_creation") or {}
         if written and usage.get("cache_creation_input_tokens") is None:
-            self._counts["cache_creation_input_tokens"] = sum(map(_number, filter(None, written.values())))
+            self._counts["cache_creation_input_tokens"] = sum(_number(each or 0) for each in written.values())
         self._hour_tokens = _number(written.get("ephemeral_1h_input_tokens") or self._hour_tokens)
 
     def _say(self, piece: str) -> None:

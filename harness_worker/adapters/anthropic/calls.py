@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import httpx2
@@ -17,6 +18,9 @@ from harness_worker.ports import StopSignal
 
 LAST_EVENT: Final = "message_stop"
 """Nothing of the reply comes after it, even if the connection stays open."""
+
+ENDING_S: Final = 0.5
+"""How long the stream may take to end after its last event, in seconds; it mostly ends in the same packet."""
 
 POLL_S: Final = 0.1
 """How often a silent call looks whether it shall stop, in seconds."""
@@ -71,10 +75,20 @@ class Call:
             while (event := self._next(deadline_s)) is not None:
                 yield event
                 if event.get("type") == LAST_EVENT:
+                    self._let_end(checkout)
                     return
         except BaseException:
             checkout.cut()
             raise
+
+    def _let_end(self, checkout: Checkout) -> None:
+        """Cut the connection if the stream goes on for long: its thread would read as long as somebody sends."""
+        until_s = self._clock() + ENDING_S
+        while (left_s := until_s - self._clock()) > 0:
+            with suppress(queue.Empty):
+                if not isinstance(self._arrived.get(timeout=left_s), Mapping):
+                    return
+        checkout.cut()
 
     def _begin(self, checkout: Checkout) -> None:
         try:
