@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -21,13 +22,14 @@ def attempt(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised
     """What ``fn`` returns, or what it raises, which need be no ``Exception``: authors call ``sys.exit``.
 
     Raises:
-        KeyboardInterrupt: Somebody pressed Ctrl-C meanwhile.
+        KeyboardInterrupt: Somebody pressed Ctrl-C meanwhile, which only the main thread is told of: on another thread
+            it is the author's own.
     """
     try:
         return fn(*args, **kwargs)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - never raises: it is the author's code
+    except BaseException as error:  # never raises: it is the author's code
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
         return Raised(error=error)
 
 
