@@ -67,6 +67,13 @@ def test_raise_lets_only_the_highest_fence_in(gate: Gate) -> None:
     assert [gate.raise_fence(turn_id, fence) for fence in (2, 2, 1, 3, 2)] == [True, True, False, True, False]
 
 
+@pytest.mark.parametrize("remaining_ms", [2**63, 10**303], ids=["2^63", "10^303"])
+def test_open_takes_any_time(gate: Gate, remaining_ms: int) -> None:
+    """A budget may be for longer than a server counts."""
+    turn_id = opened(gate, a_pass(remaining_ms=remaining_ms))
+    assert admit(gate, turn_id) is Admission.OK
+
+
 def test_raise_by_a_higher_fence_reopens(gate: Gate) -> None:
     """A visit that finds the gate closed by an earlier one can dispatch again; the same fence cannot reopen."""
     turn_id = opened(gate)

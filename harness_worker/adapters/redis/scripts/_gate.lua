@@ -6,6 +6,7 @@
 -- An entry is {attempt, deadline, beat, runner, started, finished, closed}: deadline and beat in ms of Redis TIME, the
 -- only clock; started and finished as text, seconds to the microsecond; no beat: never admitted; beat 0: known lost.
 local MARGIN_MS, LEAST_TTL_MS = 600000, 3600000
+local LONGEST_MS = 315360000000   -- ten years: Redis takes no expiry past 2^63 ms
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)

@@ -4,7 +4,7 @@ if not leads(fence) or not gate.open then return answer(0) end
 for _, pass in ipairs(passes) do
   local known = entry_of(pass.call_id)
   if not known or known.attempt < pass.attempt then
-    local deadline = now + pass.remaining_ms
+    local deadline = now + math.min(pass.remaining_ms, LONGEST_MS)
     save(pass.call_id, {attempt = pass.attempt, deadline = deadline})
     redis.call('HSET', key, 't:' .. pass.call_id, pass.ticket)
     redis.call('HDEL', key, 'c:' .. pass.call_id)
