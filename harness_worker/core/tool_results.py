@@ -24,6 +24,8 @@ from harness_worker.errors import ArgumentsOutdated, ToolError, ToolOutcomeUnkno
 MAX_ERROR_CHARS = 2_000
 PATH = "<path>"
 
+_MAX_READ_CHARS = 100_000
+
 _TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):[ \t]*\n?", re.MULTILINE)
 _FRAME = re.compile(r'^[ \t]*File "[^\n]*\n?(?:[ \t]{4,}[^\n]*\n?)*', re.MULTILINE)
 _QUOTED_PATH = re.compile(r"""(?P<quote>['"])(?:file://|~|\.{1,2})?/[^'"\n]*(?P=quote)""")
@@ -78,8 +80,11 @@ def outcome_of_exception(
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line or a few, for somebody who may see neither our paths nor our frames."""
-    message = without_paths(_without_frames(_without_file_names(error, words_of(error)))).strip()
+    """An exception in one line or a few, for somebody who may see neither our paths nor our frames.
+
+    Of a very long message only the beginning is read: looking for paths in all of it may take longer than its call has.
+    """
+    message = without_paths(_without_frames(_without_file_names(error, words_of(error)[:_MAX_READ_CHARS]))).strip()
     text = clean_text(f"{type(error).__name__}: {_said(message)}")
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 1]}…"
 

@@ -121,6 +121,11 @@ def test_exception_whose_str_raises_still_becomes_a_failure() -> None:
     assert raised(rude).error == raised(ruder).error == "RudeError: (no message)"
 
 
+def test_only_the_beginning_of_a_very_long_exception_message_is_read() -> None:
+    """Looking for paths and frames in all of it may take longer than its call has."""
+    assert raised(ValueError('  File "a.py"\n' * 100_000 + "end")).error == "ValueError: (no message)"
+
+
 def test_exception_message_is_cut() -> None:
     """No more than 2,000 characters in all."""
     said = raised(ValueError("x" * 10_000)).error
