@@ -186,6 +186,22 @@ def test_bind_bounds_the_problems_it_tells() -> None:
     assert max(map(len, lines)) < 300
 
 
+@pytest.mark.parametrize(("count", "most_chars"), [(1, 10_000), (30, 10_100)])
+def test_bind_cuts_what_a_validator_says(count: int, most_chars: int) -> None:
+    """A model reads of a refused call no more than of a failed one; one long line keeps most of it."""
+
+    def refuse(_: str) -> str:
+        raise ValueError("L" * 100_000)
+
+    def take(xs: list[str]) -> object:
+        return xs
+
+    take.__annotations__["xs"] = list[Annotated[str, AfterValidator(refuse)]]
+    told = "; ".join(problems(take, {"xs": ["a"] * count}))
+    assert 9_000 < len(told) <= most_chars
+    assert told.startswith("xs[0]: value error, LLL")
+
+
 @pytest.mark.parametrize("error", [KeyError("a"), SystemExit("a"), CancelledError("a")])
 def test_bind_survives_a_validator_that_raises(error: BaseException) -> None:
     """A mistake in the author's validator is the call's problem, not the worker's."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from harness_worker.core.canonical import MAX_NESTING, compact, nests_deeper
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.tools import Arguments
-from harness_worker.core.text import clean_text
+from harness_worker.core.text import clean_text, cut_text
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
 
 MAX_PROBLEMS = 20
@@ -20,6 +20,7 @@ UNKNOWN = "not an argument of this tool"
 TOO_DEEP = f"nests deeper than {MAX_NESTING} levels"
 
 _MAX_SHOWN_CHARS = 80
+_MAX_TOLD_CHARS = 10_000
 _SAID = {"missing": MISSING, "extra_forbidden": UNKNOWN}
 
 
@@ -29,9 +30,10 @@ def problems_of(invalid: ValidationError) -> tuple[str, ...]:
 
 
 def bounded(lines: Sequence[str]) -> tuple[str, ...]:
-    """At most ``MAX_PROBLEMS`` lines, and how many more there were."""
+    """At most ``MAX_PROBLEMS`` lines, long ones cut, and how many more there were."""
     more = len(lines) - MAX_PROBLEMS
-    return tuple(lines) if more <= 0 else (*lines[:MAX_PROBLEMS], f"and {more} more")
+    told = tuple(cut_text(line, _MAX_TOLD_CHARS // min(len(lines), MAX_PROBLEMS)) for line in lines[:MAX_PROBLEMS])
+    return told if more <= 0 else (*told, f"and {more} more")
 
 
 def place(path: Sequence[str | int]) -> str:
