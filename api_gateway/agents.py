@@ -1,4 +1,4 @@
-"""The catalogue that workers publish: every tenant's."""
+"""The catalogue that coordinators publish: every tenant's."""
 
 from __future__ import annotations
 

@@ -209,7 +209,14 @@ class TurnStore(Protocol):
         ...
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Replace what ``app`` published before."""
+        """Publish agents; one of that name from another app or version is taken over."""
+        ...
+
+    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """Keep agents published: add those that are missing, and forget others of ``app`` that nobody keeps any more.
+
+        A name that another version or app has published is taken over only when nobody keeps that either.
+        """
         ...
 
     def caps_of(self, agent: str) -> BudgetLimits | None:

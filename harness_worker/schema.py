@@ -319,7 +319,8 @@ agents = Table(
     Column("parallel", Boolean, nullable=False),
     Column("published_at", Double, nullable=False),
 )
-"""The catalogue that workers publish and the gateway validates against. ``budget`` is complete: the agent's caps.
+"""The catalogue that coordinators publish and the gateway validates against. ``budget`` is complete: the agent's caps.
+``published_at`` says when a coordinator last told that it serves the agent so.
 In rows of versions that did not tell it, a tool has no ``queue``. ``checks_formats`` is told where it is false."""
 
 idempotency_keys = Table(

@@ -1,4 +1,4 @@
-"""The catalogue that workers publish."""
+"""The catalogue that coordinators publish."""
 
 from __future__ import annotations
 

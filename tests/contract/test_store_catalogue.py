@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore``, on the catalogue that workers publish. On SQLite and on Postgres."""
+"""The contract of ``TurnStore``, on the catalogue that coordinators publish. On SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from harness_worker.adapters.sql.catalogue import GONE_S, RENEW_S
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.core.run_context import RunContext
-from harness_worker.schema import agents
+from harness_worker.schema import agents, db_now
 from tests.contract.store_world import World, in_threads
 
 
@@ -60,14 +61,84 @@ def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
     assert row["published_at"] == pytest.approx(world.now(), abs=5)
 
 
-def test_publish_catalogue_replaces_what_its_app_published(world: World):
-    """Changed agents change, missing ones go, other apps' stay."""
+def aged(world: World, age_s: float, *names: str) -> None:
+    """Have nobody said for so long that it serves these agents; all of them if none is named."""
+    which = agents.c.name.in_(names or published(world))
+    with world.engine.begin() as connection:
+        connection.execute(update(agents).where(which).values(published_at=db_now() - age_s))
+
+
+def models(world: World) -> dict[str, str]:
+    """The model of each published agent."""
+    return {name: row["model"] for name, row in published(world).items()}
+
+
+def test_publish_catalogue_takes_its_agents_over_and_leaves_those_of_others(world: World):
+    """Changed agents change; those of another version and of other apps stay, until nobody keeps them."""
     world.store.publish_catalogue("one", [agent("a"), agent("b")])
     world.store.publish_catalogue("two", [agent("c")])
     world.store.publish_catalogue("one", [agent("b", model="new"), agent("d")])
-    assert {name: row["model"] for name, row in published(world).items()} == {"b": "new", "c": "m", "d": "m"}
-    world.store.publish_catalogue("one", [])
-    assert list(published(world)) == ["c"]
+    assert models(world) == {"a": "m", "b": "new", "c": "m", "d": "m"}
+    aged(world, GONE_S, "a", "c")
+    world.store.publish_catalogue("one", [agent("b", model="new")])
+    assert models(world) == {"b": "new", "c": "m", "d": "m"}
+
+
+def test_renew_catalogue_brings_back_what_another_version_took(world: World):
+    """An agent that is missing is there again at once; one that another version changed, when that version is gone."""
+    one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
+    world.store.publish_catalogue("one", other)
+    world.store.renew_catalogue("one", one)
+    assert models(world) == {"a": "old", "old": "m", "new": "m"}
+    aged(world, GONE_S, "a", "old")
+    world.store.renew_catalogue("one", one)
+    assert models(world) == {"a": "m", "new": "m"}
+
+
+def test_renew_catalogue_forgets_none_that_somebody_keeps(world: World):
+    """Two versions side by side, for longer than one that is gone is kept."""
+    one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
+    world.store.publish_catalogue("one", other)
+    world.store.renew_catalogue("one", one)
+    for _ in range(3):
+        aged(world, GONE_S - 10)
+        world.store.renew_catalogue("one", other)
+        world.store.renew_catalogue("one", one)
+        assert models(world) == {"a": "old", "old": "m", "new": "m"}
+
+
+def test_renew_catalogue_after_the_database_was_away_judges_nobody(world: World):
+    """Whoever has kept nothing for so long itself first lets others keep theirs."""
+    one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
+    world.store.publish_catalogue("one", other)
+    world.store.renew_catalogue("one", one)
+    aged(world, 10 * GONE_S)
+    world.store.renew_catalogue("one", one)
+    assert models(world) == {"a": "old", "old": "m", "new": "m"}
+    world.store.renew_catalogue("one", one)
+    assert models(world) == {"a": "m", "new": "m"}
+
+
+def test_renew_catalogue_that_is_kept_writes_nothing(world: World):
+    """Whatever schema a tool has: what was said lately is not said again, and then it is."""
+    schema = {"type": "object", "required": ("x",), "properties": {"x": {"enum": [1.0, None, "\u00e9"]}}}
+    served = [agent("a", replace(tool("t", Effect.READ_ONLY), schema=schema), budget={"max_dollars": 0.25})]
+    world.store.publish_catalogue("one", served)
+    aged(world, RENEW_S - 10)
+    before = published(world)
+    world.store.renew_catalogue("one", served)
+    assert published(world) == before
+    aged(world, RENEW_S)
+    world.store.renew_catalogue("one", served)
+    assert published(world)["a"]["published_at"] == pytest.approx(world.now(), abs=5)
+
+
+def test_renew_catalogue_leaves_other_apps_agents_to_them(world: World):
+    """However long nobody has kept those; the apps may be of versions that keep nothing."""
+    world.store.publish_catalogue("two", [agent("c")])
+    aged(world, 10 * GONE_S)
+    world.store.renew_catalogue("one", [agent("a")])
+    assert sorted(published(world)) == ["a", "c"]
 
 
 def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):

@@ -249,6 +249,10 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.publish_catalogue``; one application publishes here."""
         self.caps = {agent.name: agent_limits(agent.budget) for agent in agents}
 
+    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """See ``ports.TurnStore.renew_catalogue``; nobody else publishes here."""
+        self.publish_catalogue(app, agents)
+
     def caps_of(self, agent: str) -> BudgetLimits | None:
         """See ``ports.TurnStore.caps_of``."""
         return self.caps.get(agent)

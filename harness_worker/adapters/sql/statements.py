@@ -104,9 +104,6 @@ EXPIRED_ARTIFACTS: Final = (
     .limit(bindparam("most"))
 )
 FORGET_ARTIFACTS: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))
-FORGET_AGENTS: Final[Delete] = delete(agents).where(
-    agents.c.app == bindparam("this_app"), agents.c.name.not_in(bindparam("kept", expanding=True))
-)
 
 _latest_step: Final = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id"))
 SNAPSHOT_CALLS: Final = ALL_CALLS.where(

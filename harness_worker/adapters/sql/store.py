@@ -10,13 +10,14 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection, Engine, Executable, select
 
 from harness_worker import sessions
+from harness_worker.adapters.sql.catalogue import FORGET_GONE, Renewal, agent_rows, found_rows, renewal
 from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.families import CHILDREN, PARKED
 from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
-from harness_worker.adapters.sql.rows import agent_row, call_of, columns_of, event_of, message_of, past_of, turn_of
+from harness_worker.adapters.sql.rows import call_of, columns_of, event_of, message_of, past_of, turn_of
 from harness_worker.adapters.sql.statements import (
     ADD_EVENT,
     ADD_MESSAGE,
@@ -28,7 +29,6 @@ from harness_worker.adapters.sql.statements import (
     DUE,
     EVENTS,
     EXPIRED_ARTIFACTS,
-    FORGET_AGENTS,
     FORGET_ARTIFACTS,
     GIVE_BACK,
     HELD_TURN,
@@ -278,11 +278,22 @@ class SqlTurnStore:
         self._just(self._engine, FORGET_ARTIFACTS, {"ids": list(artifact_ids)})
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Replace what ``app`` published before; an agent of that name from another app is taken over."""
-        rows = [agent_row(app, agent) for agent in sorted(agents, key=lambda agent: agent.name)]
-        forget = {"this_app": app, "kept": [row["name"] for row in rows]}
+        """Publish agents; one of that name from another app or version is taken over."""
+        rows = agent_rows(app, agents)
+        self._put_agents(app, rows, Renewal(rows, forgets=True))
+
+    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """Keep agents published, and forget others of ``app`` that nobody has kept for ``catalogue.GONE_S``."""
+        rows = agent_rows(app, agents)
+        due = renewal(rows, read(self._reader, lambda connection: found_rows(connection, app, rows)))
+        if due.rows or due.forgets:
+            self._put_agents(app, rows, due)
+
+    def _put_agents(self, app: str, rows: Sequence[dict[str, Any]], due: Renewal) -> None:
+        forget = {"this_app": app, "mine": [row["name"] for row in rows]}
         # One upsert after the other, in one order: workers that publish at once wait for each other.
-        writes: list[Write] = [*((self._statements.put_agent, [row]) for row in rows), (FORGET_AGENTS, [forget])]
+        puts: list[Write] = [(self._statements.put_agent, [row]) for row in due.rows]
+        writes = [*puts, (FORGET_GONE, [forget] if due.forgets else [])]
         write(self._engine, lambda _: Outcome(value=None, writes=writes))
 
     def caps_of(self, agent: str) -> BudgetLimits | None:

@@ -94,7 +94,7 @@ def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] 
         workers: Who answers; ``None`` if nobody could be asked.
     """
     if not agents:
-        mend = "start a worker with --app package.module:registry: workers publish what they serve"
+        mend = "start a coordinator with --app package.module:registry: coordinators publish what they serve"
         yield wrong("catalogue", "no agent is published", mend)
         return
     names = ", ".join(agent.name for agent in agents)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket, port_of
-from harness_worker.adapters.sql.catalogue import keep_only_agents_of
+from harness_worker.adapters.sql.catalogue import forget_agents
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.apps import check_app
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
@@ -106,7 +106,7 @@ class _Up:
         if before != after:
             self._log.line("up", f"database brought from {before or 'nothing'} to {after}")
         if self._plan.settings.database_url is None:
-            keep_only_agents_of(self._plan.database_url, self._plan.settings.app or "")
+            forget_agents(self._plan.database_url)
 
     def _is_ready(self, child: Child) -> bool:
         if child.role == "gateway":

@@ -8,6 +8,7 @@ from typing import Final
 
 from harness_worker.adapters.celery.stopping import serve_stop
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, SubmitTask
+from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.bootstrap.engine import make_artifact_sweep, make_coordinator
@@ -23,6 +24,7 @@ from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
 from harness_worker.turn.judging import JudgeLook, Judging
+from harness_worker.turn.publishing import Publishing
 from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.submitting import Submitting
 from harness_worker.turn.tracing import Tracing
@@ -79,9 +81,13 @@ def serve_turns(
     serve_stop(stop)
     sweep = make_artifact_sweep(settings, fleet.store)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
-    besides = (tally.tell, judges, sweep)
+    besides = (tally.tell, judges, _publishing(fleet, knowledge), sweep)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
     return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
+
+
+def _publishing(fleet: Fleet, knowledge: Knowledge) -> Publishing:
+    return Publishing(fleet.store, fleet.settings.app or "", tuple(knowledge.agents.values()), SystemClock())
 
 
 def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:

@@ -18,8 +18,8 @@ from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
 from harness_worker.adapters.celery.own import Surroundings
 from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.stopping import serve_drain
-from harness_worker.bootstrap.fleet import make_fleet
-from harness_worker.bootstrap.knowledge import make_knowledge
+from harness_worker.bootstrap.fleet import Fleet, make_fleet
+from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import ToolSpec
@@ -101,8 +101,16 @@ def run_worker(
     _log_no_words()
     if role is Role.TOOLS:
         _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
-    fleet.store.publish_catalogue(settings.app or "", knowledge.agents.values())
+    _tell_the_database(role, fleet, knowledge)
     _serve(worker, services, drain, ready_file)
+
+
+def _tell_the_database(role: Role, fleet: Fleet, knowledge: Knowledge) -> None:
+    """Publish what a coordinator serves; a tool worker only asks, so that it does not begin if there is no answer."""
+    if role is Role.COORDINATOR:
+        fleet.store.publish_catalogue(fleet.settings.app or "", knowledge.agents.values())
+    else:
+        fleet.store.caps_of("")
 
 
 def _log_no_words() -> None:

@@ -1,0 +1,39 @@
+"""Keeping the agents of a coordinator in the catalogue that the gateway goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.ports import Clock, TurnStore
+
+EVERY_S: Final = 15.0
+
+
+class Publishing:
+    """Keeps agents published, beside the reconciler.
+
+    Args:
+        store: Has the catalogue.
+        app: The import string of their registry.
+        agents: Those that this process serves.
+        clock: This process's monotonic time.
+    """
+
+    def __init__(self, store: TurnStore, app: str, agents: Sequence[AgentSpec], clock: Clock) -> None:
+        self._store = store
+        self._app = app
+        self._agents = agents
+        self._clock = clock
+        self._next_s = 0.0
+
+    def __call__(self) -> None:
+        """Keep them published, if it is time.
+
+        Raises:
+            TransientError: The database did not answer.
+        """
+        if self._clock.monotonic() >= self._next_s:
+            self._store.renew_catalogue(self._app, self._agents)
+            self._next_s = self._clock.monotonic() + EVERY_S
