@@ -119,7 +119,7 @@ def test_hints_may_mean_classes_local_to_the_caller(registry: Registry) -> None:
         ({"lock": 7}, "lock must be"),
         ({"description": 5}, "description must be a string, not int"),
         ({"description": 0}, "description must be a string, not int"),
-        ({"retries": 3}, "unknown option 'retries'; there are: effect"),
+        ({"retries": 3}, "unknown option 'retries'; there are: name, description, effect"),
     ],
 )
 def test_bad_options_are_refused_by_name(registry: Registry, options: dict[str, Any], said: str) -> None:

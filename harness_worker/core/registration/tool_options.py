@@ -81,7 +81,8 @@ def tool_options(given: Mapping[str, Any], label: str, ceiling_s: float) -> Tool
     known = [field.name for field in fields(ToolOptions)]
     for name in given:
         if name not in known:
-            raise ConfigError(f"{label}: unknown option {name!r}; there are: {', '.join(known)}")
+            there_are = ", ".join(("name", "description", *known))
+            raise ConfigError(f"{label}: unknown option {name!r}; there are: {there_are}")
     options = ToolOptions(**dict[str, Any](given, effect=_effect(given.get("effect"), label)))
     for rule, mend in _rules(options, ceiling_s):
         if not rule:
