@@ -40,7 +40,7 @@ async def list_events(
     standing = await services.turns.standing(turn_id)
     if standing is None:
         raise no_such_turn(turn_id)
-    if wants_stream(request.headers.get("accept", "")):
+    if wants_stream(",".join(request.headers.getlist("accept"))):
         after = query.after if last_event_id is None else _seq(last_event_id)
         return _stream(turn_id, after, standing, services)
     return await services.turns.events(turn_id, query)

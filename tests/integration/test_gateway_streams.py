@@ -82,6 +82,15 @@ def seqs(events: list[dict[str, str]]) -> list[str]:
     return [event["id"] for event in events if "id" in event]
 
 
+def test_stream_may_be_asked_for_on_any_line_of_accept(gateway: Gateway) -> None:
+    """Several lines are one list (RFC 9110, section 5.3)."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.finish(turn_id)
+    lines = [("Accept", "text/html"), ("Accept", "text/event-stream")]
+    told = gateway.http.get(f"/v1/turns/{turn_id}/events", headers=lines)
+    assert told.headers["content-type"].startswith("text/event-stream")
+
+
 def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: Listen) -> None:
     """What was comes from SQL, what comes is sent live, each event once and in order, the terminal one last."""
     turn_id = gateway.posted()["id"]
