@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -491,16 +491,10 @@ def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
 def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) -> None:
     """None in pydantic's own, which no client knows; a list takes one to two hundred rows at once."""
     document = gateway.http.get("/openapi.json").json()
-    assert set(_keys(document)).isdisjoint({"ge", "le", "gt", "lt", "min_length", "max_length", "multiple_of"})
+    raw = ("ge", "le", "gt", "lt", "min_length", "max_length", "multiple_of")
+    assert [name for name in raw if f'"{name}":' in json.dumps(document)] == []
     limit = _parameters(document, "/v1/turns", "get")["query", "limit"]["schema"]
     assert [jsonschema_rs.is_valid(limit, number) for number in (0, 1, 200, 201)] == [False, True, True, False]
-
-
-def _keys(node: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, member in members:
-        yield str(key)
-        yield from _keys(member)
 
 
 def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
