@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
 import json
 import math
@@ -30,6 +31,8 @@ DRAIN_FACTOR: Final = 10
 
 EXACT: Final = 2**53
 """Up to here a double tells every integer. Beyond it is no count, and 1e308 would be 309 digits of it."""
+
+BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -130,9 +133,11 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in ``raw``; numbers with an integral value become integers, up to 2^53.
 
     Raises:
-        Problem: It is not UTF-8, not JSON (NaN is not), holds a number beyond a double's range or a lone
-            surrogate, nests deeper than 200 levels, or is no object.
+        Problem: It begins with a byte order mark, is not UTF-8, not JSON (NaN is not), holds a number beyond a
+            double's range or a lone surrogate, nests deeper than 200 levels, or is no object.
     """
+    if raw.startswith(BYTE_ORDER_MARKS):
+        raise invalid_at(["body"], "begins with a byte order mark: send JSON in UTF-8 without one")
     try:
         parsed = _normal(from_json(raw, allow_inf_nan=False))
     except ValueError as error:

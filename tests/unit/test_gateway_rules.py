@@ -170,6 +170,13 @@ def test_advice_is_taken_and_not_kept() -> None:
     assert (request.prediction, request.temperature) == (None, None)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_parse_object_names_a_byte_order_mark(encoding: str) -> None:
+    """Some editors and shells write one, and nobody sees it."""
+    with pytest.raises(Problem, match="byte order mark"):
+        parse_object("{}".encode(encoding))
+
+
 def test_parse_object_says_that_a_surrogate_is_alone() -> None:
     """The message names the real trouble."""
     with pytest.raises(Problem, match="lone surrogate"):
