@@ -17,7 +17,7 @@ from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.posting import make_turn, wake
-from api_gateway.problems import Problem
+from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests import NoQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
 from api_gateway.sse import SSE_HEADERS
@@ -68,7 +68,7 @@ async def create_response(
     """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
     asked, client = body.value, client_of(http)
     before = asked.previous_response_id
-    session_id = (await existing_turn(turn_id_of(before), services)).session_id if before is not None else None
+    session_id = await _session_of(before, services) if before is not None else None
     request = turn_of_response(asked, session_id)
     created = await make_turn(request, claim_of(http, body.digest), services, before)
     with made(created):
@@ -79,6 +79,14 @@ async def create_response(
             await wake(created, request, services)
             return response_of(await existing_turn(created.turn_id, services))
         return response_of(await awaited(created, request, client, services))
+
+
+async def _session_of(response_id: str, services: Services) -> str:
+    try:
+        return (await existing_turn(turn_id_of(response_id), services)).session_id
+    except Problem as missing:
+        place = FieldProblem(loc=["body", "previous_response_id"], msg=missing.detail)
+        raise Problem(missing.code, missing.detail, errors=[place]) from None
 
 
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))

@@ -332,8 +332,9 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: s
         assert raised.value.param == "previous_response_id"
         third = client.respond(conversation=first.conversation.id, background=True)
         assert gateway.ids(session_id=first.conversation.id) == [third.id, second.id, first.id]
-        with pytest.raises(openai.NotFoundError, match="there is no turn 'nobody'"):
+        with pytest.raises(openai.NotFoundError, match="there is no turn 'nobody'") as unknown:
             client.respond(previous_response_id="nobody")
+        assert unknown.value.param == "previous_response_id"
         assert len(gateway.ids()) == 3
 
 
