@@ -62,16 +62,19 @@ class PreHooks:
                 said = cut_text(clean_text(reason), self.threshold_chars)
                 return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, said))
             case Rewrite(arguments=Mapping() as wanted):
-                arguments = self._plain(hook, event, wanted)
-                return call if arguments is None else bound(call, spec, arguments)
+                return self._rewritten(hook, event, call, spec, wanted)
             case answer:
                 self.caller.failed(hook, POINT, event, f"it may return Deny, Rewrite or None, not {answer!r}")
                 return call
 
-    def _plain(self, hook: Hooks, event: PreToolUse, wanted: Mapping[str, object]) -> Arguments | None:
+    def _rewritten(
+        self, hook: Hooks, event: PreToolUse, call: Call, spec: ToolSpec, wanted: Mapping[str, object]
+    ) -> Call:
+        """The call with a hook's arguments; denied if JSON cannot hold them: it must not run with those it had."""
         try:
             plain = to_json(dict(wanted))
         except UnserialisableResult as error:
-            self.caller.failed(hook, POINT, event, f"arguments that JSON cannot hold: {error}")
-            return None
-        return cast("Arguments", plain)
+            said = f"arguments that JSON cannot hold: {error}"
+            self.caller.failed(hook, POINT, event, said)
+            return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {said}"))
+        return bound(call, spec, cast("Arguments", plain))

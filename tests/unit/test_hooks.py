@@ -352,12 +352,23 @@ def test_reads_rewritten_to_the_same_thing_do_not_run_together(tools: tuple[str,
     ]
 
 
-@pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([]), Rewrite({"order_id": object()})])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([])])  # type: ignore[arg-type]
 def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> None:
     """As if the hook had raised."""
     said, failures = answered("A", A=answer)
     assert said == [{"order_id": "A"}]
     assert failures == ["on_pre_tool_use"]
+
+
+def test_rewrite_that_cannot_be_held_denies_the_call() -> None:
+    """It must not run with what a hook took away: here beside a value that nests too deep to be sent on."""
+    deep: object = "A"
+    for _ in range(150):
+        deep = [deep]
+    for rewrite in (Rewrite({"order_id": object()}), Rewrite({"order_id": "***", "other": deep})):
+        (said,), failures = answered("A", A=rewrite)
+        assert str(said).startswith("a hook gave arguments that JSON cannot hold: ")
+        assert failures == ["on_pre_tool_use"]
 
 
 def test_long_reason_of_a_denial_is_cut() -> None:
