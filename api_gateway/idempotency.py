@@ -22,9 +22,9 @@ ACCEPTED: Final = 202
 IN_FLIGHT: Final = 0
 """The status code of a key whose first answer is not given yet."""
 
-IN_FLIGHT_S: Final = 65.0
-"""A first answer takes at most ``Prefer: wait``'s cap; after that, or once its turn has ended, its gateway has died and
-the turn is the answer."""
+IN_FLIGHT_S: Final = 75.0
+"""A first answer takes at most ``Prefer: wait``'s cap, the last look at the turn and the note of its status; after
+that, or once its turn has ended, its gateway has died and the turn is the answer."""
 
 # As a subquery the clock is read once, and Postgres can use the index.
 _IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - IDEMPOTENCY_KEY_S

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -25,9 +25,6 @@ from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
 POLL_S: Final = 1.0
 ASK_S: Final = 5.0
 """Streams end within this long, plus one database read, after their key is revoked."""
-
-LOOK_S: Final = 1.0
-"""How long live events wait for whether the key still holds; the answer may come later."""
 
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
@@ -122,13 +119,14 @@ class EventStream:
         """Every event and hint, until the terminal one has been given, or the client may hear no more."""
         clock = asyncio.get_running_loop().time
         heads = LateAnswers(partial(self._head, feed))
-        permits = LateAnswers(self.may_go_on)
+        permits = LateAnswers(partial(self._permit, feed))
         event: LiveEvent | None = None
         asked_at = clock()
         try:
             while True:
                 if clock() - asked_at >= ASK_S:
-                    self.is_refused, asked_at = not await _lets_in(permits), clock()
+                    with suppress(TimeoutError):  # a later look hears the answer
+                        self.is_refused, asked_at = not await permits.within(0), clock()
                 if self.is_refused:
                     return
                 ended = False
@@ -168,6 +166,13 @@ class EventStream:
             return False  # The next look tries again, or hears the answer; the client has lost nothing.
         return head is None or head.has_ended or head.last_seq > self.after
 
+    async def _permit(self, feed: Feed) -> bool:
+        """Whether whoever asked is still let in; the answer is heard at once."""
+        try:
+            return await self.may_go_on()
+        finally:
+            feed.offer(None)
+
     async def _head(self, feed: Feed) -> Head | None:
         """What the store says, which is looked at behind the live events that came meanwhile."""
         try:
@@ -190,14 +195,6 @@ class EventStream:
             return  # The next look tries again; the client has lost nothing.
         if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):
             yield None, True
-
-
-async def _lets_in(permits: LateAnswers[bool]) -> bool:
-    """Whether whoever asked is still let in; as long as nobody can say, they are."""
-    try:
-        return await permits.within(LOOK_S)
-    except TimeoutError:
-        return True
 
 
 def _framed(event: Told) -> str:

@@ -44,8 +44,9 @@ class Client:
 
     @property
     def last_look_s(self) -> float:
-        """How long the look at the turn that follows the wait may take, in seconds: a tenth of the wait."""
-        return min(MOST_LOOK_S, max(LEAST_LOOK_S, self.wait_s / 10))
+        """How long the look at the turn that follows the wait may take, in seconds: what is left of it, and a tenth."""
+        left_s = max(0.0, self.since + self.wait_s - monotonic())
+        return left_s + min(MOST_LOOK_S, max(LEAST_LOOK_S, self.wait_s / 10))
 
 
 def wait_of(prefer: list[str]) -> float:
@@ -65,7 +66,8 @@ async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEven
             event = await feed.next(min(left, POLL_S))
             if event is not None and event.type in RESTING_EVENTS:
                 return
-            if event is None and await _rests(standings, until - monotonic()):
+            left = until - monotonic()
+            if event is None and left > 0 and await _rests(standings, left):
                 return
     finally:
         standings.leave()

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, text, update
+from sqlalchemy.pool import Pool
 
 from api_gateway.idempotency import IN_FLIGHT, IN_FLIGHT_S
 from harness_worker.adapters.embedded.ports import free_port
@@ -29,6 +30,10 @@ from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, 
 from tests.relay import Relay
 from tests.stacks import HARNESS
 
+LONG_LOCKED = text(
+    "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    " AND clock_timestamp() - query_start > interval '2.5 seconds'"
+)
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 
@@ -106,10 +111,31 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
     assert [action["turn_id"] for action in response.json()["subagent_actions"]] == [below]
 
 
-def test_wait_that_ends_first_is_202(gateway: Gateway) -> None:
-    """A turn that goes on is answered with 202 and what it is now."""
-    response = gateway.post(prefer="wait=1")
+def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None:
+    """A turn that goes on is answered with 202 and what it is now; no connection is lost over it."""
+    lost = list[object]()
+    told: Any = lambda *about: lost.append(about)  # noqa: E731 - listened to, and then not any more
+    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        event.listen(Pool, "invalidate", told)
+        try:
+            response = gateway.post(prefer="wait=1")
+        finally:
+            event.remove(Pool, "invalidate", told)
     assert (response.status_code, response.json()["status"]) == (202, "queued")
+    assert lost == []
+
+
+def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
+    """A turn that ended in time is answered with its end, though the database takes a while to tell it."""
+    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+        wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
+        with gateway.worker.engine.begin() as lock:
+            lock.execute(text("LOCK TABLE tool_calls IN ACCESS EXCLUSIVE MODE"))
+            gateway.worker.finish(turn_id)
+            wait_until(lambda: lock.execute(LONG_LOCKED).scalar_one(), "the look to have waited for long")
+        response = answer.result(10)
+        assert (response.status_code, response.json()["status"]) == (200, "completed")
 
 
 @pytest.mark.parametrize("key", [None, "k"])
