@@ -93,7 +93,7 @@ def give_up(
     cause: StopCause | None = None,
     reports: Mapping[str, ReadReport] = NO_REPORTS,
 ) -> Decision[Finished]:
-    """End the turn without the model's word: cancelled or too late if it is, else failed; what was said is kept.
+    """End the turn without a reply from the model: cancelled or too late if it is, else failed; what was said is kept.
 
     ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
     ``reports`` are the gate's, of reads that are still open.

@@ -27,7 +27,7 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
     def run() -> None:
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001 - raised again for who waits
+        except BaseException as error:  # noqa: BLE001 - raised again for the waiter
             with suppress(InvalidStateError):  # nobody waits
                 said.set_exception(error)
             return

@@ -276,7 +276,7 @@ class Coordinator:
     def _give_up(
         self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
     ) -> Finished | None:
-        """End the turn without the model's word."""
+        """End the turn without a reply from the model."""
         self._close_idle_gate(visit)
         return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause))
 

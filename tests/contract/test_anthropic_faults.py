@@ -341,10 +341,15 @@ def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicMod
     assert stub.asked[0].left.wait(SOON_S)
 
 
+def calls_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """The threads of calls that have begun since and are not over."""
+    return [each for each in threading.enumerate() if each.name == "model-call" and each not in before]
+
+
 def test_stream_that_goes_on_after_its_last_event_is_cut() -> None:
     """A proxy that only sends pings from then on must not keep a thread and a connection a call."""
     whole = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in EVENTS).encode()
-    gone = threading.Event()
+    gone, before = threading.Event(), set(threading.enumerate())
 
     def pings() -> Generator[bytes]:
         yield whole
@@ -355,7 +360,7 @@ def test_stream_that_goes_on_after_its_last_event_is_cut() -> None:
     with serving(pings()) as url:
         assert AnthropicModel(KEY, url).complete(asking()).stop_reason == "end_turn"
         try:
-            wait_until(lambda: "model-call" not in [each.name for each in threading.enumerate()], "the thread's end")
+            wait_until(lambda: not calls_since(before), "the thread's end")
         finally:
             gone.set()
 

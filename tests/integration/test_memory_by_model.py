@@ -173,6 +173,15 @@ def test_memories_that_no_agent_finds_any_more_are_not_looked_for_for_ever(
     assert bool(sent.judged) is is_due
 
 
+def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> None:
+    """A day later too: a worker that serves the agent has taken it up, and another one hears of it once more."""
+    turn_id = bench.over()
+    later = Later(bench.world.engine, LAPSES_S)
+    assert later.change(turn_id, MEMORY, partial(claim, judge_s=30.0)) is not None
+    replace(bench.judging, agents={}, scores=later).judge(turn_id, MEMORY)
+    assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.at is None))
+
+
 def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:
     """Three times; nothing is remembered of that turn."""
     bench.model.asides += [TransientError("busy"), answers("tea!"), answers(notes(TEA))]

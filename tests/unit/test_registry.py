@@ -305,23 +305,15 @@ def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value:
 
 
 @pytest.mark.parametrize("argument", ["größe", "$filter", "bad key", "", "x" * 65])
-def test_argument_that_claude_refuses_is_refused_at_once(registry: Registry, argument: str) -> None:
-    """The provider refuses each request that offers it: every turn of the tool's agents would fail."""
+def test_argument_that_claude_refuses_is_refused_of_its_agents(registry: Registry, argument: str) -> None:
+    """The provider refuses each request that offers it: every turn would fail. A script takes any."""
     schema = {"type": "object", "properties": {"fine.a-b_1": {}, argument: {"type": "string"}}}
-    with pytest.raises(ConfigError, match=f"^tool 'raw': argument {re.escape(repr(argument))}: a name is 1 to 64 of"):
-        registry.add_tool(echo, name="raw", schema=schema, description="")
-    assert not registry.tools
-
-
-def test_parameter_that_claude_refuses_is_refused_at_once(registry: Registry) -> None:
-    """Python takes more names than the provider."""
-
-    def resize(größe: int) -> int:  # noqa: PLC2401 - what is refused
-        """Resize."""
-        return größe
-
-    with pytest.raises(ConfigError, match=r"^tool 'resize': argument 'größe': a name is 1 to 64 of"):
-        registry.tool(resize)
+    registry.add_tool(echo, name="raw", schema=schema, description="")
+    registry.agent("played", model="scripted:s.jsonl", tools=["raw"])
+    with pytest.raises(
+        ConfigError, match=f"^agent 'a': argument {re.escape(repr(argument))} of its tool 'raw': Claude"
+    ):
+        registry.agent("a", model="claude-sonnet-5-5", tools=["raw"])
 
 
 def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:

@@ -60,9 +60,9 @@ def found_rows(connection: Connection, app: str, rows: Sequence[dict[str, Any]])
 def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any], float]]) -> Renewal:
     """What a coordinator that serves ``rows`` has to write.
 
-    It says again what it serves, and adds what is missing. Another version's agent stays as long as somebody says it,
-    under a name of its own as under one of ``rows``. A coordinator that has said nothing for so long itself judges
-    nobody: the database was away for all of them.
+    It renews what it serves, and adds what is missing. Another version's agent stays as long as somebody renews it,
+    under a name of its own as under one of ``rows``. A coordinator that has not renewed its own for so long forgets and
+    takes over nothing: the database was away for all of them.
     """
     ages = {row["name"]: age_s for row, age_s in found}
     same = {row["name"] for row, _ in found if row in rows}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.registration.hooks import Hooks
@@ -16,6 +17,10 @@ from harness_worker.core.text import UNSTORABLE
 from harness_worker.errors import ConfigError
 
 MAX_NAME_CHARS = 255
+
+_PLAYED: Final = "scripted:"
+_ARGUMENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What Claude takes; another one would fail every turn of an agent with the tool."""
 
 _AMOUNTS = {"max_dollars", "timeout_s"}
 """Limits that may be fractions; the others are counts."""
@@ -49,6 +54,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"vault must be a directory's path, not {vault!r}"
     yield from _switch_problems(spec)
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
+    yield from (_argument_problems(spec) if not model.startswith(_PLAYED) else ())
     if not _is_count(spec.select_tools):
         yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
     yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
@@ -59,6 +65,15 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
 
 def _twice(names: Sequence[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
+
+
+def _argument_problems(spec: AgentSpec) -> Iterator[str]:
+    for tool in spec.tools:
+        named: object = tool.schema.get("properties")
+        for argument in cast("Mapping[str, object]", named) if isinstance(named, Mapping) else ():
+            if _ARGUMENT_NAME.fullmatch(argument) is None:
+                only = "Claude only takes names of 1 to 64 of A-Z a-z 0-9 _ . -; rename it, or leave the tool out"
+                yield f"argument {argument!r} of its tool {tool.name!r}: {only}"
 
 
 def _switch_problems(spec: AgentSpec) -> Iterator[str]:

@@ -33,7 +33,6 @@ from harness_worker.core.registration.tool_options import (
     TOOL_NAME,
     ToolKeywords,
     ToolOptions,
-    check_arguments,
     is_number,
     tool_options,
 )
@@ -338,7 +337,6 @@ def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
 def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
     if not isinstance(description, str):
         raise ConfigError(f"tool {name!r}: description must be a string, not {type(description).__name__}")
-    check_arguments(name, function.schema)
     approval, lock = _approval(name, function, options), _lock(name, function, options)
     return ToolSpec(
         name=name,

@@ -21,7 +21,6 @@ TIMEOUT_CEILING_S: Final[ContextVar[float]] = ContextVar("timeout_ceiling_s")
 """The longest ``timeout_s`` that the settings of a worker allow, in seconds; set while it loads its application."""
 
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-ARGUMENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 _CEILING_SET_BY: Final = (
     "the most is HARNESS_MAX_TOOL_TIMEOUT_S in a worker, elsewhere what Registry(max_tool_timeout_s=…) says"
@@ -138,16 +137,3 @@ def is_number(value: object) -> TypeGuard[float]:
         return math.isfinite(value)
     except OverflowError:
         return False
-
-
-def check_arguments(name: str, schema: Mapping[str, Any]) -> None:
-    """Refuse names of arguments that Claude refuses: one of them would fail every turn of an agent with the tool.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    named: object = schema.get("properties")
-    for argument in cast("Mapping[str, object]", named) if isinstance(named, Mapping) else ():
-        if ARGUMENT_NAME.fullmatch(argument) is None:
-            mend = "a name is 1 to 64 of A-Z a-z 0-9 _ . -; rename it"
-            raise ConfigError(f"tool {name!r}: argument {argument!r}: {mend}")

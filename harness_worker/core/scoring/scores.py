@@ -97,7 +97,8 @@ def miss(row: ScoreRow, now: float, *, attempt: int, why: str) -> tuple[ScoreRow
 
 def lapse(row: ScoreRow, now: float, *, ended_at: float) -> tuple[ScoreRow, bool]:
     """Give up what nobody can give any more, a day after the turn's end: until then it may be a deployment's doing."""
-    if row.at is not None or now < ended_at + LAPSES_S:
+    is_being_given = row.lease_until is not None and now <= row.lease_until
+    if row.at is not None or now < ended_at + LAPSES_S or is_being_given:
         return row, False
     return _given_up(row, now, "nobody was there to give it"), True
 

@@ -20,7 +20,10 @@ from harness_worker.evaluation.results import Result
 
 def compare(
     before: Annotated[Path, typer.Argument(help="Results that eval wrote by --out.", show_default=False)],
-    after: Annotated[Path, typer.Argument(help="Later ones, or the same file.", show_default=False)],
+    after: Annotated[
+        Path,
+        typer.Argument(help="Those of a later sweep, or the same file for two of its agents.", show_default=False),
+    ],
     *,
     agent: Annotated[
         list[str] | None,

@@ -1,6 +1,6 @@
 """A server written by hand, of the protocol's older kind, that lists odd tools: ``python tests/apps/mcp/odd.py KIND``.
 
-``many`` are 300, page by page; ``names`` are hard to say; of ``schema``, two are bad; ``none`` are none; and ``strict``
+``many`` are 300, page by page; ``names`` are hard to say; of ``schema``, one is bad; ``none`` are none; and ``strict``
 goes when it is asked anything before its handshake; ``hints`` say what they do.
 """
 
@@ -16,7 +16,7 @@ NAMES = ["a.b", "a_b", "a/b", "x" * 100, "ünï", "plain"]
 TOOLS = {
     "many": [f"t{number}" for number in range(MANY)],
     "names": NAMES,
-    "schema": ["good", "bad", "$odata"],
+    "schema": ["good", "bad"],
     "none": [],
     "strict": ["plain"],
     "hints": ["reads", "wipes", "writes", "hides"],
@@ -31,8 +31,7 @@ VERSION = "2025-06-18"
 
 def schema(name: str) -> dict[str, Any]:
     """Of a tool's arguments."""
-    argument = "$filter" if name == "$odata" else "a"
-    return {"type": "object", "properties": {argument: {"type": "nonsense" if name == "bad" else "string"}}}
+    return {"type": "object", "properties": {"a": {"type": "nonsense" if name == "bad" else "string"}}}
 
 
 def page(params: dict[str, Any]) -> dict[str, Any]:
