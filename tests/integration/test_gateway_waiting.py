@@ -114,7 +114,10 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
 def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None:
     """A turn that goes on is answered with 202 and what it is now; no connection is lost over it."""
     lost = list[object]()
-    told: Any = lambda *about: lost.append(about)  # noqa: E731 - listened to, and then not any more
+
+    def told(*about: object) -> None:
+        lost.append(about)
+
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         event.listen(Pool, "invalidate", told)
         try:
