@@ -298,8 +298,10 @@ def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None
         engine = create_engine(gateway.settings.database_url)
         event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
         heads, live = Gathered(partial(read_heads, engine)), LiveEvents(None)
-        await asyncio.gather(*(_hear_nothing_twice(each, Turns(engine, TENANT), heads, live) for each in turn_ids))
-        await engine.dispose()
+        try:
+            await asyncio.gather(*(_hear_nothing_twice(each, Turns(engine, TENANT), heads, live) for each in turn_ids))
+        finally:
+            await engine.dispose()
 
     asyncio.run(listen_to_all())
     assert sum("FROM turn_events" in statement for statement in statements) == len(turn_ids)
@@ -314,5 +316,8 @@ async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head],
         turn_id=turn_id, after=0, turns=turns, heads=heads, live=live, heartbeat_s=0.5, may_go_on=always
     )
     async with aclosing(stream.events()) as events:
-        heard = [await anext(events) for _ in range(4)]
-    assert [told and told.type for told in heard] == [None, "turn.queued", None, None]
+        # It beats while its first reading is under way too.
+        while (told := await anext(events)) is None:
+            pass
+        assert told.type == "turn.queued"
+        assert [await anext(events) for _ in range(2)] == [None, None]
