@@ -39,6 +39,7 @@ def _only(harmless: tuple[object, ...], why: str) -> BeforeValidator:
 _BOUNDS: Final = "an agent's own budget bounds what it says: leave it out"
 _TOOLS: Final = "an agent has its own tools and runs them itself: leave it out"
 _LOGPROBS: Final = "agents tell no probabilities: leave it out"
+_MODERATION: Final = "nothing is moderated here: leave it out"
 
 Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
 Advice: TypeAlias = Annotated[
@@ -48,6 +49,7 @@ OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_T
 OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
 OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]
 NoLogprobs: TypeAlias = Annotated[None, _only((0, False), _LOGPROBS), Field(description=_LOGPROBS)]
+NoModeration: TypeAlias = Annotated[None, _only((), _MODERATION), Field(description=_MODERATION)]
 
 
 class _Item(BaseModel):
@@ -123,6 +125,7 @@ class _Request(ClosedBody):
     tools: OwnTools = None
     tool_choice: OwnChoice = None
     top_logprobs: NoLogprobs = None
+    moderation: NoModeration = None
     temperature: Advice = None
     top_p: Advice = None
     service_tier: Advice = None
@@ -155,9 +158,14 @@ class ResponseRequest(_Request):
     max_tool_calls: Count | None = Field(default=None, description="never above the agent's")
     max_output_tokens: OwnBounds = None
     text: TextOptions | None = None
+    prompt: Annotated[None, _only((), "an agent has its own prompt: leave it out, or give instructions")] = None
     include: Annotated[None, _only(([],), "there is nothing more to include: leave it out")] = None
     reasoning: Advice = None
     truncation: Advice = None
+    context_management: Advice = None
+    background_options: Advice = None
+    access_programs: Advice = None
+    image: Advice = None
     stream_options: Advice = None
 
     @model_validator(mode="after")
@@ -183,6 +191,8 @@ class ChatRequest(_Request):
     n: Annotated[None, _only((1,), "an agent gives one answer: leave it out, or give 1")] = None
     response_format: Annotated[None, _only(({"type": "text"},), "agents answer in plain text: leave it out")] = None
     modalities: Annotated[None, _only((["text"],), "agents answer in text: leave it out")] = None
+    audio: Annotated[None, _only((), "agents answer in text: leave it out")] = None
+    web_search_options: Annotated[None, _only((), _TOOLS)] = None
     stop: Annotated[None, _only(([],), "an agent cannot be stopped by a text: leave it out")] = None
     logit_bias: Annotated[None, _only(({},), "an agent's words cannot be weighed: leave it out")] = None
     max_tokens: OwnBounds = None

@@ -6,15 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from inspect import signature
 from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.resources.chat import Completions
+from openai.resources.responses import Responses
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from api_gateway.answers import Turn
 from api_gateway.openai_facade.from_turn import completion_of, ended_calls, response_of
@@ -204,6 +207,18 @@ def test_response_takes_what_only_advises() -> None:
     assert turn_of_response(response(**IGNORED, **options, include=[]), None) == turn_of_response(response(), None)
 
 
+SENT_ASIDE = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+
+
+@pytest.mark.parametrize(("create", "request_type"), [(Completions, ChatRequest), (Responses, ResponseRequest)])
+def test_each_parameter_of_the_client_has_its_answer(
+    create: type[Completions | Responses], request_type: type[BaseModel]
+) -> None:
+    """None is an unknown field to whoever uses the client."""
+    parameters = set(signature(create.create).parameters) - SENT_ASIDE
+    assert parameters == set(request_type.model_fields)
+
+
 TOOL = {"type": "function", "function": {"name": "f"}}
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
 
@@ -249,6 +264,8 @@ def test_conversation_that_began_elsewhere_goes_on() -> None:
         (ChatRequest, "messages.0.role", {"messages": [{"role": "function", "content": "x", "name": "y"}]}),
         (ChatRequest, "messages", {"messages": []}),
         (ChatRequest, "web_search_options", {"web_search_options": {}}),
+        (ChatRequest, "audio", {"audio": {"format": "wav", "voice": "ash"}}),
+        (ChatRequest, "moderation", {"moderation": {"model": "omni"}}),
         (ResponseRequest, "tools", {"tools": [{"type": "web_search"}]}),
         (ResponseRequest, "max_output_tokens", {"max_output_tokens": 9}),
         (ResponseRequest, "include", {"include": ["message.output_text.logprobs"]}),
