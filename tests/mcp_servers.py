@@ -191,5 +191,7 @@ def proxy(behind: str) -> Generator[Proxy]:
     """A proxy before a server."""
     with Proxy(behind) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+        try:
+            yield server
+        finally:
+            server.shutdown()

@@ -57,7 +57,7 @@ class Receiver:
         self.answers: deque[Answering] = deque()
         self.released = threading.Event()
 
-    def await_count(self, count: int, timeout_s: float = 10.0) -> list[Received]:
+    def await_count(self, count: int, timeout_s: float = 20.0) -> list[Received]:
         """The requests once there are so many."""
         wait_until(lambda: len(self.received) >= count, f"{count} requests, not {len(self.received)}", timeout_s)
         return list(self.received)

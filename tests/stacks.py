@@ -85,7 +85,7 @@ def role_pid(home: Path, role: str) -> int:
 
 def await_synced(client: Redis) -> None:
     """Wait until what was written is in Redis' file; it writes behind, by up to two seconds."""
-    assert client.waitaof(1, 0, 5_000) == [1, 0]  # pyright: ignore[reportUnknownMemberType]
+    assert client.waitaof(1, 0, 30_000) == [1, 0]  # pyright: ignore[reportUnknownMemberType]
 
 
 def none_runs(processes: list[psutil.Process]) -> bool:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    predicate: Callable[[], T | None], description: str, timeout_s: float = 10.0, *, interval_s: float = 0.02
+    predicate: Callable[[], T | None], description: str, timeout_s: float = 20.0, *, interval_s: float = 0.02
 ) -> T:
     """Ask ``predicate`` again and again until its answer is true.
 

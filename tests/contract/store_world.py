@@ -121,8 +121,10 @@ def world_of(database_url: str) -> Generator[World]:
     """A store on that database, its connections closed at the end."""
     engine = make_engine(database_url)
     sink = RecordedEvents()
-    yield World(store=SqlTurnStore(engine, sink), engine=engine, sink=sink)
-    engine.dispose()
+    try:
+        yield World(store=SqlTurnStore(engine, sink), engine=engine, sink=sink)
+    finally:
+        engine.dispose()
 
 
 def new_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value

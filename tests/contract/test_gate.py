@@ -33,6 +33,8 @@ from tests.contract.gate_kit import (
 GateFactory = Callable[[float], Gate]
 LONG_TTL_S = 60.0
 SHORT_TTL_S = 0.3
+STEADY_TTL_S = 3.0
+"""Longer than a slow machine takes from one beat to the next question."""
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -56,6 +58,12 @@ def gate(make_gate: GateFactory) -> Gate:
 def hasty_gate(make_gate: GateFactory) -> Gate:
     """A gate whose reads are lost when they do not beat for a moment."""
     return make_gate(SHORT_TTL_S)
+
+
+@pytest.fixture
+def steady_gate(make_gate: GateFactory) -> Gate:
+    """A gate whose reads are lost when they do not beat, and kept by those who beat now and then."""
+    return make_gate(STEADY_TTL_S)
 
 
 # --- fences ---------------------------------------------------------------------------------------------------------
@@ -515,32 +523,32 @@ def test_settle_and_complete_agree_whoever_is_first(gate: Gate) -> None:
 # --- signs of life --------------------------------------------------------------------------------------------------
 
 
-def test_beats_keep_a_run_alive_and_silence_loses_it(hasty_gate: Gate) -> None:
+def test_beats_keep_a_run_alive_and_silence_loses_it(steady_gate: Gate) -> None:
     """Of two runs, in turns of their own, the one that beats lives when the silent one is lost."""
-    beating, silent = running(hasty_gate), running(hasty_gate)
+    beating, silent = running(steady_gate), running(steady_gate)
 
     def silent_is_lost() -> bool:
-        hasty_gate.beat([a_run(beating), a_run(new_turn_id())])
-        assert state(hasty_gate, beating) is ReadState.LIVE
-        return state(hasty_gate, silent) is ReadState.LOST
+        steady_gate.beat([a_run(beating), a_run(new_turn_id())])
+        assert state(steady_gate, beating) is ReadState.LIVE
+        return state(steady_gate, silent) is ReadState.LOST
 
     wait_until(silent_is_lost, "the silent run to be lost")
 
 
-def test_beats_of_several_turns_go_together(hasty_gate: Gate) -> None:
+def test_beats_of_several_turns_go_together(steady_gate: Gate) -> None:
     """A worker beats for all it runs at once, whatever turns they belong to."""
-    turns = [running(hasty_gate, a_pass("0.0"), a_pass("0.1")) for _ in range(3)]
-    silent = running(hasty_gate)
+    turns = [running(steady_gate, a_pass("0.0"), a_pass("0.1")) for _ in range(3)]
+    silent = running(steady_gate)
     runs = [a_run(turn_id, call_id) for turn_id in turns for call_id in ("0.0", "0.1")]
 
     def silent_is_lost() -> bool:
-        hasty_gate.beat(runs)
-        return state(hasty_gate, silent) is ReadState.LOST
+        steady_gate.beat(runs)
+        return state(steady_gate, silent) is ReadState.LOST
 
     wait_until(silent_is_lost, "the silent run to be lost")
-    hasty_gate.beat(runs)
-    assert [hasty_gate.complete(run, "x") for run in runs] == [True] * 6
-    hasty_gate.beat([])
+    steady_gate.beat(runs)
+    assert [steady_gate.complete(run, "x") for run in runs] == [True] * 6
+    steady_gate.beat([])
 
 
 @pytest.mark.parametrize("impostor", [{"runner": "host/2"}, {"attempt": 2}, {"call_id": "0.9"}])
@@ -600,4 +608,4 @@ def test_read_that_waited_too_long_does_not_go_on(gate: Gate) -> None:
     assert not gate.goes_on(a_run(turn_id))
     turn_id = opened(gate)
     assert gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
-    wait_until(lambda: not gate.goes_on(a_run(turn_id)), "its cap to pass", 5)
+    wait_until(lambda: not gate.goes_on(a_run(turn_id)), "its cap to pass")

@@ -123,10 +123,13 @@ def interrupted(other: World) -> Generator[None]:
     before = signal.signal(signal.SIGUSR2, overrun)
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
-    with pytest.raises((OverrunError, OperationalError)):  # SQLAlchemy's rollback, if it began one, meets what it left
-        yield
-    interrupter.join()
-    signal.signal(signal.SIGUSR2, before)
+    try:
+        # SQLAlchemy's rollback, if it began one, meets what it left.
+        with pytest.raises((OverrunError, OperationalError)):
+            yield
+    finally:
+        interrupter.join()
+        signal.signal(signal.SIGUSR2, before)
 
 
 def read(world: World) -> None:
@@ -253,7 +256,7 @@ def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: W
     """Postgres ends the transaction of a process that stands still with the turn locked; who waits gets in."""
     world = postgres_world
     turn_id = world.queued()
-    stopped = make_engine(postgres_url, timeouts=timeouts_within(0.6))
+    stopped = make_engine(postgres_url, timeouts=timeouts_within(3.0))
     with stopped.connect() as connection:
         connection.execute(select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True))
         world.store.transact(turn_id, one_event)

@@ -14,6 +14,9 @@ from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, running
 
+AT_ONCE_S = 5.0
+"""Far less than a statement may wait for a lock."""
+
 
 def run_of(turn_id: str, position: int = 0, attempt: int = 1, runner: str = "host/7") -> RunningCall:
     """The run that ``running`` makes."""
@@ -120,7 +123,7 @@ def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World
         world.store.beat_calls([run_of(turn_id, 0), run_of(turn_id, 1)], 3_000.0)
         took_s = time.monotonic() - started
         assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [False, True]
-    assert took_s < 1.0
+    assert took_s < AT_ONCE_S
     world.store.beat_calls([run_of(turn_id, 0)], 3_000.0)
     assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [True, True]
 
@@ -133,7 +136,7 @@ def test_beat_turn_leaves_a_locked_turn_and_returns_at_once(postgres_world: Worl
     with world.locked(held):
         started = time.monotonic()
         assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < AT_ONCE_S
     assert lease_of(world, turn_id) < 0
 
 
@@ -260,5 +263,5 @@ def test_overdue_skips_locked_turns(postgres_world: World):
     with world.locked(select(turns.c.id).where(turns.c.id == a).with_for_update(key_share=True)):
         started = time.monotonic()
         assert [turn_id for turn_id, *_ in world.store.overdue(9, 60.0)] == [b]
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < AT_ONCE_S
     assert [turn_id for turn_id, *_ in world.store.overdue(9, 60.0)] == [a]

@@ -115,7 +115,7 @@ def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World
 
         locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
         locking.transact(second, end_second)
-        beside[0].result(10)
+        beside[0].result(30)
     assert world.turn(second).wake_at is None
     assert world.turn(third).wakes == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, text
@@ -17,16 +18,17 @@ from harness_worker.schema import turns
 from tests.contract.store_world import RecordedEvents, World, one_event
 from tests.relay import Relay
 
-SOON = Timeouts(statement_s=0.5)
-LIMIT_S = 1.5
+SOON = Timeouts(statement_s=2.0)
+LIMIT_S = 3.0
 """Of each wait for an answer: a second longer than a statement."""
-SLACK_S = 3.0
+SLACK_S = 10.0
 
 
 @pytest.fixture
 def far(line: Relay) -> Generator[World]:
     """A store at the far end of the line, whose connections are opened."""
-    engine, beats = make_engine(line.url, timeouts=SOON), make_engine(line.url, timeouts=BEAT, pool_size=1)
+    engine = make_engine(line.url, timeouts=SOON)
+    beats = make_engine(line.url, timeouts=replace(BEAT, statement_s=SOON.statement_s), pool_size=1)
     sink = RecordedEvents()
     for each in (engine, beats):
         held = [each.connect(), each.connect()]
@@ -59,15 +61,15 @@ def beat(world: World, turn_id: str) -> None:
     world.store.beat_turn(turn_id, "w", 1, 6.0)
 
 
-@pytest.mark.parametrize(("work", "limit_s"), [(load, LIMIT_S), (transact, LIMIT_S), (beat, BEAT.statement_s + 1.0)])
+@pytest.mark.parametrize("work", [load, transact, beat])
 def test_store_heals_though_its_connections_are_never_answered(
-    far: World, line: Relay, work: Callable[[World, str], None], limit_s: float
+    far: World, line: Relay, work: Callable[[World, str], None]
 ):
     """The first wait is given up in time, and takes all other connections of then with it."""
     turn_id = far.queued()
     line.silence()
-    assert limit_s <= took_s(lambda: work(far, turn_id)) < limit_s + SLACK_S
-    assert took_s(lambda: work(far, turn_id)) < limit_s
+    assert LIMIT_S <= took_s(lambda: work(far, turn_id)) < LIMIT_S + SLACK_S
+    assert took_s(lambda: work(far, turn_id)) < LIMIT_S
 
 
 def test_transact_whose_commit_is_never_answered_is_in_doubt(far: World, line: Relay):

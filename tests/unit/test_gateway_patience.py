@@ -66,7 +66,7 @@ def test_who_leaves_cancels_what_he_asked() -> None:
         asking.cancel()
         await asyncio.wait({asking})
         assert asking.cancelled()
-        await asyncio.wait_for(cancelled.wait(), 5.0)
+        await asyncio.wait_for(cancelled.wait(), 30.0)
 
     asyncio.run(asked())
 
@@ -108,7 +108,7 @@ def test_who_leaves_a_late_answer_cancels_the_question() -> None:
         with pytest.raises(TimeoutError):
             await late.within(0.01)
         late.leave()
-        await asyncio.wait_for(cancelled.wait(), 5.0)
+        await asyncio.wait_for(cancelled.wait(), 30.0)
 
     asyncio.run(asked())
 
@@ -127,12 +127,13 @@ def test_beat_is_heard_while_nothing_comes() -> None:
         heard: list[int | None] = []
         async for thing in beating(things(), 0.01):
             heard.append(thing)
-            if heard[1:] == [None, None]:
+            if heard[-2:] == [None, None] and 1 in heard:
                 released.set()
         return heard
 
     heard = asyncio.run(listened())
-    assert heard[:3] == [1, None, None]
+    # The first thing may be late too.
+    assert heard[heard.index(1) :][:3] == [1, None, None]
     assert [thing for thing in heard if thing is not None] == [1, 2]
 
 

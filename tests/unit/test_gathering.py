@@ -126,7 +126,7 @@ def gather(loads: Gathering, turn: Turn | None = None, **options: Any) -> Gather
 
 def test_parts_are_loaded_at_the_same_time() -> None:
     """Each waits for the other to be under way: one after the other, neither would come."""
-    meet = threading.Barrier(2, timeout=10)
+    meet = threading.Barrier(2, timeout=60)
 
     def met(value: Any) -> Callable[[], Any]:  # noqa: ANN401 - either part
         return lambda: (meet.wait(), value)[1]

@@ -36,7 +36,7 @@ def test_signal_may_come_at_any_moment_of_a_wait() -> None:
     """Its handler runs in the midst of what the main thread does, so that it must need nothing that a wait holds."""
     waits = Thread(target=lambda: [_interrupted_at(line) for line in range(LINES)], daemon=True)
     waits.start()
-    waits.join(10.0)
+    waits.join(60.0)
     assert not waits.is_alive()
 
 
