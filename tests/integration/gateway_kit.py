@@ -31,6 +31,8 @@ from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"
 AGENT = "support"
+PUBLISH_TIMEOUT_S = 10.0
+"""For what waits for the broker: longer than that of a user, for a machine under load is no broker that is away."""
 
 
 @contextmanager
@@ -48,7 +50,7 @@ def serving(settings: Settings, host: str = "127.0.0.1") -> Generator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive(), "the gateway did not stop"
 
 
@@ -202,7 +204,10 @@ class Gateway:
 @contextmanager
 def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **settings: Any) -> Generator[Gateway]:
     """A gateway on a migrated database, with one agent published."""
-    chosen = Settings(database_url=database_url, redis_url=redis_url, dev_keyless=True, **settings)
+    patience = {"publish_timeout_s": PUBLISH_TIMEOUT_S}
+    chosen = Settings.model_validate(
+        {"database_url": database_url, "redis_url": redis_url, "dev_keyless": True, **patience, **settings}
+    )
     engine = sync_engine(database_url)
     broker: Any = cast("Any", redis.Redis).from_url(live_redis_url, decode_responses=True)
     try:

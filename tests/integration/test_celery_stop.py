@@ -209,7 +209,7 @@ def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
         [sys.executable, "-c", CHILD],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         start_new_session=True,  # stopping a body ends all the rest of its process group
     )
@@ -260,7 +260,7 @@ def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> N
 
 def _said(script: str) -> list[str]:
     command = [sys.executable, "-c", script]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, start_new_session=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, start_new_session=True)
     return ran.stdout.splitlines()
 
 
@@ -286,5 +286,5 @@ def test_stop_command_gives_up_when_the_broker_is_gone() -> None:
         client.close()
         began = monotonic()
         dispatcher.stop("t2")
-        assert monotonic() - began < 5.0
+        assert monotonic() - began < 15.0
     app.close()

@@ -55,7 +55,7 @@ def _taken(connection: Connection, queue: str) -> Any:  # noqa: ANN401 - a kombu
         taken.append(message)
 
     with connection.Consumer(connection.SimpleQueue(queue).queue, callbacks=[take]):
-        connection.drain_events(timeout=5)
+        connection.drain_events(timeout=30)
     return taken[0]
 
 

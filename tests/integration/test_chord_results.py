@@ -62,6 +62,6 @@ def test_chord_that_redis_cannot_join_is_left_to_the_reconciler_at_once(
     app = make_app(settings, redis_url=f"redis://127.0.0.1:{free_port()}/0", broker_url=redis_url)
     dispatcher, began = CeleryDispatcher(app, timing=timing_of(settings)), monotonic()
     dispatcher.chord(a_turn(), [a_call(0), a_call(1)])
-    assert monotonic() - began < 5.0
+    assert monotonic() - began < 15.0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "not sent, the reconciler will" in caplog.text

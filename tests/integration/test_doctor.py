@@ -64,11 +64,11 @@ def tool_worker(stack: StackInfo, *options: str) -> Generator[None]:
         command += ["--home", str(stack.home), *options]
         process = subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=sink)
     try:
-        wait_until(ready.exists, "the worker to be ready", 30)
+        wait_until(ready.exists, "the worker to be ready", 60)
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def states(checks: Checks, name: str) -> list[str]:

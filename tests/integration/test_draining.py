@@ -31,7 +31,7 @@ class Answers:
         thread = threading.Thread(target=self._listen, args=(settings,), daemon=True)
         thread.start()
         try:
-            assert self._listens.wait(10)
+            assert self._listens.wait(30)
             yield
         finally:
             self._is_over.set()

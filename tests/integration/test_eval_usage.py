@@ -112,7 +112,7 @@ def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:
             wait_until(asked.is_set, "a case to be asked", 60)
             running.send_signal(signal.SIGINT)
             try:
-                _, told = running.communicate(timeout=20)
+                _, told = running.communicate(timeout=60)
             finally:
                 running.kill()
         over.set()

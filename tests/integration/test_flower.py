@@ -41,7 +41,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
         yield up.info()
         children = up.children()
         up.process.terminate()
-        assert up.process.wait(30) == 0, up.log.read_text()
+        assert up.process.wait(60) == 0, up.log.read_text()
         assert none_runs(children)
 
 
@@ -74,7 +74,7 @@ def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
         ended = {task["kwargs"] for task in tasks if task["name"].startswith("tool.") and task["state"] == "SUCCESS"}
         return tasks if len(ended) == len(turn["calls"]) else None
 
-    return wait_until(seen, "Flower to show the turn's calls", 20)
+    return wait_until(seen, "Flower to show the turn's calls", 60)
 
 
 def said(task: Mapping[str, Any]) -> str:
@@ -144,7 +144,7 @@ def test_flower_does_not_show_what_a_producer_tells_of_its_messages(stack: Stack
         kwargs = {"agent": "support", "input": "my card is 4111"}
         sent = producer.send_task("turn.submit", kwargs=kwargs, queue="nobody takes it", ignore_result=True)
         producer.send_task("turn.submit", kwargs={**kwargs, "agent": "none"}, queue=TURNS, task_id="refused")
-    told = wait_until(lambda: _told(stack, "refused"), "Flower to show the message that was sent behind it", 20)
+    told = wait_until(lambda: _told(stack, "refused"), "Flower to show the message that was sent behind it", 60)
     assert told == {"turn": "refused"}
     shown = flower(stack, "/api/tasks").text
     assert "4111" not in shown
@@ -188,8 +188,8 @@ def test_killed_flower_is_started_again(stack: StackInfo) -> None:
     """It comes back at the same address with the same password."""
     killed = role_pid(stack.home, "flower")
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 20)
-    wait_until((stack.home / "run" / "flower.ready").exists, "flower to answer again", 20)
+    wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 60)
+    wait_until((stack.home / "run" / "flower.ready").exists, "flower to answer again", 60)
     assert len(flower(stack, "/api/workers").json()) == 2
 
 
@@ -197,9 +197,9 @@ def test_restarted_worker_keeps_its_name(stack: StackInfo) -> None:
     """A worker that is started again is the same row, not one more."""
     killed, names = role_pid(stack.home, "coordinator"), set(_pids(stack))
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: role_pid(stack.home, "coordinator") not in (0, killed), "the worker to come back", 20)
+    wait_until(lambda: role_pid(stack.home, "coordinator") not in (0, killed), "the worker to come back", 60)
     name = f"coordinator@{socket.gethostname()}"
-    wait_until(lambda: _pids(stack).get(name) == role_pid(stack.home, "coordinator"), "Flower to see it", 20)
+    wait_until(lambda: _pids(stack).get(name) == role_pid(stack.home, "coordinator"), "Flower to see it", 60)
     assert set(_pids(stack)) == names
 
 

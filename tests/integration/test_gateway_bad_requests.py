@@ -26,7 +26,7 @@ def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, val
     """One gateway for all: nothing here is accepted."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("gateway") / "harness.db")
     with gateway_on(
-        f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000, body_idle_s=0.3
+        f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000, body_idle_s=2.0
     ) as running:
         yield running
 
@@ -168,7 +168,7 @@ def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog:
 def posting(gateway: Gateway, body: bytes) -> Generator[socket.socket]:
     """A client that has sent the beginning of a longer body."""
     address = urlsplit(gateway.url)
-    with socket.create_connection((address.hostname, address.port), timeout=5) as client:
+    with socket.create_connection((address.hostname, address.port), timeout=30) as client:
         client.sendall(b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n" + body)
         yield client
 
@@ -333,7 +333,7 @@ def test_input_that_is_neither_decision_nor_message_is_422(gateway: Gateway, bod
 def test_bytes_that_are_no_http_do_not_stop_the_server(gateway: Gateway) -> None:
     """A broken client hurts nobody else."""
     address = urlsplit(gateway.url)
-    with socket.create_connection((address.hostname, address.port), timeout=5) as raw:
+    with socket.create_connection((address.hostname, address.port), timeout=30) as raw:
         raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         raw.recv(1_000)
     assert gateway.http.get("/healthz").status_code == 200

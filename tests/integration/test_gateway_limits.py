@@ -19,6 +19,7 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
 from api_gateway.database import create_engine
+from api_gateway.limits import rates
 from api_gateway.limits.rates import LEFT_ALONE_S, PREFIX
 from api_gateway.limits.spending import Spending
 from api_gateway.problems import Problem
@@ -244,14 +245,15 @@ def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(serve: Se
         began = time.monotonic()
         with pytest.raises(openai.APIStatusError) as refused:
             ask(client)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         assert (refused.value.status_code, refused.value.code) == (402, "budget_exhausted")
         assert refused.value.type == "insufficient_quota"
 
 
 @pytest.fixture
-def rated(sqlite_url: str, valkey_url: str) -> Serving:
+def rated(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Serving:
     """Gateways whose Redis has counted nothing yet."""
+    monkeypatch.setattr(rates, "SILENCE_S", 20.0)  # however slow the machine is, its posts are counted
     url = own_db(valkey_url)
     with closing(redis_at(url)) as client:
         for key in client.scan_iter(f"{PREFIX}:*"):
@@ -272,13 +274,24 @@ def counted(gateway: Gateway) -> dict[str, int]:
 
 def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -> None:
     """The refused post says when to come again, which is when it is taken; refused ones do not count."""
-    with rated(tenant_rate="3/2 seconds") as gateway:
+    with rated(tenant_rate="3/2 minutes") as gateway:
         assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
         refused = gateway.post()
         problem = problem_of(refused, 429, "rate_limited")
-        assert problem["detail"].startswith("this tenant has posted as many turns as it may (3 per 2 seconds)")
+        assert problem["detail"].startswith("this tenant has posted as many turns as it may (3 per 2 minutes)")
+        assert 60 < int(refused.headers["retry-after"]) <= 120
+
+
+def test_place_that_is_free_again_is_given(rated: Serving) -> None:
+    """Once the window has moved on, posts are taken again."""
+    with rated(tenant_rate="3/2 seconds") as gateway:
+        refused = wait_until(lambda: _refused(gateway.post()), "posts to be too many", interval_s=0.0)
         assert refused.headers["retry-after"] in {"1", "2"}
-        wait_until(lambda: gateway.post().status_code == 202, "a place to be free", 3)
+        wait_until(lambda: gateway.post().status_code == 202, "a place to be free")
+
+
+def _refused(answer: httpx2.Response) -> httpx2.Response | None:
+    return answer if answer.status_code == 429 else None
 
 
 def test_gateways_count_together(rated: Serving) -> None:
@@ -290,7 +303,7 @@ def test_gateways_count_together(rated: Serving) -> None:
 
 def test_longer_window_does_not_count_what_a_shorter_one_refuses(rated: Serving) -> None:
     """Who asks too fast for a while has not used the day up."""
-    with rated(tenant_rate="100/day; 1/2 seconds") as gateway:
+    with rated(tenant_rate="100/day; 1/hour") as gateway:
         assert gateway.post().status_code == 202
         assert {gateway.post().status_code for _ in range(20)} == {429}
         assert [posts for key, posts in counted(gateway).items() if key.endswith("day")] == [1]
@@ -314,17 +327,18 @@ def test_request_that_is_wrong_does_not_count(rated: Serving) -> None:
 
 def test_openai_client_waits_as_long_as_it_is_told(rated: Serving) -> None:
     """Its own retries are enough, and without them it raises its error for this."""
-    with rated(tenant_rate="1/second") as gateway:
+    with rated(tenant_rate="1/2 seconds") as gateway:
         with openai_client(gateway) as hasty, pytest.raises(openai.RateLimitError) as refused:
-            [ask(hasty) for _ in range(2)]
+            [ask(hasty) for _ in range(20)]
         assert (refused.value.code, refused.value.type) == ("rate_limited", "rate_limit_exceeded")
         with openai_client(gateway, max_retries=2) as patient:
             assert [ask(patient).status for _ in range(2)] == ["queued", "queued"]
 
 
 @pytest.fixture
-def apart(sqlite_url: str, valkey_url: str) -> Serving:
+def apart(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Serving:
     """Gateways that count in a Redis of their own, which is not the broker."""
+    monkeypatch.setattr(rates, "SILENCE_S", 2.0)  # a machine under load is no Redis that hangs
     broker = own_db(valkey_url)
 
     def serve(redis_url: str) -> Any:  # noqa: ANN401 - a context manager
@@ -355,5 +369,5 @@ def test_redis_that_hangs_holds_nobody_up_for_long(apart: Serving, caplog: pytes
         with ThreadPoolExecutor(8) as threads:
             codes = {each.result().status_code for each in [threads.submit(gateway.post) for _ in range(40)]}
         assert codes == {202}
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 40
     assert len([record for record in caplog.records if "HARNESS_TENANT_RATE" in record.message]) == 1

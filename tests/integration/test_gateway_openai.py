@@ -130,7 +130,7 @@ def test_stream_is_whole_though_hints_are_lost(
             wait_until(lambda piece=piece: piece in pieces, f"{piece!r} to be passed on")
     gateway.worker.event(turn_id, "model.completed", step=0, text=SAID)
     gateway.worker.finish(turn_id)
-    reading.result(10)
+    reading.result(30)
     assert pieces == passed_on
 
 
@@ -142,7 +142,7 @@ def test_stream_needs_no_live_events(sqlite_url: str, valkey_url: str, pool: Thr
         (turn_id,) = gateway.ids()
         say(gateway, turn_id)
         gateway.worker.finish(turn_id)
-        assert reading.result(10) == [
+        assert reading.result(30) == [
             *("response.created", "response.in_progress"),
             *("response.output_item.added", "response.content_part.added"),
             *("response.output_text.delta", "response.output_text.done"),
@@ -164,7 +164,7 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client,
         gateway.worker.finish(turn_id)
         chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
         assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks] == [SAID, None]
-    assert reading.result(10) == ["do", "ne"]
+    assert reading.result(30) == ["do", "ne"]
     assert gateway.ids() == [turn_id]
 
 
@@ -202,7 +202,7 @@ def test_stream_of_a_response_ends_as_the_turn_does(
     reading = pool.submit(lambda: list(client.respond(stream=True)))
     turn_id = the_turn(gateway)
     gateway.worker.finish(turn_id, status)
-    events = reading.result(10)
+    events = reading.result(30)
     assert (events[-1].type, events[-1].response.status) == (last, told)
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
@@ -212,7 +212,7 @@ def test_stream_of_a_completion_that_fails_raises(gateway: Gateway, client: Clie
     reading = pool.submit(lambda: list(texts(client.chat(stream=True))))
     gateway.worker.finish(the_turn(gateway), "cancelled")
     with pytest.raises(openai.APIError, match="cancelled") as raised:
-        reading.result(10)
+        reading.result(30)
     assert raised.value.code == "turn_failed"
 
 
@@ -254,7 +254,7 @@ def test_completion_that_fails_is_not_asked_for_again(
     asking = pool.submit(client.chat)
     gateway.worker.finish(the_turn(gateway), "cancelled")
     with pytest.raises(openai.InternalServerError, match="somebody cancelled it"):
-        asking.result(10)
+        asking.result(30)
     assert (len(client.requests), len(gateway.ids())) == (1, 1)
 
 
@@ -267,7 +267,7 @@ def test_wait_whose_database_goes_away_is_not_begun_again(
     _run(gateway, "ALTER TABLE tool_calls RENAME TO gone")
     gateway.worker.finish(turn_id)
     with pytest.raises(openai.InternalServerError, match=f"responses.retrieve\\('{turn_id}'\\)"):
-        asking.result(10)
+        asking.result(30)
     assert len(client.requests) == 1
 
 
@@ -277,7 +277,7 @@ def test_one_key_makes_one_turn_for_all_who_wait(gateway: Gateway, client: Clien
     asking = [pool.submit(client.respond, **key) for _ in range(3)]
     turn_id = the_turn(gateway)
     gateway.worker.finish(turn_id)
-    answers = [each.result(10) for each in asking] + [client.respond(**key)]
+    answers = [each.result(30) for each in asking] + [client.respond(**key)]
     assert {(answer.id, answer.output_text) for answer in answers} == {(turn_id, SAID)}
     assert (gateway.ids(), len(gateway.worker.wake_ups(turn_id))) == ([turn_id], 1)
     with pytest.raises(openai.UnprocessableEntityError, match="take a new key"):
@@ -291,7 +291,7 @@ def test_key_of_a_turn_that_is_over_is_answered_at_once(
     key = {"extra_headers": {"Idempotency-Key": "k"}}
     asking = pool.submit(client.chat, **key)
     gateway.worker.finish(the_turn(gateway))
-    asking.result(10)
+    asking.result(30)
     took_s: list[float] = []
     for _ in range(3):
         began = monotonic()
@@ -309,7 +309,7 @@ def test_background_response_is_answered_at_once_and_can_be_cancelled(
     cancelling = pool.submit(client.openai.responses.cancel, response.id)
     wait_until(lambda: gateway.worker.row(response.id).cancel_requested, "the cancel")
     gateway.worker.finish(response.id, "cancelled")
-    assert cancelling.result(10).status == "cancelled"
+    assert cancelling.result(30).status == "cancelled"
     assert client.openai.responses.cancel(response.id).status == "cancelled"
 
 

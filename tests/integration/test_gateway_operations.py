@@ -115,7 +115,7 @@ def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
     """However often somebody asks whether it is there: wake-ups are sent by the same threads."""
 
     async def asked() -> None:
-        publisher = Publisher(f"amqp://127.0.0.1:{free_port()}//", timeout_s=2.0)
+        publisher = Publisher(f"amqp://127.0.0.1:{free_port()}//", timeout_s=20.0)
         for _ in range(THREADS + 1):
             with pytest.raises(OperationalError):
                 await publisher.check()
@@ -181,7 +181,7 @@ def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
                     gateway.http.get, f"/v1/turns/{again}/events", headers={"Accept": "text/event-stream"}
                 )
                 gateway.worker.finish(again)
-                assert "turn.completed" in answer.result(10).text
+                assert "turn.completed" in answer.result(30).text
 
 
 @contextmanager
@@ -512,18 +512,18 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with gateway_process(port, sqlite_url, own_db(valkey_url), tmp_path / "log") as process:
-        wait_until(lambda: _healthy(url), "the gateway to answer", 20)
+        wait_until(lambda: _healthy(url), "the gateway to answer", 60)
         with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
             assert idle.get(f"{url}/healthz").headers.get("connection") is None
             body = {"agent": "support", "input": "x"}
             post = pool.submit(httpx2.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
             stream = pool.submit(follow, f"{url}/v1/turns/{turn_id}")
-            assert opened.wait(5)
+            assert opened.wait(30)
             process.send_signal(signal.SIGTERM)
-            assert post.result(10).status_code == 202
-            assert "turn.queued" in stream.result(10)
-            process.wait(10)
+            assert post.result(30).status_code == 202
+            assert "turn.queued" in stream.result(30)
+            process.wait(30)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -578,7 +578,7 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
     url = f"http://127.0.0.1:{port}"
     log = tmp_path / "log"
     with gateway_process(port, sqlite_url, own_db(valkey_url), log):
-        wait_until(lambda: _healthy(url), "the gateway to answer", 20)
+        wait_until(lambda: _healthy(url), "the gateway to answer", 60)
         headers = {"Authorization": "Bearer my-key"}
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
         httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
@@ -601,7 +601,7 @@ def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: 
     port = free_port()
     log = tmp_path / "log"
     with gateway_process(port, sqlite_url, NOWHERE, log):
-        wait_until(lambda: _healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 20)
+        wait_until(lambda: _healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
         assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
         wait_until(lambda: "not ready" in log.read_text(), "the warning")
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -18,10 +18,10 @@ from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import gateway_on, own_db
 from tests.relay import Relay
 
-LIMIT_S = 1.5
+LIMIT_S = 4.0
 """Of each wait for an answer: a second longer than a statement may take here."""
 PROBE_S = 1.0
-SLACK_S = 3.0
+SLACK_S = 10.0
 
 
 async def ask_again(engine: AsyncEngine, line: Relay) -> None:
@@ -53,15 +53,16 @@ def test_gateway_heals_though_its_connections_are_never_answered(
     """A wait is given up in time; what comes next finds a connection that works."""
 
     async def timed() -> tuple[float, float]:
-        engine = create_engine(f"{line.url}?options=-c%20statement_timeout%3D500")
-        began = time.monotonic()
-        await work(engine, line)
-        lost = time.monotonic()
-        async with engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
-        healed = time.monotonic()
-        await engine.dispose()
-        return lost - began, healed - lost
+        engine = create_engine(f"{line.url}?options=-c%20statement_timeout%3D3000")
+        try:
+            began = time.monotonic()
+            await work(engine, line)
+            lost = time.monotonic()
+            async with engine.connect() as connection:
+                await connection.execute(text("SELECT 1"))
+            return lost - began, time.monotonic() - lost
+        finally:
+            await engine.dispose()
 
     lost_s, healed_s = asyncio.run(timed())
     assert LIMIT_S <= lost_s < LIMIT_S + SLACK_S

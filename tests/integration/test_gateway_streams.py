@@ -45,10 +45,10 @@ class Listener:
         self._reading = pool.submit(self._read)
 
     def _read(self) -> None:
-        with httpx2.stream("GET", self._url, headers=self._headers, timeout=20) as response:
+        with httpx2.stream("GET", self._url, headers=self._headers, timeout=60) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             # Heartbeats come for ever: a test that fails must not leave this thread behind.
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             for line in response.iter_lines():
                 self.lines.append(line)
                 assert time.monotonic() < until, "the stream did not end"
@@ -59,7 +59,7 @@ class Listener:
 
     def events(self) -> list[dict[str, str]]:
         """Every event, once the stream has ended."""
-        self._reading.result(20)
+        self._reading.result(60)
         return frames_of(self.lines)
 
 
@@ -265,7 +265,7 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(sqlite_url: s
             delays.append(time.monotonic() - started)
         gateway.worker.finish(turn_id)
         listener.events()
-    assert sorted(delays)[2] < 0.4, delays
+    assert sorted(delays)[2] < gateway.settings.sse_heartbeat_s / 4, delays
 
 
 def test_stream_goes_on_while_the_database_stands_still(line: Relay, valkey_url: str) -> None:
@@ -280,7 +280,7 @@ def test_stream_goes_on_while_the_database_stands_still(line: Relay, valkey_url:
         listener.until("heartbeat")
         line.silence()
         heard = len(listener.lines)
-        wait_until(lambda: _beats(listener.lines[heard:]) > 10, "heartbeats", 8)
+        wait_until(lambda: _beats(listener.lines[heard:]) > 10, "heartbeats", 20)
         gateway.worker.send(turn_id, "turn.completed", 2)
         assert seqs(listener.events()) == ["1", "2"]
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -34,6 +33,9 @@ LONG_LOCKED = text(
     "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     " AND clock_timestamp() - query_start > interval '2.5 seconds'"
 )
+SOON_S = 25.0
+"""Long before the wait would be over."""
+
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 
@@ -72,15 +74,13 @@ def next_turn(gateway: Gateway, but: str) -> str:
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecutor, status: str) -> None:
     """A turn that ends in time is answered with 200 and its final state, well before the next look into SQL."""
-    answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+    answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
     wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
-    started = time.monotonic()
     gateway.worker.finish(turn_id, status)
-    response = answer.result(10)
-    assert time.monotonic() - started < 5
+    response = answer.result(SOON_S)
     assert (response.status_code, response.json()["status"]) == (200, status)
     assert response.headers["location"] == f"/v1/turns/{turn_id}"
-    assert response.headers["preference-applied"] == "wait=20"
+    assert response.headers["preference-applied"] == "wait=50"
 
 
 @pytest.mark.parametrize("redis_up", [True, False])
@@ -89,9 +89,9 @@ def test_wait_finds_an_end_that_no_live_event_told(
 ) -> None:
     """Live events may be lost, and Redis may be down: SQL is looked into every second."""
     with gateway_on(sqlite_url, own_db(valkey_url) if redis_up else NOWHERE, own_db(valkey_url)) as gateway:
-        answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+        answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         gateway.worker.finish(turn_id, live=False)
-        assert answer.result(10).status_code == 200
+        assert answer.result(SOON_S).status_code == 200
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -102,11 +102,11 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
     below = gateway.posted()["id"]
     gateway.worker.call(below, 0, 0, approval=ASKED)
     gateway.worker.change(below, status="requires_action")
-    answer = pool.submit(gateway.post, prefer="wait=20", input="above")
+    answer = pool.submit(gateway.post, prefer="wait=50", input="above")
     above = next_turn(gateway, below)
     gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 1}])
     gateway.worker.event(above, "subagent.requires_action", live=live, call_id="0.0")
-    response = answer.result(10)
+    response = answer.result(SOON_S)
     assert (response.status_code, response.json()["status"]) == (202, "running")
     assert [action["turn_id"] for action in response.json()["subagent_actions"]] == [below]
 
@@ -121,7 +121,7 @@ def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         event.listen(Pool, "invalidate", told)
         try:
-            response = gateway.post(prefer="wait=1")
+            response = gateway.post(prefer="wait=3")
         finally:
             event.remove(Pool, "invalidate", told)
     assert (response.status_code, response.json()["status"]) == (202, "queued")
@@ -131,13 +131,13 @@ def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None
 def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
     """A turn that ended in time is answered with its end, though the database takes a while to tell it."""
     with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
-        answer, turn_id = waiting_post(pool, gateway, prefer="wait=20")
+        answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
         with gateway.worker.engine.begin() as lock:
             lock.execute(text("LOCK TABLE tool_calls IN ACCESS EXCLUSIVE MODE"))
             gateway.worker.finish(turn_id)
             wait_until(lambda: lock.execute(LONG_LOCKED).scalar_one(), "the look to have waited for long")
-        response = answer.result(10)
+        response = answer.result(SOON_S)
         assert (response.status_code, response.json()["status"]) == (200, "completed")
 
 
@@ -148,8 +148,9 @@ def test_wait_ends_in_time_though_the_database_stands_still(
     """The turn is made: it is answered as it was seen last."""
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=3", key=key)
+        wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up, which follows the commit")
         line.silence()
-        response = answer.result(15)
+        response = answer.result(30)
         assert (response.status_code, response.json()["id"], response.json()["status"]) == (202, turn_id, "queued")
 
 
@@ -160,9 +161,12 @@ def test_openai_wait_ends_in_time_though_the_database_stands_still(
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         headers, body = {"x-stainless-read-timeout": "4"}, {"model": "support", "input": "hi"}
         answer = pool.submit(gateway.http.post, "/v1/responses", headers=headers, json=body)
-        wait_until(gateway.ids, "the turn to be stored")
+        wait_until(
+            lambda: [each for each in gateway.ids() if gateway.worker.wake_ups(each)],
+            "the wake-up, which follows the commit",
+        )
         line.silence()
-        response = answer.result(15)
+        response = answer.result(30)
         assert (response.status_code, response.json()["error"]["code"]) == (504, "turn_unfinished")
 
 
@@ -176,11 +180,11 @@ def test_wait_that_is_senseless_is_ignored(gateway: Gateway, prefer: str) -> Non
 
 def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
     """While the first answer is not known, a repeat is 409; afterwards it gets the first one's status."""
-    answer, turn_id = waiting_post(pool, gateway, prefer="wait=20", key="k")
+    answer, turn_id = waiting_post(pool, gateway, prefer="wait=50", key="k")
     problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
     problem_of(gateway.post(key="k", input="other"), 422, "idempotency_mismatch")
     gateway.worker.finish(turn_id)
-    assert answer.result(10).status_code == 200
+    assert answer.result(SOON_S).status_code == 200
     again = gateway.post(key="k")
     assert (again.status_code, again.json()["id"]) == (200, turn_id)
 
@@ -190,13 +194,13 @@ def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadP
     first = gateway.post(key="k")
     again = gateway.post(key="k", prefer="wait=1")
     assert again.elapsed.total_seconds() >= 1
-    waiting = pool.submit(gateway.post, key="k", prefer="wait=20")
+    waiting = pool.submit(gateway.post, key="k", prefer="wait=50")
     gateway.worker.finish(first.json()["id"])
-    answers = [first, again, waiting.result(10), gateway.post(key="k", prefer="wait=20")]
+    answers = [first, again, waiting.result(SOON_S), gateway.post(key="k", prefer="wait=50")]
     assert [answer.status_code for answer in answers] == [202] * 4
     assert len({answer.headers["location"] for answer in answers}) == 1
     assert [answer.json()["status"] for answer in answers] == ["queued", "queued", "completed", "completed"]
-    assert answers[3].elapsed.total_seconds() < 10
+    assert answers[3].elapsed.total_seconds() < SOON_S
 
 
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
@@ -221,7 +225,7 @@ def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
         (turn_id,) = wait_until(gateway.ids, "the turn to be stored")
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(httpx2.TransportError):
-            first.result(10)
+            first.result(SOON_S)
         problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
         gateway.worker.finish(turn_id)
         for _ in range(2):
@@ -255,8 +259,8 @@ def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
         httpx2.post(
             f"{gateway.url}/v1/turns",
             json=gateway.defaults,
-            headers={"Prefer": "wait=2", "Idempotency-Key": "k"},
-            timeout=0.5,
+            headers={"Prefer": "wait=50", "Idempotency-Key": "k"},
+            timeout=httpx2.Timeout(30, read=0.5),
         )
     response = wait_until(lambda: _accepted(gateway.post(key="k")), "the key to be free")
     assert response is not None
@@ -276,7 +280,7 @@ def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> No
         client.sendall(f"{head}Prefer: wait=50\r\nIdempotency-Key: cut\r\n\r\n".encode() + body)
         first = wait_until(gateway.ids, "the turn to be stored")
         problem_of(gateway.post(key="cut"), 409, "idempotency_in_flight")
-    again = wait_until(lambda: _unless_in_flight(gateway.post(key="cut")), "the key to be free", 5)
+    again = wait_until(lambda: _unless_in_flight(gateway.post(key="cut")), "the key to be free")
     assert (again.status_code, [again.json()["id"]]) == (202, first)
 
 

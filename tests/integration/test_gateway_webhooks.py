@@ -294,7 +294,7 @@ def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
     """The receiver is told again, once the lease is over, and knows by the id that it is the same."""
     reader, turn_id, other = told_by_a_process.reader, told_by_a_process.turn_id, told_by_a_process.other
     told_by_a_process.process.send_signal(sig)
-    assert told_by_a_process.process.wait(10) == code
+    assert told_by_a_process.process.wait(30) == code
     assert "Traceback" not in told_by_a_process.log.read_text()
     now = state(reader, turn_id)
     assert (now["status"], now["attempts"], now["last_attempt_at"]) == ("trying", 1, None)

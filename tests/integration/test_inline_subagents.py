@@ -22,7 +22,7 @@ class Team:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.registry = Registry()
-        self.met = threading.Barrier(2, timeout=10)
+        self.met = threading.Barrier(2, timeout=60)
         self.asked: list[str] = []
         self.meets_person = False
 

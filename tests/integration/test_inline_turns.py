@@ -181,7 +181,7 @@ ALONE = """
 import sys
 from harness_worker import AgentHarness, Registry, Settings
 registry = Registry()
-registry.agent("clerk", model=f"scripted:{sys.argv[1]}", budget={"timeout_s": 1})
+registry.agent("clerk", model=f"scripted:{sys.argv[1]}", budget={"timeout_s": float(sys.argv[4])})
 harness = AgentHarness(registry, Settings(database_url=sys.argv[2]))
 print("asking", flush=True)
 print(harness.run_turn("s", "hello", metadata={"script": sys.argv[3]}).stop_reason)
@@ -195,12 +195,12 @@ def test_session_goes_on_after_its_process_was_killed(tmp_path: Path) -> None:
     lines = [{"script": "slow", "latency_s": 60}, {"script": "quick"}]
     script.write_text("".join(json.dumps({"step": 0, "content": content, **line}) + "\n" for line in lines))
     command = [sys.executable, "-c", ALONE, str(script), database]
-    with subprocess.Popen([*command, "slow"], stdout=subprocess.PIPE, text=True) as killed:
+    with subprocess.Popen([*command, "slow", "3"], stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "asking\n"
         wait_until(lambda: _status(tmp_path / "journal.db") == ["running"], "the turn to be under way")
         killed.kill()
-    done = subprocess.run([*command, "quick"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([*command, "quick", "60"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["asking", "end_turn"]
     assert _status(tmp_path / "journal.db") == ["incomplete", "completed"]
 

@@ -256,7 +256,7 @@ def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
         bench.judge()
     assert bench.row().error == "TimeoutError: no answer within 0.1 s"
     free.set()
-    wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return", 10)
+    wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return")
     assert bench.row().score is None
 
 

@@ -15,13 +15,16 @@ from redis.exceptions import OutOfMemoryError, ResponseError, TimeoutError  # no
 
 from harness_worker.lean_redis import LeanPool, LeanRedis
 from harness_worker.testing.services import valkey_service
+from harness_worker.testing.waiting import wait_until
 
 # redis-py has no types for what its methods take.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 forking = multiprocessing.get_context("fork")
 NAME = "lean:{test}"
-BLOCKING = ("BLPOP", "lean:{test}:nothing", 1)
+BLOCKING = ("BLPOP", "lean:{test}:nothing", 6)
+HASTY_S = 3.0
+"""How long who waits for that waits: shorter, and still longer than a slow machine takes over any other command."""
 
 SENDING: dict[str, Callable[[LeanRedis], object]] = {
     "execute_command": lambda redis: redis.execute_command("SET", NAME, "x"),
@@ -38,7 +41,7 @@ every_way = pytest.mark.parametrize("send", SENDING.values(), ids=SENDING)
 @pytest.fixture
 def redis(valkey_url: str) -> Iterator[LeanRedis]:
     """A lean client of the session's Valkey, with a short timeout."""
-    pool = LeanPool.from_url(valkey_url, decode_responses=True, socket_timeout=0.3)
+    pool = LeanPool.from_url(valkey_url, decode_responses=True, socket_timeout=HASTY_S)
     yield LeanRedis(connection_pool=pool)
     pool.disconnect()
 
@@ -81,7 +84,7 @@ def test_reply_that_was_never_read_is_nobodys(redis: LeanRedis) -> None:
     pool = redis.connection_pool
     connection = pool.get_connection()
     connection.send_command("SET", NAME, "unread")
-    assert connection.can_read(timeout=5)
+    assert connection.can_read(timeout=30)
     pool.release(connection)
     assert redis.execute_command("ECHO", "mine") == "mine"
 
@@ -110,13 +113,20 @@ def test_interrupted_command_keeps_its_reply(send: Callable[[LeanRedis], object]
 def test_redis_that_hangs_costs_the_timeout(send: Callable[[LeanRedis], object], redis: LeanRedis) -> None:
     """No reply in time is an error, whatever was sent, and the client goes on when Redis does."""
     with valkey_service() as url, Redis.from_url(url) as looking:
-        hung = LeanRedis(connection_pool=LeanPool.from_url(url, socket_timeout=0.2))
-        hung.ping()
-        looking.execute_command("CLIENT PAUSE", 1_000, "ALL")
+        hung = LeanRedis(connection_pool=LeanPool.from_url(url, socket_timeout=1.0))
+        wait_until(lambda: _answers(hung), "a connection")
+        looking.execute_command("CLIENT PAUSE", 60_000, "ALL")
         with pytest.raises(TimeoutError):
             send(hung)
         hung.connection_pool.disconnect()
     send(redis)
+
+
+def _answers(redis: LeanRedis) -> bool:
+    try:
+        return bool(redis.ping())
+    except TimeoutError:
+        return False
 
 
 def _in_child(redis: LeanRedis, report: Connection) -> None:
@@ -130,9 +140,9 @@ def test_forked_child_has_connections_of_its_own(redis: LeanRedis) -> None:
     mine, theirs = forking.Pipe(duplex=False)
     child = forking.Process(target=_in_child, args=(redis, theirs))
     child.start()
-    assert mine.poll(10)
+    assert mine.poll(30)
     childs, echo = mine.recv()
-    child.join(10)
+    child.join(30)
     assert (echo, childs != parents, _number(redis)) == ("child", True, parents)
 
 

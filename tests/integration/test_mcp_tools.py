@@ -99,7 +99,7 @@ def kept(before: Proxy) -> Generator[KeptConnection]:
 
 def _kept(url: str, mode: Mode = "auto") -> KeptConnection:
     place = place_of("tickets", command=None, env=None, cwd=None, url=url, headers={"x-token": SECRET})
-    return KeptConnection(place, mode=mode, connect_timeout_s=10.0)
+    return KeptConnection(place, mode=mode, connect_timeout_s=30.0)
 
 
 def called(registry: Registry, tool: str, seconds: float = 30.0, **arguments: object) -> str:
@@ -191,8 +191,8 @@ def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Regis
     """The server hears of it; a server that does not answer in time serves no later call."""
     before, began = pid_of(registry), monotonic()
     with pytest.raises(ToolOutcomeUnknown, match="files did not answer in time"):
-        called(registry, "linger", 0.5, s=30)
-    assert monotonic() - began < 2.0
+        called(registry, "linger", 2.0, s=30)
+    assert monotonic() - began < 20.0
     assert pid_of(registry) != before
     assert notes.wait("cancelled")["pid"] == before
 
@@ -297,7 +297,7 @@ def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: N
     """By the protocol's newest kind and its older ones."""
     kept = _kept(behind.url, mode)
     with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer in time"):
-        tool("linger", kept)({"s": 30}, context(seconds=0.5))
+        tool("linger", kept)({"s": 30}, context(seconds=2.0))
     assert notes.wait("cancelled")
     kept.close()
 
@@ -315,7 +315,7 @@ def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
         raise KeyError(SECRET)
 
     place = place_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
-    kept = KeptConnection(place, mode="auto", connect_timeout_s=10.0)
+    kept = KeptConnection(place, mode="auto", connect_timeout_s=30.0)
     with pytest.raises(ToolTransientError, match="tickets was not reached: KeyError") as missed:
         tool("add", kept)({"a": 1, "b": 1}, context())
     assert type(missed.value) is ToolTransientError
@@ -443,7 +443,7 @@ def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], s
     began = monotonic()
     with pytest.raises(ConfigError) as refused:
         Registry().mcp("s", **place)
-    assert monotonic() - began < 10.0
+    assert monotonic() - began < 20.0
     assert said in str(refused.value)
     assert SECRET not in str(refused.value)
     assert "pass" not in str(refused.value)

@@ -275,7 +275,7 @@ def test_turn_that_comes_while_its_session_goes_begins_it_anew(world: World, dat
             if world.engine.dialect.name == "postgresql":
                 wait_until(lambda: waiters(other) == 1, "the post to wait")
             execute(connection, outcome.writes)
-        posted.result(10)
+        posted.result(30)
     assert world.store.load(old) is None
     with world.engine.connect() as connection:
         assert connection.execute(select(turns.c.id, turns.c.number)).all() == [(turn.id, 1)]

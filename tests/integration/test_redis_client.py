@@ -90,8 +90,10 @@ def proxy_without_a_server() -> Generator[str]:
     port = listener.getsockname()[1]
     thread = threading.Thread(target=answer, args=(listener,))
     thread.start()
-    yield f"redis://127.0.0.1:{port}/0"
-    thread.join(10)
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        thread.join(30)
 
 
 @contextmanager
@@ -99,9 +101,11 @@ def refused(client: RedisClient, url: str, command: str) -> Generator[RedisClien
     """A client of the same Redis whose user may do all but this command."""
     client.command("ACL SETUSER", "limited", "on", "nopass", "~*", "+@all", f"-{command}")
     limited = RedisClient(url.replace("redis://", "redis://limited:x@"))
-    yield limited
-    limited.disconnect()
-    client.command("ACL DELUSER", "limited")
+    try:
+        yield limited
+    finally:
+        limited.disconnect()
+        client.command("ACL DELUSER", "limited")
 
 
 def test_beat_of_a_lock_that_redis_refuses_is_transient(client: RedisClient, valkey_url: str) -> None:
@@ -185,9 +189,9 @@ def test_gate_survives_a_fork(client: RedisClient, gate: RedisGate) -> None:
     mine, theirs = forking.Pipe(duplex=False)
     child = forking.Process(target=_in_child, args=(gate, client, theirs))
     child.start()
-    assert mine.poll(10)
+    assert mine.poll(30)
     completed, child_connection = mine.recv()
-    child.join(10)
+    child.join(30)
     assert completed
     assert child_connection != parent_connection
     assert client.command("CLIENT ID") == parent_connection

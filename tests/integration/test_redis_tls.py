@@ -57,7 +57,7 @@ def _with_tls(url: str, certificate: Path) -> Generator[int]:
     listening: Future[tuple[int, Callable[[], None]]] = Future()
     thread = Thread(target=lambda: asyncio.run(_proxy(url, certificate, listening)))
     thread.start()
-    port, stop = listening.result(timeout=10)
+    port, stop = listening.result(timeout=30)
     try:
         yield port
     finally:
@@ -95,4 +95,4 @@ def test_certificate_that_nobody_vouches_for_is_refused(redis_url: str, certific
         broker = load_settings(broker_url=f"rediss://localhost:{port}/0").broker_url
         assert broker is not None
         with pytest.raises(TransientError, match="CERTIFICATE_VERIFY_FAILED"):
-            reach_broker(broker, timeout_s=2)
+            reach_broker(broker, timeout_s=10)

@@ -118,7 +118,7 @@ def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> No
     with subprocess.Popen([*HARNESS, "worker", *options, "--ready-file", str(ready)], cwd=ROOT) as second:
         wait_until(ready.exists, "the second worker to consume", 30)
         second.terminate()
-        assert second.wait(20) == 0
+        assert second.wait(60) == 0
 
 
 @pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])
@@ -129,11 +129,11 @@ def test_killed_process_is_started_again(stack: StackInfo, role: str) -> None:
         await_synced(client)
     killed = role_pid(stack.home, role)
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: role_pid(stack.home, role) not in (0, killed), f"{role} to come back", 20)
-    wait_until(lambda: answers(stack.redis_url), "redis at the same URL", 20)
-    wait_until(lambda: is_ready(stack), "the gateway at the same URL", 20)
+    wait_until(lambda: role_pid(stack.home, role) not in (0, killed), f"{role} to come back", 60)
+    wait_until(lambda: answers(stack.redis_url), "redis at the same URL", 60)
+    wait_until(lambda: is_ready(stack), "the gateway at the same URL", 60)
     if role in ("coordinator", "tools"):
-        wait_until((stack.home / "run" / f"{role}.ready").exists, f"{role} to consume again", 20)
+        wait_until((stack.home / "run" / f"{role}.ready").exists, f"{role} to consume again", 60)
     with Redis.from_url(stack.redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
         assert client.get("survives") == role.encode()  # pyright: ignore[reportUnknownMemberType]
 
@@ -144,9 +144,9 @@ def test_log_has_no_words_of_users_at_any_level(stack: StackInfo) -> None:
     asked = {"agent": "trivial", "input": spoken, "system_prompt_override": prompted}
     with Celery("shop", broker=stack.redis_url, backend=stack.redis_url, set_as_current=False) as producer:
         sent = producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive")
-        assert sent.get(timeout=20) == sent.id
+        assert sent.get(timeout=60) == sent.id
     log = stack.home / "logs" / "up.log"
-    wait_until(lambda: f"Task turn.submit[{sent.id}] succeeded" in log.read_text(), "the last line of it", 20)
+    wait_until(lambda: f"Task turn.submit[{sent.id}] succeeded" in log.read_text(), "the last line of it", 60)
     logged = log.read_text()
     assert "DEBUG/MainProcess" in logged
     assert (spoken in logged, prompted in logged) == (False, False)

@@ -23,6 +23,10 @@ from tests.integration.certificates import write_certificate
 from tests.receiver import Receiver, answer, receiver
 
 TIMEOUT_S = 3.0
+PATIENT_S = 30.0
+"""For those that answer: a machine under load is no receiver that hangs."""
+
+TRIES = 3
 
 HANGING_NAMES = """
 import asyncio, socket, threading
@@ -46,11 +50,11 @@ def other() -> Generator[Receiver]:
         yield found
 
 
-def send(url: str, *, allow_private: bool = True) -> ReceiverAnswer:
+def send(url: str, *, allow_private: bool = True, timeout_s: float = PATIENT_S) -> ReceiverAnswer:
     """The answer to one request."""
 
     async def sent() -> ReceiverAnswer:
-        sender = Sender(allow_private=allow_private, timeout_s=TIMEOUT_S)
+        sender = Sender(allow_private=allow_private, timeout_s=timeout_s)
         try:
             return await sender.post(url, {"webhook-id": "1"}, b'{"a":1}')
         finally:
@@ -100,7 +104,7 @@ def test_busy_receiver_says_when_to_come_back(other: Receiver) -> None:
 def test_receiver_that_hangs_is_no_answer(other: Receiver) -> None:
     """The whole attempt has one time."""
     other.answers.append(other.hang)
-    assert error_of(send(other.url)) == f"no answer within {TIMEOUT_S:g} s"
+    assert error_of(send(other.url, timeout_s=TIMEOUT_S)) == f"no answer within {TIMEOUT_S:g} s"
 
 
 def test_head_that_drips_is_no_answer(other: Receiver) -> None:
@@ -112,7 +116,7 @@ def test_head_that_drips_is_no_answer(other: Receiver) -> None:
             handler.wfile.write(b"x: y\r\n")
 
     other.answers.append(drip)
-    assert error_of(send(other.url)) == f"no answer within {TIMEOUT_S:g} s"
+    assert error_of(send(other.url, timeout_s=TIMEOUT_S)) == f"no answer within {TIMEOUT_S:g} s"
 
 
 def test_body_is_not_waited_for(other: Receiver) -> None:
@@ -135,8 +139,10 @@ def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None
         while not other.released.wait(0.05):
             handler.wfile.write(b"x")
 
-    other.answers.append(come_late)
-    assert send(other.url) == ReceiverAnswer(status_code=200)
+    # Half a second before it would be too late, which a machine under load may take.
+    other.answers.extend([come_late] * TRIES)
+    answers = (send(other.url, timeout_s=TIMEOUT_S) for _ in range(TRIES))
+    assert any(each == ReceiverAnswer(status_code=200) for each in answers)
 
 
 def test_body_without_end_is_not_read(other: Receiver) -> None:
@@ -153,7 +159,7 @@ def test_body_without_end_is_not_read(other: Receiver) -> None:
 
     other.answers.append(pour)
     assert send(other.url) == ReceiverAnswer(status_code=200)
-    assert was_cut.wait(10)
+    assert was_cut.wait(30)
 
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x1b[31mrubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", b""])
@@ -208,7 +214,7 @@ def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.Monke
 
     async def story(port: int) -> None:
         backend = CheckedBackend(allow_private=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             tries = [asyncio.create_task(backend.connect_tcp("slow.example", port)) for _ in range(IN_FLIGHT)]
             for _ in tries:
                 await asyncio.to_thread(asked.acquire)

@@ -55,7 +55,7 @@ def taken(broker: str, count: int) -> list[Any]:
         channel.basic_qos(0, 1, False)
         with Consumer(channel, queues, callbacks=[note]):
             for _ in range(count):
-                connection.drain_events(timeout=10)
+                connection.drain_events(timeout=30)
     return turn_ids
 
 
@@ -63,7 +63,7 @@ def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
     """Whoever sends it; else each of thousands would take its first step before any takes its second."""
     settings = load_settings()
     dispatcher = CeleryDispatcher(make_app(settings, redis_url=broker), timing=timing_of(settings))
-    publisher = Publisher(broker, timeout_s=5.0)
+    publisher = Publisher(broker, timeout_s=20.0)
     asyncio.run(publisher.advance("posted", BATCH, "default", begins=True))
     asyncio.run(publisher.advance_all([("of a batch", BATCH)], "default", begins=True))
     dispatcher.advance("overdue", BATCH, begins=True)
@@ -80,7 +80,7 @@ def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -
     with Celery(broker=broker, set_as_current=False) as producer:
         for priority in range(10):
             producer.send_task("any", [priority], queue=turn_queue(INTERACTIVE), priority=priority)
-    publisher = Publisher(broker, timeout_s=5.0)
+    publisher = Publisher(broker, timeout_s=20.0)
     depths = asyncio.run(publisher.depths([turn_queue(INTERACTIVE)]))
     publisher.close()
     assert depths == {"turns.interactive": 10}
@@ -89,7 +89,7 @@ def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -
 
 def test_messages_that_wait_to_begin_are_counted(broker: str) -> None:
     """What `/metrics` says of a queue is all that lies in it."""
-    publisher = Publisher(broker, timeout_s=5.0)
+    publisher = Publisher(broker, timeout_s=20.0)
     asyncio.run(publisher.advance_all([("a", BATCH), ("b", BATCH)], "default", begins=True))
     asyncio.run(publisher.advance("c", BATCH, "default"))
     depths = asyncio.run(publisher.depths([turn_queue(BATCH), turn_queue(INTERACTIVE)]))
