@@ -26,13 +26,13 @@ from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.registry import Registry as ServedRegistry
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.config import Settings, load_settings
-from harness_worker.core.asking import Asked, queued_turn
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow
+from harness_worker.core.turn_request import TurnRequest, queued_turn
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, ignore
@@ -119,7 +119,7 @@ class AgentHarness:
         """
         self._check_open()
         spec = self._agent(agent)
-        asked = Asked(
+        request = TurnRequest(
             input=user_message,
             session_id=session_id,
             budget=budget,
@@ -129,7 +129,7 @@ class AgentHarness:
             skill_context=skill_context,
         )
         turn = queued_turn(
-            asked,
+            request,
             turn_id=new_id(),
             tenant=TENANT,
             agent=spec.name,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from harness_worker.core.api_keys import checked_name
-from harness_worker.core.asking import INPUT, Asked, queued_turn
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
+from harness_worker.core.turn_request import INPUT, TurnRequest, queued_turn
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Dispatcher, TurnStore
 from harness_worker.wire import TENANT, TURN_ID, Priority, storable
 
-OPTIONS: Final = tuple(field.name for field in fields(Asked))
+OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
 NAMES: Final = ("agent", *OPTIONS, "tenant")
 """What a message may hold; all but the agent and the input may be left out."""
 
@@ -60,7 +60,7 @@ class Submitting:
             raise ConfigError(f"there is no {', '.join(unknown)[:200]}: give {', '.join(NAMES)}, by name")
         agent, tenant = _agent(asked.get("agent")), _tenant(asked.get("tenant"))
         caps = self._caps(agent)
-        options = Asked(**{name: asked.get(name) for name in OPTIONS})
+        options = TurnRequest(**{name: asked.get(name) for name in OPTIONS})
         return queued_turn(options, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
 
     def _caps(self, agent: str) -> BudgetLimits:

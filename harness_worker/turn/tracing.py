@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.tracing.story import Story
-from harness_worker.core.tracing.telling import trace_of
+from harness_worker.core.tracing.journal import Journal
+from harness_worker.core.tracing.spans import trace_of
 from harness_worker.errors import TransientError
 from harness_worker.ports import Clock, Trace, Traces, TurnStore
 
@@ -116,20 +116,20 @@ class Tracing:
     def _trace(self, turn_id: str) -> Trace:
         """Empty if it cannot be told."""
         try:
-            story = self._story(turn_id)
-            return () if story is None else trace_of(story)
+            journal = self._journal(turn_id)
+            return () if journal is None else trace_of(journal)
         except TransientError as why:
             self._lose(1, str(why))
         except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be told
             self._lose(1, f"turn {turn_id} cannot be told", error)
         return ()
 
-    def _story(self, turn_id: str) -> Story | None:
+    def _journal(self, turn_id: str) -> Journal | None:
         loaded = self._store.load(turn_id)
         if loaded is None:
             return None
         turn, calls = loaded
-        return Story(
+        return Journal(
             turn=turn,
             calls=calls,
             events=self._store.events_of(turn_id),

@@ -20,8 +20,8 @@ from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Park, Turn
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.reply_commit import give_up, plan
-from harness_worker.core.tracing.story import Story
-from harness_worker.core.tracing.telling import trace_of
+from harness_worker.core.tracing.journal import Journal
+from harness_worker.core.tracing.spans import trace_of
 from harness_worker.core.tracing.trace import call_span_id, trace_id_of
 from harness_worker.core.visits import QUEUE_LOOK_S
 from harness_worker.ports import ignore
@@ -127,10 +127,10 @@ def test_childs_trace_stands_below_its_call() -> None:
     """In the trace of the turn that asks, or of its caller."""
     parent = a_held_turn(status=TurnStatus.COMPLETED, finished_at=NOW + 5.0)
     child = over()
-    spans = trace_of(Story(turn=child, calls=(), events=()))
+    spans = trace_of(Journal(turn=child, calls=(), events=()))
     assert (spans[0].trace_id, spans[0].parent_id) == (trace_id_of("turn"), call_span_id("turn", "0.0", 1))
     calls = (replace(asked(), status=CallStatus.ENDED, started_at=NOW, finished_at=NOW),)
-    below = trace_of(Story(turn=parent, calls=calls, events=()))
+    below = trace_of(Journal(turn=parent, calls=calls, events=()))
     assert (below[-1].trace_id, below[-1].span_id) == (spans[0].trace_id, spans[0].parent_id)
     caller = f"00-{'a' * 32}-{'b' * 16}-00"
     (called,) = children_of(replace(parent, traceparent=caller), [a_question()], now=NOW)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from harness_worker.core.records import Event
 from harness_worker.core.tracing.content import content_of_aside, content_of_step
-from harness_worker.core.tracing.story import Story, bounds, common, known, model_of, trace_id, within
+from harness_worker.core.tracing.journal import Journal, bounds, common, known, model_of, trace_id, within
 from harness_worker.core.tracing.trace import Attributes, Span, aside_span_id, chat_span_id, turn_span_id
 from harness_worker.wire import StopReason
 
@@ -25,23 +25,23 @@ UNANSWERED: Final = frozenset(
 """How a turn ends whose model was asked and gave no answer."""
 
 
-def chats_of(story: Story) -> Iterator[Span]:
+def chats_of(journal: Journal) -> Iterator[Span]:
     """Each model call, from when the model was to be asked, or had been asked something else, until it had answered."""
     since: float | None = None
-    for event in story.events:
+    for event in journal.events:
         if event.type == "step.started":
             since = event.at
         elif event.type == STEP:
-            yield _step(story, event, since)
+            yield _step(journal, event, since)
             since = None
         elif event.type in ASIDES:
-            yield _aside(story, event, since)
+            yield _aside(journal, event, since)
             since = event.at
-    if since is not None and story.turn.stop_reason in UNANSWERED:
-        yield _unanswered(story, since)
+    if since is not None and journal.turn.stop_reason in UNANSWERED:
+        yield _unanswered(journal, since)
 
 
-def _step(story: Story, event: Event, since: float | None) -> Span:
+def _step(journal: Journal, event: Event, since: float | None) -> Span:
     step, stop_reason = int(event.data["step"]), str(event.data.get("stop_reason"))
     told: dict[str, object] = {
         "gen_ai.response.finish_reasons": (stop_reason,),
@@ -50,36 +50,38 @@ def _step(story: Story, event: Event, since: float | None) -> Span:
         "harness.prefix_hash": event.data.get("prefix_hash"),
         "harness.cache_break": event.data.get("cache_break"),
     }
-    texts: Attributes = {} if story.messages is None else content_of_step(story.messages, step, stop_reason)
+    texts: Attributes = {} if journal.messages is None else content_of_step(journal.messages, step, stop_reason)
     attributes = {**known(told), **_usage(event.data), **texts}
-    return _chat(story, chat_span_id(story.turn.id, step), since, event.at, attributes)
+    return _chat(journal, chat_span_id(journal.turn.id, step), since, event.at, attributes)
 
 
-def _aside(story: Story, event: Event, since: float | None) -> Span:
+def _aside(journal: Journal, event: Event, since: float | None) -> Span:
     error = "no_answer" if event.data.get("is_stub") else None
     told: dict[str, object] = {
         "harness.step": event.data.get("step"),
         "harness.request": ASIDES[event.type],
         "harness.cache_break": event.data.get("cache_break"),
     }
-    texts: Attributes = {} if story.messages is None else content_of_aside(str(event.data.get("text")), error or "stop")
+    texts: Attributes = (
+        {} if journal.messages is None else content_of_aside(str(event.data.get("text")), error or "stop")
+    )
     attributes = {**known(told), **_usage(event.data), **texts}
-    return _chat(story, aside_span_id(story.turn.id, event.seq), since, event.at, attributes, error)
+    return _chat(journal, aside_span_id(journal.turn.id, event.seq), since, event.at, attributes, error)
 
 
-def _unanswered(story: Story, since: float) -> Span:
-    turn = story.turn
+def _unanswered(journal: Journal, since: float) -> Span:
+    turn = journal.turn
     attributes: Attributes = {"harness.step": turn.step, "harness.request": "step"}
-    if story.messages is not None:
-        attributes = {**attributes, **content_of_step(story.messages, turn.step, "error")}
+    if journal.messages is not None:
+        attributes = {**attributes, **content_of_step(journal.messages, turn.step, "error")}
     end = bounds(turn)[1]
-    return _chat(story, chat_span_id(turn.id, turn.step), since, end, attributes, str(turn.stop_reason))
+    return _chat(journal, chat_span_id(turn.id, turn.step), since, end, attributes, str(turn.stop_reason))
 
 
 def _chat(
-    story: Story, span_id: int, since: float | None, until: float, attributes: Attributes, error: str | None = None
+    journal: Journal, span_id: int, since: float | None, until: float, attributes: Attributes, error: str | None = None
 ) -> Span:
-    turn, model = story.turn, model_of(story)
+    turn, model = journal.turn, model_of(journal)
     start_ns, end_ns = within(turn, until if since is None else since, until)
     return Span(
         name=" ".join(("chat", str(model.get("gen_ai.request.model", "")))).strip(),

@@ -24,7 +24,7 @@ from harness_worker.core.outcomes import (
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.tracing.chats import chats_of
 from harness_worker.core.tracing.content import content_of_call, content_of_turn
-from harness_worker.core.tracing.story import Story, bounds, common, known, model_of, nanoseconds, trace_id, within
+from harness_worker.core.tracing.journal import Journal, bounds, common, known, model_of, nanoseconds, trace_id, within
 from harness_worker.core.tracing.trace import Attributes, Span, SpanEvent, Trace, call_span_id, caller_of, turn_span_id
 from harness_worker.wire import TurnStatus
 
@@ -48,14 +48,14 @@ _FAILURES: Final = (WORKER_LOST, LOCK_MISSED)
 """With which word the harness begins a failure of its own making."""
 
 
-def trace_of(story: Story) -> Trace:
+def trace_of(journal: Journal) -> Trace:
     """The turn's span, and below it one for each model call and each tool call; a fork was given others, not run."""
-    own = (call for call in story.calls if call.step >= story.turn.first_step)
-    return (_turn(story), *chats_of(story), *(_call(story, call) for call in own))
+    own = (call for call in journal.calls if call.step >= journal.turn.first_step)
+    return (_turn(journal), *chats_of(journal), *(_call(journal, call) for call in own))
 
 
-def _turn(story: Story) -> Span:
-    turn = story.turn
+def _turn(journal: Journal) -> Span:
+    turn = journal.turn
     start, end = bounds(turn)
     caller = caller_of(turn.traceparent)
     return Span(
@@ -69,13 +69,13 @@ def _turn(story: Story) -> Span:
         attributes={
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": turn.agent,
-            **model_of(story),
+            **model_of(journal),
             **common(turn),
             **_facts(turn),
-            **({} if story.messages is None else content_of_turn(turn)),
+            **({} if journal.messages is None else content_of_turn(turn)),
         },
         error=str(turn.stop_reason) if turn.status is TurnStatus.FAILED else None,
-        events=tuple(_noted(story)),
+        events=tuple(_noted(journal)),
         caller=caller,
     )
 
@@ -101,22 +101,22 @@ def _facts(turn: Turn) -> Attributes:
     return known(told)
 
 
-def _noted(story: Story) -> Iterator[SpanEvent]:
-    for event in story.events:
+def _noted(journal: Journal) -> Iterator[SpanEvent]:
+    for event in journal.events:
         names = _NOTED.get(event.type)
         if names is not None:
             attributes = known({f"harness.{name}": event.data.get(name) for name in names})
             yield SpanEvent(name=event.type, at_ns=nanoseconds(event.at), attributes=attributes)
 
 
-def _call(story: Story, call: Call) -> Span:
-    turn, tool = story.turn, _tool_name(story, call)
+def _call(journal: Journal, call: Call) -> Span:
+    turn, tool = journal.turn, _tool_name(journal, call)
     end = call.finished_at if call.finished_at is not None else bounds(turn)[1]
     told: dict[str, object] = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
         "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": _use_id(story, call),
+        "gen_ai.tool.call.id": _use_id(journal, call),
         "harness.call_id": call.call_id,
         "harness.step": call.step,
         "harness.wave": call.wave,
@@ -124,7 +124,7 @@ def _call(story: Story, call: Call) -> Span:
         "harness.effect": call.effect.value if call.effect is not None else None,
         "harness.outcome": type(call.outcome).__name__ if call.outcome is not None else None,
     }
-    texts: Attributes = {} if story.messages is None else content_of_call(call)
+    texts: Attributes = {} if journal.messages is None else content_of_call(call)
     attributes = {**known(told), **common(turn), **texts}
     start_ns, end_ns = within(turn, end if call.started_at is None else call.started_at, end)
     return Span(
@@ -140,14 +140,14 @@ def _call(story: Story, call: Call) -> Span:
     )
 
 
-def _tool_name(story: Story, call: Call) -> str:
-    is_one = call.was_sent or (story.agent is not None and call.tool in story.agent.tool_names)
-    return call.tool if is_one or story.messages is not None else OTHER
+def _tool_name(journal: Journal, call: Call) -> str:
+    is_one = call.was_sent or (journal.agent is not None and call.tool in journal.agent.tool_names)
+    return call.tool if is_one or journal.messages is not None else OTHER
 
 
-def _use_id(story: Story, call: Call) -> str | None:
+def _use_id(journal: Journal, call: Call) -> str | None:
     """The model's own id of the call, which may be anything it writes."""
-    return call.tool_use_id if story.messages is not None or _AN_ID.fullmatch(call.tool_use_id) else None
+    return call.tool_use_id if journal.messages is not None or _AN_ID.fullmatch(call.tool_use_id) else None
 
 
 def _failure(outcome: ToolOutcome | None) -> str | None:

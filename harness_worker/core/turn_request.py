@@ -23,7 +23,7 @@ INPUT: Final = "input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class TurnRequest:
     """What a turn is asked with, unchecked: whatever a caller wrote. ``None`` counts as absent, but for the input.
 
     Args:
@@ -46,12 +46,19 @@ class Asked:
 
 
 def queued_turn(  # noqa: PLR0913 - what a turn is made of, by name
-    asked: Asked, *, turn_id: str, tenant: str, agent: str, caps: BudgetLimits, priority: Priority, called: str = INPUT
+    request: TurnRequest,
+    *,
+    turn_id: str,
+    tenant: str,
+    agent: str,
+    caps: BudgetLimits,
+    priority: Priority,
+    called: str = INPUT,
 ) -> Turn:
     """The turn that is asked for, to be stored.
 
     Args:
-        asked: With what.
+        request: What was asked for.
         turn_id: Its id, and its session's if none is named.
         tenant: On whose behalf.
         agent: Whom to ask.
@@ -62,40 +69,40 @@ def queued_turn(  # noqa: PLR0913 - what a turn is made of, by name
     Raises:
         ConfigError: Everything that is wrong with it.
     """
-    problems = "; ".join(_problems(asked, called))
+    problems = "; ".join(_problems(request, called))
     if problems:
         raise ConfigError(problems)
     return Turn(
         id=turn_id,
         tenant=tenant,
-        session_id=turn_id if asked.session_id is None else asked.session_id,
+        session_id=turn_id if request.session_id is None else request.session_id,
         agent=agent,
         status=TurnStatus.QUEUED,
-        input=asked.input,
+        input=request.input,
         priority=priority,
-        budget=caps.clamped(asked.budget),
-        metadata=dict(asked.metadata or {}),
-        parallel=asked.parallel,
-        system_prompt_override=asked.system_prompt_override,
-        skill_context=asked.skill_context,
+        budget=caps.clamped(request.budget),
+        metadata=dict(request.metadata or {}),
+        parallel=request.parallel,
+        system_prompt_override=request.system_prompt_override,
+        skill_context=request.skill_context,
     )
 
 
-def _problems(asked: Asked, called: str) -> Iterator[str]:
-    yield from _text_problems(called, asked.input)
-    if asked.session_id is not None:
-        yield from _text_problems("session_id", asked.session_id, longest=MAX_SESSION_ID_CHARS)
-        if asked.session_id == "":
+def _problems(request: TurnRequest, called: str) -> Iterator[str]:
+    yield from _text_problems(called, request.input)
+    if request.session_id is not None:
+        yield from _text_problems("session_id", request.session_id, longest=MAX_SESSION_ID_CHARS)
+        if request.session_id == "":
             yield "session_id must not be empty; None begins a new session"
-    if asked.metadata is not None:
-        yield from _metadata_problems(asked.metadata)
-    if asked.parallel is not None and not isinstance(asked.parallel, bool):
-        yield f"parallel must be True or False, not {asked.parallel!r}"
+    if request.metadata is not None:
+        yield from _metadata_problems(request.metadata)
+    if request.parallel is not None and not isinstance(request.parallel, bool):
+        yield f"parallel must be True or False, not {request.parallel!r}"
     for name in ("system_prompt_override", "skill_context"):
-        if getattr(asked, name) is not None:
-            yield from _text_problems(name, getattr(asked, name))
-    if asked.budget is not None:
-        yield from budget_problems(asked.budget)
+        if getattr(request, name) is not None:
+            yield from _text_problems(name, getattr(request, name))
+    if request.budget is not None:
+        yield from budget_problems(request.budget)
 
 
 def _metadata_problems(metadata: object) -> Iterator[str]:

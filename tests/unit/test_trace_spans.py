@@ -23,8 +23,8 @@ from harness_worker.core.outcomes import (
 from harness_worker.core.records import Call, Event, Message
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.tracing.content import MOST_CHARS
-from harness_worker.core.tracing.story import Story
-from harness_worker.core.tracing.telling import OTHER, trace_of
+from harness_worker.core.tracing.journal import Journal
+from harness_worker.core.tracing.spans import OTHER, trace_of
 from harness_worker.core.tracing.trace import Caller, Span, Trace, call_span_id, trace_id_of, turn_span_id
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolError
 from harness_worker.ports import ModelReply
@@ -37,9 +37,9 @@ USED = Usage(input_tokens=10, output_tokens=4, cache_read_tokens=100, cache_writ
 READS = {"look": Effect.READ_ONLY, "find": Effect.READ_ONLY}
 
 
-def story_of(engine: Engine, *, has_content: bool = False) -> Story:
+def story_of(engine: Engine, *, has_content: bool = False) -> Journal:
     """The journal of the engine's turn."""
-    return Story(
+    return Journal(
         turn=engine.turn,
         calls=engine.calls,
         events=engine.store.events_of(TURN_ID),
@@ -53,10 +53,10 @@ def an_event(seq: int, kind: str, at: float, **data: Any) -> Event:  # noqa: ANN
     return Event(turn_id="turn", seq=seq, type=kind, at=at, data=data)
 
 
-def an_ended(*calls: Call, events: tuple[Event, ...] = (), **changes: Any) -> Story:  # noqa: ANN401 - any field's value
+def an_ended(*calls: Call, events: tuple[Event, ...] = (), **changes: Any) -> Journal:  # noqa: ANN401 - any field's value
     """A turn of ten seconds."""
     ends = {"status": TurnStatus.COMPLETED, "stop_reason": StopReason.END_TURN, "finished_at": NOW + 10}
-    return Story(turn=a_turn(**{"started_at": NOW + 1, **ends, **changes}), calls=calls, events=events)
+    return Journal(turn=a_turn(**{"started_at": NOW + 1, **ends, **changes}), calls=calls, events=events)
 
 
 def names(trace: Trace) -> list[str]:
@@ -204,8 +204,8 @@ def test_tool_that_a_model_made_up_has_no_name() -> None:
 )
 def test_models_own_id_of_a_call_is_told_if_it_is_one(tool_use_id: str, is_told: bool) -> None:
     """A model could write anything there; where texts are told, it is one."""
-    story = an_ended(ended(a_call(tool_use_id=tool_use_id), deadline_at=NOW))
-    (_, span), (_, with_texts) = trace_of(story), trace_of(replace(story, messages=()))
+    journal = an_ended(ended(a_call(tool_use_id=tool_use_id), deadline_at=NOW))
+    (_, span), (_, with_texts) = trace_of(journal), trace_of(replace(journal, messages=()))
     assert span.attributes.get("gen_ai.tool.call.id") == (tool_use_id if is_told else None)
     assert with_texts.attributes["gen_ai.tool.call.id"] == tool_use_id
 
@@ -262,8 +262,8 @@ def test_ids_follow_from_the_turns_own() -> None:
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("01", True), ("03", True)])
 def test_turn_of_a_caller_is_a_part_of_its_trace(flags: str, is_sampled: bool) -> None:
     """In its trace and below its span; only the turn's own parts are below the turn."""
-    story = an_ended(ended(a_call()), traceparent=f"00-{'0' * 31}a-{'0' * 15}b-{flags}")
-    turn, call = trace_of(story)
+    journal = an_ended(ended(a_call()), traceparent=f"00-{'0' * 31}a-{'0' * 15}b-{flags}")
+    turn, call = trace_of(journal)
     assert turn.caller == Caller(trace_id=10, span_id=11, is_sampled=is_sampled)
     assert (turn.trace_id, turn.parent_id, turn.span_id) == (10, 11, turn_span_id("turn"))
     assert (call.trace_id, call.parent_id, call.caller) == (10, turn.span_id, None)
@@ -301,7 +301,7 @@ def test_every_span_lies_within_the_turn(calls: list[tuple[float | None, float |
         assert turn.start_ns <= span.start_ns <= span.end_ns <= turn.end_ns
 
 
-def a_telling(secret: str) -> Story:
+def a_telling(secret: str) -> Journal:
     """A turn in each of whose texts somebody says the same."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     call = ended(a_call(arguments={"a": secret, secret: 1}), ok(a_call(), secret), deadline_at=NOW)
@@ -349,15 +349,15 @@ def a_history(secret: str) -> tuple[Message, ...]:
 @given(st.text(st.characters(categories=["L", "N"]), min_size=3, max_size=30).map(lambda text: f"<{text}>"))
 def test_no_text_is_told_unless_it_is_asked_for(secret: str) -> None:
     """Input, answer, arguments, results, errors, thoughts, reasons, metadata: whatever anybody said."""
-    story = a_telling(secret)
-    assert secret not in repr(trace_of(story))
-    assert secret in str(trace_of(replace(story, messages=a_history(secret)))[0].attributes["gen_ai.input.messages"])
+    journal = a_telling(secret)
+    assert secret not in repr(trace_of(journal))
+    assert secret in str(trace_of(replace(journal, messages=a_history(secret)))[0].attributes["gen_ai.input.messages"])
 
 
 def test_texts_are_told_where_they_are_asked_for() -> None:
     """By the names and in the form of the conventions: of the turn, of each model call, of each tool call."""
-    story = replace(a_telling("hello"), messages=a_history("hello"))
-    turn, aside, step, call, *_ = trace_of(story)
+    journal = replace(a_telling("hello"), messages=a_history("hello"))
+    turn, aside, step, call, *_ = trace_of(journal)
     asked, answered = (json.loads(str(turn.attributes[f"gen_ai.{each}.messages"])) for each in ("input", "output"))
     text = {"type": "text", "content": "hello"}
     assert asked == [{"role": "user", "parts": [text]}]
@@ -379,8 +379,8 @@ def test_texts_are_told_where_they_are_asked_for() -> None:
 def test_model_call_without_an_answer_tells_what_it_was_asked() -> None:
     """The results of the step before it are in it."""
     events = (an_event(9, "step.started", NOW, step=1),)
-    story = an_ended(events=events, step=1, status=TurnStatus.FAILED, stop_reason=StopReason.MODEL_ERROR)
-    *_, chat = trace_of(replace(story, messages=a_history("hello")))
+    journal = an_ended(events=events, step=1, status=TurnStatus.FAILED, stop_reason=StopReason.MODEL_ERROR)
+    *_, chat = trace_of(replace(journal, messages=a_history("hello")))
     asked = json.loads(str(chat.attributes["gen_ai.input.messages"]))
     result = {"type": "tool_call_response", "id": "use-0", "response": "hello"}
     assert [message["role"] for message in asked] == ["user", "assistant", "user"]
@@ -390,8 +390,8 @@ def test_model_call_without_an_answer_tells_what_it_was_asked() -> None:
 
 def test_long_texts_are_cut() -> None:
     """What stays is still what it was: JSON remains JSON."""
-    story = replace(a_telling("y" * 3 * MOST_CHARS), messages=a_history("y" * 3 * MOST_CHARS))
-    turn, aside, step, call, *_ = trace_of(story)
+    journal = replace(a_telling("y" * 3 * MOST_CHARS), messages=a_history("y" * 3 * MOST_CHARS))
+    turn, aside, step, call, *_ = trace_of(journal)
     (asked,) = json.loads(str(turn.attributes["gen_ai.input.messages"]))
     assert asked["parts"][0]["content"] == "y" * (MOST_CHARS - 1) + "…"
     assert max(len(str(value)) for span in (turn, aside, call) for value in span.attributes.values()) < MOST_CHARS + 200

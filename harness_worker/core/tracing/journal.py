@@ -13,7 +13,7 @@ from harness_worker.core.tracing.trace import Attribute, Attributes, caller_of, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Journal:
     """What the journal has of a turn that is over.
 
     Args:
@@ -41,11 +41,11 @@ def trace_id(turn: Turn) -> int:
     return trace_id_of(turn.id, caller_of(turn.traceparent))
 
 
-def model_of(story: Story) -> Attributes:
+def model_of(journal: Journal) -> Attributes:
     """The model that is asked, if it is known."""
-    if story.agent is None:
+    if journal.agent is None:
         return {}
-    model = story.agent.model
+    model = journal.agent.model
     return {"gen_ai.provider.name": provider_of(model), "gen_ai.request.model": model}
 
 
