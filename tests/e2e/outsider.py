@@ -106,7 +106,7 @@ class Outsider:
         def entry() -> Json | None:
             return next(iter(self.entries(turn_id, call_id)), None)
 
-        return wait_until(entry, f"call {call_id} of {turn_id} to run", 30)
+        return wait_until(entry, f"call {call_id} of {turn_id} to run", 60)
 
 
 def add_script(directory: Path, steps: Sequence[Step]) -> str:

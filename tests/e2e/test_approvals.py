@@ -157,7 +157,6 @@ def test_turns_take_turns_with_what_they_lock(outsider: Outsider) -> None:
         assert fence < next_fence
 
 
-@pytest.mark.timeout(60)
 def test_lock_of_a_killed_process_is_free_at_once(outsider: Outsider) -> None:
     """Its worker knows that it is dead; whoever waits goes on, long before the call's time would be over."""
     first = outsider.post([call("reserve", order="8", s=19)], "done")

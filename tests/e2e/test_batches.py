@@ -87,7 +87,7 @@ def test_cancel_stops_what_runs_and_lets_nothing_begin(outsider: Outsider) -> No
     begun = [turn for turn in turns if turn["started_at"]]
     assert len(begun) < len(turns)
     late_s = [(datetime.fromisoformat(turn["finished_at"]) - asked_at).total_seconds() for turn in begun]
-    assert max(late_s) < 5, late_s
+    assert max(late_s) < 15, late_s
 
 
 def running(outsider: Outsider, batch_id: str) -> int:

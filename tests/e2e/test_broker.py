@@ -34,6 +34,6 @@ def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
         lines = outsider.http.get("/metrics").text.splitlines()
         return any("turns.interactive" in line and float(line.split()[-1]) >= 1 for line in lines)
 
-    wait_until(has_waiting, "the wake-up to be counted", 10)
+    wait_until(has_waiting, "the wake-up to be counted")
     await_back(outsider, "coordinator", pid)
     assert outsider.end(turn_id)["output_text"] == "done"

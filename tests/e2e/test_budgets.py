@@ -33,8 +33,8 @@ CASES: dict[str, tuple[tuple[Step, ...], Mapping[str, Any]]] = {
     "no_progress": ((LOOK, LOOK, LOOK, "never said"), {}),
     "slow_progress": ((LOOK, LOOK, [call("look", n=2)], LOOK, LOOK, "done"), {}),
     "tokens": (({"content": [BLOCK], "usage": {"input_tokens": 90, "output_tokens": 20}}, "x"), {"max_tokens": 100}),
-    "read_too_long": (([call("look", n=1, s=8)], "never said"), {"timeout_s": 2}),
-    "write_too_long": (([call("put", n=1, s=8), call("put", n=2)], "never said"), {"timeout_s": 2}),
+    "read_too_long": (([call("look", n=1, s=25)], "never said"), {"timeout_s": 6}),
+    "write_too_long": (([call("put", n=1, s=25), call("put", n=2)], "never said"), {"timeout_s": 6}),
     "no_time": (("never said",), {"timeout_s": 0}),
     "model_too_slow": ((text("never said", latency_s=20),), {"timeout_s": 1}),
     "model_error": ((LOOK, {"error": "overloaded for good"}), {}),
@@ -156,8 +156,8 @@ def test_read_longer_than_its_turn_times_out(turns: Posted) -> None:
     (read,) = turn["calls"]
     assert read["outcome"] == "ToolTimeout"
     had_s = float(read["content"].removeprefix("timeout: look did not finish within ").removesuffix(" s"))
-    assert 0 < had_s <= 2
-    assert 1.9 < finished(turn).timestamp() - _created(turn) < 6
+    assert 0 < had_s <= 6
+    assert 5.9 < finished(turn).timestamp() - _created(turn) < 20
 
 
 def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
@@ -172,7 +172,7 @@ def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
 def test_model_longer_than_its_turn_is_cut(turns: Posted) -> None:
     """A model that does not answer within the turn's time does not keep the turn."""
     turn = turns["model_too_slow"]
-    assert finished(turn).timestamp() - _created(turn) < 6
+    assert finished(turn).timestamp() - _created(turn) < 15
     assert "never said" not in str(turn)
 
 

@@ -201,7 +201,7 @@ def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> 
     with evaluator.start(*options) as running:
         wait_until(lambda: len(evaluator.turns(sweep)) >= 2, "some cells to be asked", 60)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=20)
+        _, told = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Traceback" not in told
     assert "turns that were begun go on. The same command with --name interrupted goes on too." in told
@@ -247,7 +247,7 @@ def test_eval_takes_up_what_waited_for_a_person(evaluator: Evaluator, outsider: 
     sweep = "with a person"
     evaluator.write([[call("ask_put", n=1)], "done"], {"id": "a"})
     options = ("--agent", "worker", "--name", sweep, "--out", str(evaluator.out))
-    late = evaluator.run(*options, "--timeout", "2", code=1)
+    late = evaluator.run(*options, "--timeout", "8", code=1)
     (turn,) = evaluator.turns(sweep)
     assert f"harness turns approve {turn['id']}" in late.stderr
     assert "the turn waits for a person to approve ask_put" in late.stdout

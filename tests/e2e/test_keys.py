@@ -171,9 +171,9 @@ def test_client_at_work_is_refused_once_its_key_is_revoked(
     keys = json.loads(command("keys", "list", "--tenant", "working", "--json").stdout)["data"]
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work)
-        assert some.wait(30)
+        assert some.wait(60)
         command("keys", "revoke", keys[0]["id"])
-        assert "unknown, expired or revoked" in working.result(30)
+        assert "unknown, expired or revoked" in working.result(60)
     assert {kept.end(turn_id)["status"] for turn_id in posted} == {"completed"}
     states = [
         each["state"] for each in json.loads(command("keys", "list", "--tenant", "working", "--json").stdout)["data"]
@@ -231,5 +231,5 @@ def test_key_is_kept_and_logged_nowhere(outsider: Outsider, tenant_of: Callable[
     secret = acme.http.headers["Authorization"].removeprefix("Bearer hk_").encode()
     home = outsider.directory / "home"
     logs = [file for file in home.rglob("*") if file.is_file()]
-    wait_until(lambda: any(b"/v1/turns" in file.read_bytes() for file in (home / "logs").iterdir()), "the log", 10)
+    wait_until(lambda: any(b"/v1/turns" in file.read_bytes() for file in (home / "logs").iterdir()), "the log")
     assert [file for file in logs if file.exists() and secret in file.read_bytes()] == []

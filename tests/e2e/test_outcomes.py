@@ -261,7 +261,7 @@ def test_process_a_tool_started_goes_with_it(turns: Posted, outsider: Outsider, 
     """Ending a tool, by its deadline or by the death of its process, ends what it started."""
     pids = [line["started"] for line in outsider.entries(turns[name]["id"])]
     assert len(pids) == only(turns[name], "0.0")["attempt"]
-    wait_until(lambda: not any(map(runs, pids)), "what the tool started to be gone", 5)
+    wait_until(lambda: not any(map(runs, pids)), "what the tool started to be gone")
 
 
 def test_unknown_tool_is_denied_with_what_there_is(turns: Posted) -> None:
@@ -359,7 +359,7 @@ def test_hooks_deny_and_rewrite_calls(hooked: Posted) -> None:
 def test_hooks_are_told_the_turn_in_order(hooked: Posted, outsider: Outsider) -> None:
     """Start, each call before and after it ran, usage, end; from whatever process it happens in."""
     file = hooks_file(outsider.directory, hooked["hooked"]["id"])
-    told = wait_until(lambda: file.read_text().splitlines() if "end " in file.read_text() else None, "the end told", 5)
+    told = wait_until(lambda: file.read_text().splitlines() if "end " in file.read_text() else None, "the end told")
     assert told == [
         "start",
         *("pre 0.0", 'post 0.0 {"n":1}', "pre 0.1", "pre 0.2", "post 0.2 put 4"),

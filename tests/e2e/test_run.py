@@ -118,7 +118,7 @@ def test_run_interrupted_cancels_its_turn(stack: StackInfo) -> None:
     assert process.returncode not in (0, None)
     (turn_id,) = re.findall(r"cancelled turn (\S+)", told)
     with GatewayClient(stack.gateway_url) as client:
-        ended = wait_until(lambda: _if_final(client.turn(turn_id)), "the turn to end", 20)
+        ended = wait_until(lambda: _if_final(client.turn(turn_id)), "the turn to end", 60)
     assert ended["status"] == "cancelled"
 
 

@@ -18,7 +18,7 @@ from tests.e2e.workers import await_back, kill
 from tests.stacks import run_harness
 
 HELP = call("helper", input="help")
-PROMPT_S = 3.0
+PROMPT_S = 6.0
 """How soon a family is stopped, on a machine that may do other things at the same time."""
 
 
@@ -97,16 +97,16 @@ def test_cancel_stops_a_family(outsider: Outsider) -> None:
         found = children(outsider, child["id"]) if child else []
         return found[0] if found and outsider.entries(found[0]["id"]) else None
 
-    last = wait_until(grandchild, "the expert's tool to run", 20)
+    last = wait_until(grandchild, "the expert's tool to run", 60)
     began = monotonic()
     outsider.http.post(f"/v1/turns/{turn_id}/cancel")
-    wait_until(lambda: outsider.turn(last["id"])["status"] in FINAL, "the expert to end", 20)
+    wait_until(lambda: outsider.turn(last["id"])["status"] in FINAL, "the expert to end", 60)
     assert monotonic() - began < PROMPT_S
     family = ended_family(outsider, turn_id)
     assert [each["status"] for each in family] == ["cancelled"] * 3
     assert [each["calls"][0]["content"].partition(":")[0] for each in family] == ["outcome_unknown"] * 3
     left = [line["event"] for line in outsider.journal(last["id"])]
-    wait_until(lambda: "left" in [line["event"] for line in outsider.journal(last["id"])], "its tool to stop", 5)
+    wait_until(lambda: "left" in [line["event"] for line in outsider.journal(last["id"])], "its tool to stop")
     assert left[0] == "entered"
 
 
@@ -117,7 +117,7 @@ def test_person_is_asked_by_whoever_asked_first(outsider: Outsider) -> None:
     turn_id = post(outsider, [HELP], helper=helper, expert=([call("ask_put", n=2)], "known"))
     waited: list[Json] = []
     for _ in range(2):
-        (action,) = wait_until(lambda: below(outsider, turn_id), "somebody below to ask", 20)
+        (action,) = wait_until(lambda: below(outsider, turn_id), "somebody below to ask", 60)
         waiting = outsider.turn(action["turn_id"])
         assert (action["tool"], waiting["status"]) == ("ask_put", "requires_action")
         assert waiting["required_actions"] == [{name: action[name] for name in action if name != "turn_id"}]
@@ -148,7 +148,7 @@ def test_command_line_tells_of_those_below(outsider: Outsider) -> None:
             (turn, *_) = parked.json()["data"] or [None]
             return turn if turn and below(outsider, turn["parent"]["turn_id"]) else None
 
-        child = wait_until(waiting, "the helper to ask a person", 20)
+        child = wait_until(waiting, "the helper to ask a person", 60)
         shown = run_harness("turns", "show", child["parent"]["turn_id"], *url)
         assert "waits for approval" in shown.stdout
         approved = run_harness("turns", "approve", child["parent"]["turn_id"], *url)
@@ -180,7 +180,7 @@ def test_killed_workers_lose_no_family(outsider: Outsider) -> None:
     expert: tuple[Step, ...] = ([call("look", n=3, s=0.5)], "known")
     ids = [post(outsider, [HELP, HELP, HELP], [HELP], helper=helper, expert=expert) for _ in range(5)]
     for role in ("coordinator", "tools", "coordinator"):
-        wait_until(lambda: children(outsider, ids[0]), "the first to have asked", 20)
+        wait_until(lambda: children(outsider, ids[0]), "the first to have asked", 60)
         await_back(outsider, role, kill(outsider, role))
     for turn_id in ids:
         turn, *others = ended_family(outsider, turn_id)

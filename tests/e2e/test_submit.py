@@ -24,7 +24,7 @@ from tests.stacks import ROOT
 pytestmark = pytest.mark.one_database("postgres")
 
 STEPS: tuple[Step, ...] = ([call("look", n=1), call("put", n=2)], "done")
-REPLY_S = 20
+REPLY_S = 60
 PATIENCE_S = 15.0
 
 

@@ -24,10 +24,10 @@ def test_four_reads_fill_four_processes(outsider: Outsider) -> None:
 
 def test_short_reads_together_take_less_than_their_sum(outsider: Outsider) -> None:
     """Two reads of half a second each end well before a second has passed."""
-    turn = outsider.run([call("look", n=1, s=0.5), call("look", n=2, s=0.5)], "done")
+    turn = outsider.run([call("look", n=1, s=2.0), call("look", n=2, s=2.0)], "done")
     one, other = turn["calls"]
     took = max(finished(one), finished(other)) - min(started(one), started(other))
-    assert took.total_seconds() < 0.9
+    assert took.total_seconds() < 3.8
 
 
 def test_writes_run_strictly_in_order(outsider: Outsider) -> None:

@@ -41,7 +41,7 @@ class Worker:
     def stop(self) -> int:
         """Ask it to stop, and wait for its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(40)
+        return self.process.wait(60)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def kill(outsider: Outsider, role: str) -> int:
     """Kill the stack's process of that role; returns the pid of what is dead now."""
     pid = role_pid(outsider.stack.home, role)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(pid), f"{role} to be dead and gone, with all its threads", 10)
+    wait_until(lambda: not psutil.pid_exists(pid), f"{role} to be dead and gone, with all its threads")
     return pid
 
 

@@ -26,7 +26,7 @@ registry.agent(
     "hooked", model=_MODEL, system="Watched.", tools=_TOOLS, budget=_BUDGET, hooks=(hooks.Raising(), hooks.Noting())
 )
 registry.judge("calls", judges.calls)
-registry.judge("mortal", judges.mortal, timeout_s=1.0)
+registry.judge("mortal", judges.mortal, timeout_s=5.0)
 registry.judge("relevance", model=_MODEL)
 registry.agent("judged", model=_MODEL, tools=_TOOLS, budget=_BUDGET, judges=["calls", "relevance"])
 registry.agent("choosy", model=_MODEL, tools=_TOOLS, budget=_BUDGET, select_tools=3)

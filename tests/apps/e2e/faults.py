@@ -240,7 +240,7 @@ def leave_write(ctx: RunContext) -> str:
     os._exit(0)
 
 
-@registry.tool(effect=Effect.READ_ONLY, timeout_s=1)
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=4)
 def spawn(ctx: RunContext, *, then_die: bool) -> str:
     """Start a process that sleeps, then sleep past the deadline or die."""
     started = subprocess.Popen(["sleep", "120"])
@@ -251,7 +251,7 @@ def spawn(ctx: RunContext, *, then_die: bool) -> str:
     return "slept"
 
 
-@registry.tool(effect=Effect.READ_ONLY, timeout_s=1)
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=4)
 def fork(ctx: RunContext, *, then_die: bool) -> str:
     """Start processes of Python, then wait for them past the deadline or die."""
     with multiprocessing.Pool(1) as pool:
@@ -288,7 +288,7 @@ def _stumble(times: int, ctx: RunContext) -> str:
     return f"try {tries}"
 
 
-@registry.tool(effect=Effect.LOCAL_WRITE, retry_safe=True, timeout_s=3)
+@registry.tool(effect=Effect.LOCAL_WRITE, retry_safe=True, timeout_s=6)
 def stumble_safe(times: int, ctx: RunContext) -> str:
     """Fail for a passing reason, that many times."""
     return _stumble(times, ctx)
