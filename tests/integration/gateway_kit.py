@@ -18,6 +18,7 @@ import redis
 import uvicorn
 from sqlalchemy import Engine, create_engine, event, insert, select, update
 
+from api_gateway import publisher
 from api_gateway.app import create_app
 from api_gateway.config import Settings
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
@@ -213,11 +214,19 @@ def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **
     try:
         worker = Worker(engine=engine, redis=broker)
         worker.publish_agent()
-        with serving(chosen) as url, httpx2.Client(base_url=url, timeout=30) as http:
+        with _patient(), serving(chosen) as url, httpx2.Client(base_url=url, timeout=30) as http:
             yield Gateway(http=http, worker=worker, settings=chosen, url=url)
     finally:
         broker.close()
         engine.dispose()
+
+
+@contextmanager
+def _patient() -> Generator[None]:
+    """Wake-ups are sent once, however long the broker of a test takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publisher, "SOCKET_TIMEOUT_S", PUBLISH_TIMEOUT_S)
+        yield
 
 
 @contextmanager

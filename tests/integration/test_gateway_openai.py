@@ -232,7 +232,7 @@ def test_client_that_leaves_its_stream_leaves_the_turn(gateway: Gateway, client:
 
 def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway: Gateway) -> None:
     """The client says how long it waits, and is answered before it would ask again."""
-    with client_of(gateway.url, timeout=2.0) as client:
+    with client_of(gateway.url, timeout=6.0) as client:
         response = client.respond()
         assert (response.status, len(client.requests), len(gateway.ids())) == ("queued", 1, 1)
         gateway.worker.finish(response.id)
@@ -241,7 +241,7 @@ def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway:
 
 def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(gateway: Gateway) -> None:
     """It is not asked for again, for that would be another turn."""
-    with client_of(gateway.url, timeout=2.0) as client:
+    with client_of(gateway.url, timeout=6.0) as client:
         with pytest.raises(openai.InternalServerError, match="read it with responses") as raised:
             client.chat()
         assert (raised.value.code, len(client.requests), len(gateway.ids())) == ("turn_unfinished", 1, 1)
