@@ -32,6 +32,11 @@ class Addresses:
         return None if self.settings.gateway_url or self._stack is None else self._stack.only_for
 
     @property
+    def app(self) -> str | None:
+        """What the stack with this gateway serves, if it is the one in the home."""
+        return None if self.settings.gateway_url or self._stack is None else self._stack.app
+
+    @property
     def redis_url(self) -> str | None:
         """Gate, live events, broker."""
         return self.settings.redis_url or (self._stack.redis_url if self._stack else None)

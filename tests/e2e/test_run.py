@@ -39,7 +39,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 
 def test_run_draws_waves_on_stderr_and_answers_on_stdout(stack: StackInfo) -> None:
     """A pipe gets the answer alone on stdout; stderr shows each wave, the failed call's reason and the totals."""
-    ran = run_harness(*QUESTION, "--home", str(stack.home))
+    ran = run_harness(*QUESTION, "--home", str(stack.home), "--app", SHOP)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("Order 1055 is gift-wrapped now.")
     assert len(ran.stdout.splitlines()) == 1
@@ -88,6 +88,18 @@ def test_run_of_an_unknown_agent_lists_those_there_are(stack: StackInfo) -> None
     ran = run_harness("run", "hi", "--agent", "suport", "--url", stack.gateway_url)
     assert ran.returncode == 2
     assert "there is no agent suport; there are: support" in ran.stderr
+
+
+@pytest.mark.parametrize("command", [("run", "hi"), ("eval", "-")])
+def test_another_app_than_the_stacks_is_wrong_usage(stack: StackInfo, command: tuple[str, ...]) -> None:
+    """Nothing is asked: the agents of the stack that runs are not those that were named."""
+    case = '{"input": "hi"}'
+    options = ("--app", "clerk:registry", "--home", str(stack.home))
+    refused = subprocess.run(
+        [*HARNESS, *command, *options], cwd=ROOT, input=case, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert refused.returncode == 2, refused.stderr
+    assert f"the stack in {stack.home} serves {SHOP}: leave --app out" in refused.stderr
 
 
 def test_run_of_a_turn_that_fails_exits_1(stack: StackInfo) -> None:

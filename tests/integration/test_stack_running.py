@@ -61,7 +61,7 @@ def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
 def test_stack_ready_line_has_its_fields(stack: StackInfo) -> None:
     """The line names what clients of a stack need."""
     line = json.loads(stack.ready_line())
-    assert list(line) == ["gateway", "pid", "redis", "database", "home", "processes"]
+    assert list(line) == ["gateway", "pid", "redis", "database", "home", "app", "processes"]
     assert line["processes"][0] == {"role": "redis", "pid": stack.processes[0].pid}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
+from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line, publish
@@ -66,6 +67,28 @@ def test_log_line_of_a_child_does_not_move_the_terminals_cursor() -> None:
     assert (prefix, text) == ("\x1b[33mtools       |\x1b[0m", "·]0;OWNED··2J·\tend\n")
 
 
+def publish_here(path: Path, *, app: str | None = None) -> None:
+    """A stack of this process, as others find it by its home."""
+    home = Home(path)
+    home.prepare()
+    info = StackInfo(
+        gateway_url="http://127.0.0.1:1",
+        redis_url="redis://127.0.0.1:2/0",
+        broker_url="amqp://127.0.0.1:5/",
+        database_url="sqlite:////x",
+        pid=os.getpid(),
+        home=path,
+        processes=(),
+        app=app,
+    )
+    publish(home, info)
+
+
+def settings_of(home: Path, given: dict[str, str]) -> Settings:
+    """Settings of a command on this home, whatever the environment says."""
+    return Settings(home=home).model_copy(update=given)
+
+
 def test_ready_line_is_read_back() -> None:
     """What is written can be read."""
     info = StackInfo(
@@ -76,6 +99,7 @@ def test_ready_line_is_read_back() -> None:
         pid=3,
         home=Path("/x"),
         processes=(ProcessInfo(role="tools", pid=4),),
+        app="notes:registry",
     )
     assert from_ready_line(info.ready_line()) == info
 
@@ -93,19 +117,37 @@ def test_home_tells_of_the_broker_beside_its_redis(
     tmp_path: Path, given: dict[str, str], broker_url: str | None
 ) -> None:
     """A worker that joins takes the stack's messages from where they are; another Redis is another fleet's."""
-    info = StackInfo(
-        gateway_url="http://127.0.0.1:1",
-        redis_url="redis://127.0.0.1:2/0",
-        broker_url="amqp://127.0.0.1:5/",
-        database_url="sqlite:////x",
-        pid=os.getpid(),
-        home=tmp_path,
-        processes=(),
-    )
-    home = Home(tmp_path)
-    home.prepare()
-    publish(home, info)
-    assert Addresses(Settings(home=tmp_path).model_copy(update=given)).broker_url == broker_url
+    publish_here(tmp_path)
+    assert Addresses(settings_of(tmp_path, given)).broker_url == broker_url
+
+
+@pytest.mark.parametrize(
+    ("served", "option", "given"),
+    [
+        ("notes:registry", None, {"app": "clerk:registry"}),  # the environment's: what to start, if nothing runs
+        ("notes:registry", " notes:registry ", {}),
+        (None, "clerk:registry", {}),
+        ("notes:registry", "clerk:registry", {"gateway_url": "http://127.0.0.1:2"}),  # another stack than the home's
+    ],
+)
+def test_stack_is_asked_unless_it_serves_another_app_than_was_named(
+    tmp_path: Path, served: str | None, option: str | None, given: dict[str, str]
+) -> None:
+    """Only ``--app`` names one, and only a stack that says what it serves is held against it."""
+    publish_here(tmp_path, app=served)
+    target = Target(command="harness run", settings=settings_of(tmp_path, given), app=option)
+    with reach(target, lambda _words: None) as client:
+        assert client.base_url == given.get("gateway_url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("option", ["clerk:registry", ""])
+def test_stack_that_serves_another_app_is_not_asked(tmp_path: Path, option: str) -> None:
+    """Its agents may write, and what they write is real."""
+    publish_here(tmp_path, app="notes:registry")
+    target = Target(command="harness run", settings=settings_of(tmp_path, {"app": option}), app=option)
+    words = f"the stack in {tmp_path} serves notes:registry: leave --app out"
+    with pytest.raises(ConfigError, match=words), reach(target, lambda _words: None):
+        pass
 
 
 def test_url_that_is_set_needs_no_home() -> None:

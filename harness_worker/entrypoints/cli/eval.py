@@ -93,7 +93,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         include=("messages",) if own else (),
         on_waiting=lambda turn: _tell_waiting(console, turn),
     )
-    target = _target(settings, concurrency)
+    target = _target(settings, concurrency, app)
     with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
         plan = Plan(sweep=sweep, cases=chosen, repeats=repeats, concurrency=concurrency, check=own, out=file)
         agents = _chosen(client, agent or [])
@@ -105,9 +105,9 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     raise typer.Exit(0 if found["passed"] else 1)
 
 
-def _target(settings: Settings, concurrency: int) -> Target:
+def _target(settings: Settings, concurrency: int, app: str | None) -> Target:
     """The stack; one that is started has a thread for each cell in flight, within reason."""
-    return Target(command="harness eval", settings=settings, coordinators=min(concurrency, MOST_COORDINATORS))
+    return Target(command="harness eval", settings=settings, coordinators=min(concurrency, MOST_COORDINATORS), app=app)
 
 
 def _new_name(cases: Path) -> str:

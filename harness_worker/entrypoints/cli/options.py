@@ -24,7 +24,11 @@ JournalHome: TypeAlias = Annotated[
     Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
 ]
 AppToStart: TypeAlias = Annotated[
-    str | None, typer.Option(help="module:registry to start a stack with, if none runs. [env: HARNESS_APP]")
+    str | None,
+    typer.Option(
+        help="module:registry to start a stack with, if none runs; given here, one in --home must serve it. "
+        "[env: HARNESS_APP]"
+    ),
 ]
 Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
 

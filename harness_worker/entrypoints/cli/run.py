@@ -38,7 +38,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)
     with reach(
-        Target(command="harness run", settings=settings), lambda words: screen.print(words, style="dim", markup=False)
+        Target(command="harness run", settings=settings, app=app),
+        lambda words: screen.print(words, style="dim", markup=False),
     ) as client:
         answered = ask(
             client, body, screen, write_json if as_json else None, prompting(screen, SystemClock(), ask=not as_json)

@@ -11,6 +11,7 @@ from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack
+from harness_worker.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class Target:
         settings: Name its gateway, or the home in which it may be running; also the API key, and the app to start.
         coordinators: Threads that wait for models, of a stack that is started.
         tools: Processes that run tools, of a stack that is started.
+        app: What was asked for with ``--app``, which a stack that runs must serve.
         env: Variables of a stack that is started, on top of this process's environment.
     """
 
@@ -30,6 +32,7 @@ class Target:
     coordinators: int = 2
     tools: int = 4
     env: Mapping[str, str] | None = None
+    app: str | None = None
 
 
 @contextmanager
@@ -42,12 +45,13 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
 
     Raises:
         StackUnreachable: Nothing runs, and there is no app to start a stack with.
-        ConfigError: The app cannot be served.
+        ConfigError: The app cannot be served, or the stack that runs serves another.
     """
     settings = target.settings
     addresses = Addresses(settings)
     url = addresses.gateway_url
     if url is not None:
+        _check_served(target, addresses.app)
         if addresses.only_for:
             say(
                 f"the stack in {settings.home} is one that `{addresses.only_for}` started for itself: it ends with "
@@ -103,6 +107,15 @@ def attach(settings: Settings) -> Generator[GatewayClient]:
 def is_running(target: Target) -> bool:
     """Whether the target's turns can be asked about now: no longer, once a stack that ``reach`` started is drained."""
     return Addresses(target.settings).gateway_url is not None
+
+
+def _check_served(target: Target, served: str | None) -> None:
+    """Refuse to ask the agents of another app than was named: they may write, and what they write is real."""
+    if target.app is not None and served is not None and target.app.strip() != served:
+        raise ConfigError(
+            f"the stack in {target.settings.home} serves {served}: leave --app out to ask that one, "
+            "or choose another home with --home"
+        )
 
 
 def _nothing_runs(home: Path) -> str:

@@ -34,6 +34,7 @@ class StackInfo:
         broker_url: Usable as ``HARNESS_BROKER_URL``, if its broker is another than that Redis; may hold a password.
         flower_url: Where Flower serves HTTP, if it was asked for; holds its user and password.
         only_for: The command that started it for itself, and with which it ends.
+        app: The import string of what it serves; ``None`` of a stack of an earlier build.
     """
 
     gateway_url: str
@@ -45,6 +46,7 @@ class StackInfo:
     broker_url: str | None = None
     flower_url: str | None = None
     only_for: str | None = None
+    app: str | None = None
 
     def ready_line(self) -> str:
         """The one line of ``harness up --json``."""
@@ -55,6 +57,7 @@ class StackInfo:
                 "redis": self.redis_url,
                 "database": self.database_url,
                 "home": str(self.home),
+                **({"app": self.app} if self.app else {}),
                 **({"broker": self.broker_url} if self.broker_url else {}),
                 **({"flower": self.flower_url} if self.flower_url else {}),
                 **({"only_for": self.only_for} if self.only_for else {}),
@@ -103,4 +106,5 @@ def _from_document(document: Mapping[str, Any]) -> StackInfo:
         broker_url=document.get("broker"),
         flower_url=document.get("flower"),
         only_for=document.get("only_for"),
+        app=document.get("app"),
     )

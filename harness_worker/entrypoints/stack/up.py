@@ -124,6 +124,7 @@ class _Up:
             processes=tuple(ProcessInfo(role=child.role, pid=child.pid) for child in self._supervisor.children),
             flower_url=self._flower_url(),
             only_for=self._plan.only_for,
+            app=self._plan.app,
         )
         publish(self._plan.home, info)
         return info
