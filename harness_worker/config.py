@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.variables import (
@@ -22,6 +22,7 @@ from harness_worker.variables import (
 )
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+_HOME: Final = Path(".harness")
 
 
 def _header_value(key: SecretStr | None) -> SecretStr | None:
@@ -29,6 +30,11 @@ def _header_value(key: SecretStr | None) -> SecretStr | None:
     if key and not re.fullmatch("[!-~]+", key.get_secret_value()):
         raise ValueError("must be visible characters of ASCII, without white space between them")
     return key or None
+
+
+def _named_home(home: object) -> object:
+    """``home``; a blank text, which would be the working directory, is none."""
+    return _HOME if isinstance(home, str) and not home.strip() else home
 
 
 class Settings(BaseSettings):
@@ -50,7 +56,9 @@ class Settings(BaseSettings):
     )
 
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
-    home: Path = Field(default=Path(".harness"), description="where `harness up` keeps its data")
+    home: Annotated[Path, BeforeValidator(_named_home)] = Field(
+        default=_HOME, description="where `harness up` keeps its data"
+    )
     database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")

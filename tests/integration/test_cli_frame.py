@@ -45,6 +45,8 @@ def test_version_is_one_line() -> None:
             "--queues turns.batch: a worker of role tools takes",
         ),
         (["gateway"], "HARNESS_DATABASE_URL"),
+        (["up", "--home", ""], "--home is blank: name a directory"),
+        (["turns", "list", "--home=  "], "--home is blank: name a directory"),
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:

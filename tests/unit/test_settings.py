@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from kombu import Connection
@@ -119,6 +120,13 @@ def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     assert [secret and secret.get_secret_value() for secret in secrets] == ["sk-ant-fake", "me:word"]
     urls = (settings.database_url, settings.redis_url, settings.artifact_url)
     assert urls == ("postgresql://u:p@h/d", "redis://u:p@h/0", "s3://b")
+
+
+@pytest.mark.parametrize(("given", "home"), {"": ".harness", " \n": ".harness", ".": ".", " data\n": "data"}.items())
+def test_blank_home_is_not_the_working_directory(given: str, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as one that is not set; who means the working directory says so."""
+    monkeypatch.setenv("HARNESS_HOME", given)
+    assert load_settings().home == Path(home)
 
 
 @pytest.mark.parametrize("key", ["", " ", "\n"])

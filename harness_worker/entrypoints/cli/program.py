@@ -6,7 +6,9 @@ import errno
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import Annotated, Final
 
 import typer
@@ -146,13 +148,22 @@ def _in_words(bug: Exception) -> str:
 
 
 def _check_arguments() -> None:
-    """Refuse bytes that are no text: neither JSON nor SQL could hold them."""
+    """Refuse a blank home, and bytes that are no text: neither JSON nor SQL could hold them."""
     encoding = sys.getfilesystemencoding()
     for argument in sys.argv[1:]:
         given = os.fsencode(argument)
         shown = given.decode(encoding, errors="backslashreplace")
         if os.fsencode(shown) != given:
             raise ConfigError(f"{masked(shown)}: this argument is not text in {encoding}")
+    _check_home(sys.argv[1:])
+
+
+def _check_home(arguments: Sequence[str]) -> None:
+    """Refuse a blank home, such as an unset variable of a shell gives: as a path it is the working directory."""
+    homes = [value for option, value in pairwise(arguments) if option == "--home"]
+    homes += [argument.removeprefix("--home=") for argument in arguments if argument.startswith("--home=")]
+    if any(not home.strip() for home in homes):
+        raise ConfigError("--home is blank: name a directory, or leave it out")
 
 
 def _told(message: str, code: int) -> int:
