@@ -31,9 +31,9 @@ from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.registration.tool_options import ToolKeywords, ToolOptions
 from harness_worker.credentials import tenant_webhook_secret
-from harness_worker.entrypoints.cli import INTERRUPTED, program
+from harness_worker.entrypoints.cli import program
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
-from harness_worker.entrypoints.messages import FAILED, UNREACHABLE, WRONG_USAGE
+from harness_worker.entrypoints.messages import FAILED, INTERRUPTED, UNREACHABLE, WRONG_USAGE
 from harness_worker.evaluation.cases import Case
 from harness_worker.wire import EventType, HintType, StopReason, TurnStatus
 from tests.unit.named_tests import NAMED, wrongly_named

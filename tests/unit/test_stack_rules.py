@@ -59,6 +59,13 @@ def test_start_failure_without_words_names_the_child() -> None:
     assert own_message("Killed") == ""
 
 
+def test_start_failure_of_an_interrupt_says_who_may_have_raised_it() -> None:
+    """It says nothing itself; an app may raise what a Ctrl-C raises, and its author has to mend that."""
+    failure = start_failure("coordinator", 130, "")
+    assert type(failure) is ConfigError
+    assert "coordinator was interrupted at start: by a signal, or the application raised" in str(failure)
+
+
 def test_log_line_of_a_child_does_not_move_the_terminals_cursor() -> None:
     """What a tool prints, or a server's message, may hold escape sequences; only the prefix is coloured."""
     shown = io.StringIO()

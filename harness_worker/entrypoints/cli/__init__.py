@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-INTERRUPTED: Final = 130
+from harness_worker.entrypoints.messages import INTERRUPTED
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness_worker.entrypoints.messages import MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
+from harness_worker.entrypoints.messages import INTERRUPTED, MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 
 
@@ -18,9 +18,19 @@ def start_failure(role: str, code: int, last_words: str) -> HarnessError:
         code: Its exit code.
         last_words: The end of its log.
     """
-    message = own_message(last_words) or f"{role} ended at start with exit code {code}; see its log above"
-    classes: dict[int, type[HarnessError]] = {WRONG_USAGE: ConfigError, UNREACHABLE: TransientError}
+    message = own_message(last_words) or _in_words(role, code)
+    classes: dict[int, type[HarnessError]] = {
+        WRONG_USAGE: ConfigError,
+        INTERRUPTED: ConfigError,
+        UNREACHABLE: TransientError,
+    }
     return classes.get(code, StartFailed)(message)
+
+
+def _in_words(role: str, code: int) -> str:
+    if code == INTERRUPTED:  # of which a process says nothing; a Ctrl-C at the terminal does not reach this one
+        return f"{role} was interrupted at start: by a signal, or the application raised KeyboardInterrupt"
+    return f"{role} ended at start with exit code {code}; see its log above"
 
 
 def own_message(log: str) -> str:
