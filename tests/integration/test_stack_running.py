@@ -96,6 +96,16 @@ def test_ready_screen_gives_commands_for_an_agent_there_is(stack: StackInfo) -> 
     assert "\x1b" not in screen
 
 
+def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
+    """An app may declare tools alone; then there is nobody to ask, and no command that would work."""
+    (tmp_path / "agentless.py").write_text("from harness_worker import Registry\n\nregistry = Registry()\n")
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    with open_stack(home=tmp_path / "home", app="agentless:registry", tools=1, env={"PYTHONPATH": path}) as alone:
+        screen = ready_screen(alone)
+    assert "No agent can be asked: agentless:registry declares none." in screen
+    assert "harness run" not in screen
+
+
 def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) -> None:
     """It stands in the URL and in files for this user alone: in no arguments, which all see, nor on the screen."""
     parts = urlsplit(stack.redis_url)

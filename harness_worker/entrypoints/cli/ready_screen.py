@@ -29,9 +29,6 @@ def ready_screen(info: StackInfo, *, tells_flower_password: bool = False) -> str
         "home": str(info.home),
         "processes": ", ".join(f"{process.role} {process.pid}" for process in info.processes),
     }
-    agent = _first_agent(info.gateway_url)
-    body = shlex.quote(json.dumps({"agent": agent, "input": _QUESTION}))
-    run = f'harness run "{_QUESTION}" --agent {shlex.quote(agent)} --home {shlex.quote(str(info.home))}'
     return "\n".join(
         [
             "",
@@ -39,13 +36,23 @@ def ready_screen(info: StackInfo, *, tells_flower_password: bool = False) -> str
             "",
             *(f"  {name:<10} {value}" for name, value in rows.items()),
             "",
-            "Try, in another terminal:",
-            f"  {run}",
-            f"  curl -s {info.gateway_url}/v1/turns -H 'Prefer: wait=20' -d {body}",
-            f"  curl -s {info.gateway_url}/v1/agents",
+            *_what_next(info),
             "",
         ]
     )
+
+
+def _what_next(info: StackInfo) -> list[str]:
+    agent = _first_agent(info.gateway_url)
+    if agent is None:
+        return [f"No agent can be asked: {info.app} declares none. Add one with registry.agent(...), and start again."]
+    body = shlex.quote(json.dumps({"agent": agent, "input": _QUESTION}))
+    return [
+        "Try, in another terminal:",
+        f'  harness run "{_QUESTION}" --agent {shlex.quote(agent)} --home {shlex.quote(str(info.home))}',
+        f"  curl -s {info.gateway_url}/v1/turns -H 'Prefer: wait=20' -d {body}",
+        f"  curl -s {info.gateway_url}/v1/agents",
+    ]
 
 
 def _flower(url: str, *, tells_password: bool) -> str:
@@ -54,10 +61,11 @@ def _flower(url: str, *, tells_password: bool) -> str:
     return f"http://{parts.hostname}:{parts.port}  user {unquote(parts.username or '')}  password {password}"
 
 
-def _first_agent(gateway_url: str) -> str:
+def _first_agent(gateway_url: str) -> str | None:
+    """One to show the commands with; ``None`` if there is none."""
     try:
         with GatewayClient(gateway_url) as client:
             agents = client.agents()
     except (RequestRefused, StackUnreachable):
-        agents = []
-    return str(agents[0]["name"]) if agents else "YOUR_AGENT"
+        return "YOUR_AGENT"
+    return str(agents[0]["name"]) if agents else None
