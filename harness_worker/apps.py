@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module, util
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 
 from harness_worker.core.registration.author_code import Raised, attempt, words_of
@@ -83,12 +84,23 @@ def _split(label: str, path: str, shape: str) -> tuple[str, list[str]]:
 def _imported(label: str, module_name: str) -> ModuleType:
     _make_importable(str(Path.cwd()))
     match attempt(import_module, module_name):
-        case Raised(error=ConfigError() as error):
-            raise ConfigError(f"{label}: {error}") from error
         case Raised(error=error):
-            raise ConfigError(f"{label}: {type(error).__name__}: {words_of(error) or '(no message)'}") from error
+            words = words_of(error) or "(no message)"
+            said = words if isinstance(error, ConfigError) else f"{type(error).__name__}: {words}"
+            raise ConfigError(f"{label}: {said}{_place(error, module_name)}") from error
         case module:
             return module
+
+
+def _place(error: BaseException, module_name: str) -> str:
+    """The last line of the application's own package that led to the error, if any did."""
+    package = module_name.partition(".")[0]
+    places = [
+        f" ({Path(frame.f_code.co_filename).name}, line {line})"
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return places[-1] if places else ""
 
 
 def _make_importable(directory: str) -> None:

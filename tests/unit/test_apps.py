@@ -81,6 +81,19 @@ def test_load_registry_tells_what_an_application_raised(write: Write, source: st
     assert said in message
 
 
+@pytest.mark.parametrize(
+    ("source", "said", "line"),
+    [
+        ("import os\nos.environ['SURELY_NOT_SET']", "KeyError: 'SURELY_NOT_SET'", 2),
+        (GOOD + "@registry.tool()\ndef f(a): ...\n", "no type hint; add one, such as `a: str`", 3),
+    ],
+)
+def test_load_registry_tells_the_line(write: Write, source: str, said: str, line: int) -> None:
+    """The application's last: not one of what it called, nor of what called it."""
+    name = write(source)
+    assert refusal(f"{name}:registry").endswith(f"{said} ({name}.py, line {line})")
+
+
 def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Write) -> None:
     """``timeout_s`` is at most 45 unless the settings say so."""
     source = GOOD + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
