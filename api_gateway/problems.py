@@ -185,6 +185,8 @@ def _message(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] in TOO_SHORT and error["ctx"]["min_length"] == 1:
         return "must not be empty"
+    if error["type"] == "too_long" and error["ctx"]["field_type"] == "Value":  # of a text whose characters were checked
+        return "must have at most {max_length} characters, not {actual_length}".format_map(error["ctx"])
     return "unknown field" if error["type"] == "extra_forbidden" else message
 
 

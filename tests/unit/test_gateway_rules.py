@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.errors import IdleInTransactionSessionTimeout, InFailedSqlTransaction, InternalError_, TransactionTimeout
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InternalError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -33,7 +33,7 @@ from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.logs import AcceptErrors
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
-from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, TurnRequest
+from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, ShortText, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.new_turns import clamped, unknown_agents
@@ -427,6 +427,14 @@ def test_what_is_empty_and_must_not_be_is_told_so(model: type[BaseModel], body: 
     with pytest.raises(ValidationError) as refused:
         model.model_validate(body)
     assert [problem.msg for problem in field_problems(refused.value.errors())] == ["must not be empty"]
+
+
+def test_text_that_is_too_long_has_characters() -> None:
+    """Whoever writes the name of a session is told of no items."""
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(ShortText).validate_python("s" * 256)
+    (problem,) = field_problems(refused.value.errors())
+    assert problem.msg == "must have at most 255 characters, not 256"
 
 
 def test_arguments_are_read_once_however_deep_they_are() -> None:
