@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Unpack
 
+from harness_worker.bootstrap.extras import installing
 from harness_worker.core.registration import registry
 from harness_worker.core.registration.tool_options import ToolKeywords, is_number
 from harness_worker.core.registration.tool_servers import SERVER_NAME, names_of, wanted
@@ -108,5 +109,4 @@ def _servers(name: str) -> Any:  # noqa: ANN401 - a module that only some applic
     try:
         return import_module(_SERVERS)
     except ImportError as missing:
-        extra = "pip install 'agent-harness[mcp]'"
-        raise ConfigError(f"MCP server {name!r}: {missing}; install what speaks with it: {extra}") from None
+        raise ConfigError(f"MCP server {name!r}: {missing}; {installing('mcp')}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
+from harness_worker.bootstrap.extras import installing
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Retriever
 
@@ -23,5 +24,4 @@ def make_retriever(*, semantic: bool = False) -> Retriever:
     try:
         return import_module(_MINILM).MiniLmRetriever()
     except ImportError as missing:
-        extra = "pip install 'agent-harness[semantic]'"
-        raise ConfigError(f"HARNESS_RETRIEVER=semantic: {missing}; install it with {extra}") from None
+        raise ConfigError(f"HARNESS_RETRIEVER=semantic: {missing}; {installing('semantic')}") from None

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.bootstrap.extras import installing
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import ConfigError
@@ -35,8 +36,7 @@ def make_traces(settings: Settings) -> Traces | None:
         reason = f"{given} is set, but OpenTelemetry refuses what is set beside it: {masked(str(wrong))}"
         raise ConfigError(f"{reason}; mend or unset that, or unset {given}") from None
     except ImportError as missing:
-        extra = "pip install 'agent-harness[otel]'"
-        raise ConfigError(f"{given} is set: {missing}; install it with {extra}, or unset {given}") from None
+        raise ConfigError(f"{given} is set: {missing}; {installing('otel')}, or unset {given}") from None
 
 
 def make_tracing(

@@ -82,7 +82,7 @@ def test_retriever_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPa
     """The message says what to install."""
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     monkeypatch.delitem(sys.modules, "harness_worker.adapters.retrieval.minilm", raising=False)
-    with pytest.raises(ConfigError, match=r"HARNESS_RETRIEVER=semantic: .*pip install 'agent-harness\[semantic\]'"):
+    with pytest.raises(ConfigError, match=r"HARNESS_RETRIEVER=semantic: .*\.ci/install semantic"):
         make_retriever(semantic=True)
 
 

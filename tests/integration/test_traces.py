@@ -301,7 +301,7 @@ def test_missing_extra_is_refused_before_anything_is_made(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.delitem(sys.modules, "harness_worker.adapters.telemetry.otlp", raising=False)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    told = r"^OTEL_EXPORTER_OTLP_ENDPOINT is set: .*; install it with pip install 'agent-harness\[otel\]', or unset "
+    told = r"^OTEL_EXPORTER_OTLP_ENDPOINT is set: .*; install the harness with its extra 'otel' \(.*\), or unset "
     with pytest.raises(ConfigError, match=told):
         AgentHarness(Registry())
     assert list(tmp_path.iterdir()) == []

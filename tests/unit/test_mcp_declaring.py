@@ -54,7 +54,7 @@ def test_server_needs_a_name_that_tools_may_begin_with(name: Any) -> None:  # no
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the SDK, its package is told."""
     monkeypatch.setitem(sys.modules, "harness_worker.adapters.mcp.servers", None)
-    with pytest.raises(ConfigError, match=r"MCP server 's': .*; install .*: pip install 'agent-harness\[mcp\]'"):
+    with pytest.raises(ConfigError, match=r"MCP server 's': .*; install .* \(.*: \.ci/install mcp\)"):
         Registry().mcp("s", command=["x"])
 
 
