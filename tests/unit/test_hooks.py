@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -413,6 +416,139 @@ def test_agent_refuses_hooks_that_are_none() -> None:
     """A class instead of an instance is the usual slip."""
     with pytest.raises(ConfigError, match=r"agent 'a': hooks must be instances of a subclass of harness_worker\.Hooks"):
         Registry().agent("a", model="m", hooks=[Recorder])  # type: ignore[list-item]
+
+
+class Async(Hooks):
+    """Its coroutine would be thrown away."""
+
+    async def on_pre_tool_use(self, event: PreToolUse) -> Deny:  # type: ignore[override]
+        """Deny."""
+        return Deny(event.tool)
+
+
+class TwoArguments(Hooks):
+    """It would get one."""
+
+    def on_pre_tool_use(self, event: PreToolUse, ctx: object) -> Deny:  # type: ignore[override]
+        """Deny."""
+        return Deny(f"{event.tool} {ctx}")
+
+
+class NoSelf(Hooks):
+    """It would get an event."""
+
+    def on_turn_end() -> None:  # type: ignore[override]
+        """Nothing."""
+
+
+class Nothing(Hooks):
+    """It cannot be called."""
+
+    on_usage: Any = None
+
+
+class Misspelt(Hooks):
+    """Nobody would call it."""
+
+    def on_pre_tool(self, event: PreToolUse) -> Deny:
+        """Deny."""
+        return Deny(event.tool)
+
+
+class StillMisspelt(Misspelt):
+    """Nor here."""
+
+
+class OwnName(Hooks):
+    """It has no hook's name."""
+
+    @staticmethod
+    def on_zzz() -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (Async(), "Async.on_pre_tool_use: async functions are refused, workers are synchronous"),
+        (
+            TwoArguments(),
+            "TwoArguments.on_pre_tool_use must take one argument, the event, but its parameters are (self, event: ",
+        ),
+        (NoSelf(), "NoSelf.on_turn_end must take one argument, the event, but its parameters are ()"),
+        (Nothing(), "Nothing.on_usage must be a function, not None"),
+        (Misspelt(), "Misspelt: Hooks has no on_pre_tool; did you mean on_pre_tool_use? A method of your own needs a"),
+        (StillMisspelt(), "StillMisspelt: Hooks has no on_pre_tool; did you mean on_pre_tool_use?"),
+        (OwnName(), f"OwnName: Hooks has no on_zzz; there are: {', '.join(POINTS)}; A method of your own"),
+    ],
+)
+def test_hook_that_would_never_be_asked_is_refused(hook: Hooks, said: str) -> None:
+    """When its agent is declared: a guard that fails lets every call run."""
+    registry = Registry()
+    with pytest.raises(ConfigError, match=f"^agent 'a': hook {re.escape(said)}"):
+        registry.agent("a", model="m", hooks=[hook])
+    assert not registry.agents
+
+
+def test_mock_of_hooks_is_refused() -> None:
+    """It passes for an instance, but its type has no hooks, which would break each of its turns."""
+    with pytest.raises(ConfigError, match="hooks must be instances of a subclass"):
+        Registry().agent("a", model="m", hooks=[create_autospec(Hooks, instance=True)])
+
+
+def _noted(kind: str, event: HookEvent) -> None:
+    del kind, event
+
+
+def _noted_by(hook: Hooks, event: HookEvent) -> None:
+    del hook, event
+
+
+def _noted_with_more(hook: Hooks, event: HookEvent, more: int) -> None:
+    del hook, event, more
+
+
+@functools.wraps(_noted_with_more)
+def _given_more(hook: Hooks, event: HookEvent) -> None:
+    _noted_with_more(hook, event, 1)
+
+
+class Listener:
+    """Another library's base class."""
+
+    def on_message(self, message: str) -> None:
+        """Nothing."""
+
+
+class Odd(Listener, Hooks):
+    """Hooks of many kinds that can be called with their event, and names that are no hook's misspelt."""
+
+    on_duty = "alice"
+    on_stream_chunk: Any = functools.partial(_noted, "chunk")
+    on_turn_start: Any = _given_more
+    on_post_tool_use: Any = functools.cache(_noted_by)
+
+    def on_message(self, message: str) -> None:
+        """Nothing."""
+
+    @classmethod
+    def on_usage(cls, event: UsageReport, *more: object) -> None:  # type: ignore[override]
+        """Nothing."""
+
+    @staticmethod
+    def on_turn_end(event: TurnEnd) -> None:  # type: ignore[override]
+        """Nothing."""
+
+    @property
+    def on_pre_tool_use(self) -> Any:  # type: ignore[override]  # noqa: ANN401 - nobody can tell yet
+        """Raise."""
+        raise RuntimeError
+
+
+def test_hook_that_may_be_called_is_taken() -> None:
+    """Only what surely fails is refused."""
+    agent = Registry().agent("a", model="m", hooks=[Odd(), Recorder(), Hooks()])
+    assert len(agent.hooks) == 3
 
 
 def test_agent_without_pre_hooks_costs_no_extra_visit() -> None:

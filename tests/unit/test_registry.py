@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import operator
 import re
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -250,6 +252,93 @@ def test_resource_keys_that_fail_make_the_call_sequential(
     assert "get_order" in caplog.text
 
 
+async def _later(_a: object) -> bool:
+    return True
+
+
+def _of_nothing() -> bool:
+    return True
+
+
+def _of_two(_a: object, _b: object) -> bool:
+    return True
+
+
+def _by_name(*, a: object) -> bool:
+    return bool(a)
+
+
+def _of_one_or_two(_a: object, _b: int = 1) -> bool:
+    return True
+
+
+def _of_any(*_a: object) -> bool:
+    return True
+
+
+class Rule:
+    """A rule that is an object."""
+
+    def __call__(self, a: object) -> bool:
+        """Yes."""
+        return bool(a)
+
+    async def later(self, a: object) -> bool:
+        """Yes, but nobody waits for it."""
+        return bool(a)
+
+
+def _given_more(rule: Callable[[object, object], bool]) -> Callable[[object], bool]:
+    @functools.wraps(rule)
+    def with_more(a: object) -> bool:
+        return rule(a, 1)
+
+    return with_more
+
+
+RULES = ("approval", "lock", "resource_keys")
+
+
+@pytest.mark.parametrize("word", RULES)
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (_later, ": async functions are refused, workers are synchronous; write it with plain `def`"),
+        (functools.partial(_later), ": async functions are refused"),
+        (Rule().later, ": async functions are refused"),
+        (_of_nothing, r" must take one argument, the arguments, but its parameters are \(\)"),
+        (_of_two, r" must take one argument, the arguments, but its parameters are \(_a: 'object', _b"),
+        (_by_name, " must take one argument"),
+        (Rule, " must take one argument"),
+        (Rule.__call__, " must take one argument"),
+    ],
+)
+def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, rule: Any, said: str) -> None:  # noqa: ANN401 - any rule
+    """When it is declared: afterwards it would fail at every call."""
+    with pytest.raises(ConfigError, match=f"^tool 'get_order': {word}{said}"):
+        registered(registry, **{word: rule})
+
+
+@pytest.mark.parametrize("word", RULES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        _of_one_or_two,
+        _of_any,
+        Rule(),
+        functools.partial(_of_two, 1),
+        functools.cache(_of_any),
+        _given_more(_of_two),
+        operator.attrgetter("order_id"),
+        "order:{order_id}".format_map,
+        str,
+    ],
+)
+def test_rule_that_may_be_called_is_taken(registry: Registry, word: str, rule: Any) -> None:  # noqa: ANN401 - any rule
+    """Whatever kind of callable it is, and where Python cannot tell its parameters."""
+    assert registered(registry, **{word: rule}).name == "get_order"
+
+
 def test_approval_and_lock_functions_take_bound_arguments(registry: Registry) -> None:
     """They see what resource_keys see, and are called with the JSON that is stored."""
     spec = registered(registry, approval=_many, lock=_one_order)
@@ -466,6 +555,50 @@ def test_lists_are_no_names(registry: Registry, method: str, options: dict[str, 
         getattr(registry, method)(**options)
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        (
+            "agent",
+            {"name": "a", "model": "m", "heat": 1},
+            "agent('a'): got an unexpected keyword argument 'heat'; it takes: ",
+        ),
+        ("agent", {"name": "a"}, "agent('a'): missing a required argument: 'model'; it takes: name, model, system, "),
+        ("agent", {"model": "m"}, "agent(…): missing a required argument: 'name'"),
+        (
+            "add_tool",
+            {"fn": echo, "name": "raw"},
+            "add_tool('raw'): missing a required argument: 'schema'; it takes: fn, name, schema, description, **",
+        ),
+        (
+            "add_tool",
+            {"fn": echo, "name": "raw", "schema": SCHEMA, "description": "", "timeout": 5},
+            "tool 'raw': unknown option 'timeout'; there are: name, description, effect, ",
+        ),
+        ("agent_tool", {"agent": "b", "aproval": "always"}, "agent_tool('b'): got an unexpected keyword argument"),
+        (
+            "judge",
+            {"name": "j", "scale": 5},
+            "judge('j'): got an unexpected keyword argument 'scale'; it takes: name, fn, ",
+        ),
+    ],
+)
+def test_options_unknown_or_missing_are_refused(
+    registry: Registry, method: str, options: dict[str, Any], said: str
+) -> None:
+    """Like any other mistake, with what is declared and what there is; nothing is declared."""
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}"):
+        getattr(registry, method)(**options)
+    assert not [*registry.agents, *registry.tools, *registry.judges]
+
+
+def test_agent_given_too_much_by_place_is_refused(registry: Registry) -> None:
+    """Its options have names."""
+    declare: Any = registry.agent
+    with pytest.raises(ConfigError, match=r"^agent\('a'\): too many positional arguments; it takes: name, model"):
+        declare("a", "m")
+
+
 @pytest.mark.parametrize("levels", [200, 600, 5_000])
 def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: Registry, levels: int) -> None:
     """No nesting a model sends can exhaust a worker's stack, whatever Python's own limits are."""
@@ -533,6 +666,8 @@ def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
         ("helper", {"description": ""}, "say what it is good for"),
         ("two words", {}, "a tool's name is 1 to 64 of"),
         ("helper", {"approval": "often"}, "approval must be 'always', 'never' or a function of the arguments"),
+        ("helper", {"approval": _later}, "agent_tool('helper'): approval: async functions are refused"),
+        ("helper", {"approval": _of_nothing}, "agent_tool('helper'): approval must take one argument"),
         ("helper", {"parallel": 1}, "parallel must be True or False, not 1"),
     ],
 )

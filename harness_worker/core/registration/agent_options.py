@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from harness_worker.core.budget import BudgetLimits
-from harness_worker.core.registration.hooks import Hooks
+from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.callables import check_takes
+from harness_worker.core.registration.hooks import Hooks, overrides
 from harness_worker.core.registration.thinking import THINK_LEVELS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import UNSTORABLE
@@ -27,6 +31,8 @@ _AMOUNTS = {"max_dollars", "timeout_s"}
 
 _SWITCHES = ("parallel", "show_citations")
 
+_POINTS: Final = tuple(name for name in vars(Hooks) if name.startswith("on_"))
+
 _LIMITS = tuple(field.name for field in fields(BudgetLimits))
 
 
@@ -38,6 +44,8 @@ def check_agent(spec: AgentSpec) -> None:
     """
     for problem in _problems(spec):
         raise ConfigError(f"agent {spec.name!r}: {problem}")
+    for hook in spec.hooks:
+        _check_points(hook, f"agent {spec.name!r}: hook {type(hook).__name__}")
 
 
 def _problems(spec: AgentSpec) -> Iterator[str]:
@@ -87,8 +95,30 @@ def _switch_problems(spec: AgentSpec) -> Iterator[str]:
 
 def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
     for hook in hooks:
-        if not isinstance(hook, Hooks):
+        if not issubclass(type(hook), Hooks):  # isinstance believes a mock, whose type has no points
             yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
+            continue
+        for name in _misnamed(type(hook)):
+            near = get_close_matches(name, _POINTS, n=1)
+            mend = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_POINTS)};"
+            what = f"hook {type(hook).__name__}: Hooks has no {name}"
+            yield f"{what}; {mend} A method of your own needs a name that does not begin with on_"
+
+
+def _misnamed(kind: type) -> list[str]:
+    """The methods called like hooks that there are not; those that it has from elsewhere, or overrides, are its own."""
+    bases: list[tuple[type, dict[str, object]]] = [(base, dict(vars(base))) for base in kind.__mro__]
+    elsewhere = {name for base, names in bases if not issubclass(base, Hooks) for name in names}
+    written = [item for base, names in bases if issubclass(base, Hooks) for item in names.items()]
+    methods = {name for name, value in written if inspect.isroutine(value) and getattr(value, "__name__", "") == name}
+    return sorted(name for name in methods - elsewhere - set(_POINTS) if name.startswith("on_"))
+
+
+def _check_points(hook: Hooks, label: str) -> None:
+    for point in _POINTS:
+        method = attempt(getattr, hook, point)  # a property of the author's may raise
+        if overrides(hook, point) and not isinstance(method, Raised):
+            check_takes(method, f"{label}.{point}", "the event")
 
 
 def _thinking_problems(spec: AgentSpec) -> Iterator[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, cast, get_type_hints
 
+from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.errors import ConfigError
 
 CTX = "ctx"
@@ -17,6 +18,8 @@ NO_DEFAULT = inspect.Parameter.empty
 
 _CACHED = type(functools.cache(lambda: None))
 """What ``lru_cache`` and ``cache`` make of a function."""
+
+_ASYNC = "async functions are refused, workers are synchronous; write it with plain `def`"
 
 _OWNERS = {"self", "cls"}
 """The first parameters of methods that are bound to nothing."""
@@ -59,11 +62,39 @@ def signature_of(fn: object, label: str) -> inspect.Signature:
     if not callable(fn) or inspect.isclass(fn):
         raise ConfigError(f"{label}: {fn!r} is not a function; register a function, a method or a callable object")
     if _is_async(fn):
-        raise ConfigError(f"{label}: async functions are refused, workers are synchronous; write it with plain `def`")
+        raise ConfigError(f"{label}: {_ASYNC}")
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError):
         raise ConfigError(f"{label}: Python cannot tell its parameters; wrap it in a function with hints") from None
+
+
+def check_takes(fn: object, label: str, given: str) -> None:
+    """Refuse what surely fails when a worker calls it with one argument, as it does rules and hooks.
+
+    A function whose parameters Python cannot tell is taken on trust, and a decorator's are its own, not those of the
+    function in it.
+
+    Args:
+        fn: A hook, or a rule of the arguments.
+        label: Names it in errors.
+        given: What the argument is.
+
+    Raises:
+        ConfigError: It is no function, or async, or takes something else; the message starts with ``label``.
+    """
+    if not callable(fn):
+        raise ConfigError(f"{label} must be a function, not {fn!r}")
+    if _is_async(fn):
+        raise ConfigError(f"{label}: {_ASYNC}")
+    called, arguments = (fn.__func__, (None, None)) if isinstance(fn, MethodType) else (fn, (None,))
+    signature = attempt(inspect.signature, called, follow_wrapped=False)  # which may evaluate the author's hints
+    if isinstance(signature, Raised):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise ConfigError(f"{label} must take one argument, {given}, but its parameters are {signature}") from None
 
 
 def parameters_of(

@@ -15,6 +15,7 @@ from harness_worker.core.registration.delegation import MOST_LEVELS
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, judge_spec
+from harness_worker.core.registration.keywords import declares
 from harness_worker.core.registration.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.registration.raw_schema import RawFunction, inspect_raw
 from harness_worker.core.registration.resource_keys import (
@@ -121,6 +122,7 @@ class Registry:
 
         return register
 
+    @declares
     def add_tool(
         self,
         fn: Callable[..., object],
@@ -142,6 +144,7 @@ class Registry:
         self._add(fn, _spec(name, description, inspect_raw(fn, schema, label), checked))
         return name
 
+    @declares
     def agent(  # noqa: PLR0913 - the words of an agent's declaration
         self,
         name: str,
@@ -213,6 +216,7 @@ class Registry:
         self._agents[name] = spec
         return spec
 
+    @declares
     def agent_tool(
         self,
         agent: str,
@@ -238,6 +242,7 @@ class Registry:
             raise ConfigError(f"agent_tool: unknown agent {agent!r}; declare it first; there are: {known}")
         return subagent_tool(spec, description=description, approval=approval, parallel=parallel)
 
+    @declares
     def judge(
         self,
         name: str,

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from harness_worker.core.budget import agent_limits
 from harness_worker.core.registration.approval_policy import DeclaredApproval
+from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.resource_keys import OfArguments, beside_others
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
@@ -66,6 +67,8 @@ def _check(agent: AgentSpec, label: str, said: object, approval: object, paralle
     if not callable(approval) and approval not in ("always", "never"):
         allowed = "'always', 'never' or a function of the arguments"
         raise ConfigError(f"{label}: approval must be {allowed}, not {approval!r}")
+    if callable(approval):
+        check_takes(approval, f"{label}: approval", "the arguments")
     if not isinstance(parallel, bool):
         raise ConfigError(f"{label}: parallel must be True or False, not {parallel!r}")
 

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypedDict, TypeGuard, cast
 
+from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import ApprovalPolicy, LockPolicy, ToolKind
 from harness_worker.errors import ConfigError
@@ -25,6 +26,7 @@ TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CEILING_SET_BY: Final = (
     "the most is HARNESS_MAX_TOOL_TIMEOUT_S in a worker, elsewhere what Registry(max_tool_timeout_s=…) says"
 )
+_RULES: Final = ("resource_keys", "approval", "lock")
 _QUEUE = re.compile(r"(?!turns\.)[A-Za-z0-9_.-]{1,64}")
 
 
@@ -86,6 +88,9 @@ def tool_options(given: Mapping[str, Any], label: str, ceiling_s: float) -> Tool
     for rule, mend in _rules(options, ceiling_s):
         if not rule:
             raise ConfigError(f"{label}: {mend}")
+    for word in _RULES:
+        if callable(rule := getattr(options, word)):
+            check_takes(rule, f"{label}: {word}", "the arguments")
     return options
 
 
