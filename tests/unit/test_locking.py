@@ -338,12 +338,20 @@ def test_template_names_the_lock_by_the_arguments() -> None:
     assert _lock_of("ships", values) == "ships"
     assert _lock_of(_by_order, values) == "order:7"
     assert _lock_of(_by_order, {**values, "order_id": ""}) is None
+    assert _lock_of("{order_id}", {**values, "order_id": ""}) == "tool:ship"
 
 
 @pytest.mark.parametrize("template", ["order:{id}", "order:{}", "order:{0}", "order:{nope.x}", "order:{nope[0]}"])
 def test_template_with_an_unknown_argument_is_refused(template: str) -> None:
     """When it is declared, with the tool's name and what there is."""
     with pytest.raises(ConfigError, match=r"tool 'ship': lock .* names no argument .*: order_id, depot"):
+        _lock_of(template, {})
+
+
+@pytest.mark.parametrize("template", ["", " "])
+def test_template_without_a_name_is_refused(template: str) -> None:
+    """It would be held without a name that anybody could find."""
+    with pytest.raises(ConfigError, match=r"tool 'ship': lock must be None, a template such as 'order:"):
         _lock_of(template, {})
 
 

@@ -52,7 +52,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
     name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or UNSTORABLE.search(name):
         yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
-    if not isinstance(model, str) or not model or UNSTORABLE.search(model):
+    if not isinstance(model, str) or model in {"", _PLAYED} or UNSTORABLE.search(model):
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
         yield f"system must be a string, not {type(system).__name__}"

@@ -30,7 +30,7 @@ class DeclaredLock:
     def __call__(self, values: Arguments) -> str | None:
         """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
         match attempt(self.rule, values):
-            case None | str() as name:
+            case None | str() as name if name != "":
                 return name
             case Raised(error=error):
                 log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)

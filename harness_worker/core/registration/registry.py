@@ -198,7 +198,7 @@ class Registry:
             model=model,
             system=clean_json(system),
             tools=tuple(self._chosen(name, tool) for tool in _listed(name, "tools", tools)),
-            budget=budget or {},
+            budget={} if budget is None else budget,
             parallel=parallel,
             hooks=_listed(name, "hooks", hooks),
             think=think,

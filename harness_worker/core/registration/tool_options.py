@@ -127,7 +127,7 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
             f"approval must be 'always', 'never' or a function of the arguments, not {o.approval!r}",
         ),
         (
-            o.lock is None or callable(o.lock) or isinstance(o.lock, str),
+            o.lock is None or callable(o.lock) or (isinstance(o.lock, str) and bool(o.lock.strip())),
             f"lock must be None, a template such as 'order:{{order_id}}' or a function, not {o.lock!r}",
         ),
         (o.kind in (None, "retrieval", "web"), f"kind must be None, 'retrieval' or 'web', not {o.kind!r}"),
