@@ -243,6 +243,15 @@ def test_batch_is_made_once_with_a_key_of_its_author(outsider: Outsider, tmp_pat
         assert "--key: give 1 to 255 characters" in refused.stderr
 
 
+def test_fork_for_an_unknown_agent_is_wrong_usage(outsider: Outsider) -> None:
+    """As it is for `harness run`: there is nothing to ask."""
+    origin = outsider.run("done")["id"]
+    command = ("turns", "fork", origin, "--from-step", "0", "--agent", "wroker")
+    refused = run_harness(*command, env={"HARNESS_HOME": str(outsider.stack.home)})
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("harness: there is no agent 'wroker'; there are: ")
+
+
 def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
     """The command prints the fork's id and nothing else, so that others can be given it."""
     origin = outsider.run([call("look", n=1)], "done", session_id="talk")["id"]

@@ -22,6 +22,9 @@ from harness_worker.urls import masked
 UNPROCESSABLE: Final = 422
 """The gateway's answer to an option that makes no sense."""
 
+UNKNOWN_AGENT: Final = "unknown_agent"
+"""The code of its answer to the name of an agent that is not there."""
+
 UNAVAILABLE: Final = 503
 """Its answer while a service that it needs is away."""
 
@@ -173,7 +176,8 @@ def _told(message: str, code: int) -> int:
 
 def _exit_code(wrong: HarnessError) -> int:
     status = getattr(wrong, "status", None)
-    if isinstance(wrong, ConfigError) or status == UNPROCESSABLE:
+    is_refused = status == UNPROCESSABLE or getattr(wrong, "code", None) == UNKNOWN_AGENT
+    if isinstance(wrong, ConfigError) or is_refused:
         return WRONG_USAGE
     return UNREACHABLE if isinstance(wrong, TransientError) or status == UNAVAILABLE else FAILED
 
