@@ -11,7 +11,17 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from api_gateway.limits.rates import rates_in
 from api_gateway.requests import BudgetRequest
 from harness_worker.errors import ConfigError
-from harness_worker.variables import PREFIX, BrokerUrl, ErrorDetails, RedisUrl, WebhookSecret, loaded, refusal
+from harness_worker.variables import (
+    PREFIX,
+    ArtifactUrl,
+    BrokerUrl,
+    ErrorDetails,
+    LogLevel,
+    RedisUrl,
+    WebhookSecret,
+    loaded,
+    refusal,
+)
 
 
 def _parsed(value: object) -> object:
@@ -43,9 +53,11 @@ class Settings(BaseSettings):
     )
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
-    artifact_url: str | None = Field(default=None, description="the workers' artifact store: file://DIR, s3://…")
+    artifact_url: ArtifactUrl | None = Field(
+        default=None, description="the workers' artifact store: file://DIR, s3://…"
+    )
     dev_keyless: bool = Field(default=False, description="serve this machine without API keys")
-    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    log_level: LogLevel = "INFO"
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     body_idle_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     publish_timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0

@@ -12,9 +12,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.variables import (
     PREFIX,
+    ArtifactUrl,
     BrokerUrl,
     ErrorDetails,
     HttpUrl,
+    LogLevel,
     RedisUrl,
     WebhookSecret,
     loaded,
@@ -66,7 +68,9 @@ class Settings(BaseSettings):
     api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = Field(
         default=None, description="the key of that gateway, for commands that ask it"
     )
-    artifact_url: str | None = Field(default=None, description="fsspec URL of the artifact store: file://DIR, s3://…")
+    artifact_url: ArtifactUrl | None = Field(
+        default=None, description="fsspec URL of the artifact store: file://DIR, s3://…"
+    )
     vault: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
     )
@@ -113,7 +117,7 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
-    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    log_level: LogLevel = "INFO"
     faults: Path | None = Field(default=None, description="tests only: the directory of a plan of faults to inject")
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 from pydantic_settings import BaseSettings
 
 from harness_worker.credentials import webhook_secrets
@@ -26,9 +26,22 @@ def _usable(secret: SecretStr | None) -> SecretStr | None:
     return secret
 
 
+def _upper(text: object) -> object:
+    return text.strip().upper() if isinstance(text, str) else text
+
+
+def _rooted(url: str) -> str:
+    """``url``, if it means the same in every process; raises :class:`ValueError` otherwise."""
+    if "://" not in url and not url.startswith("/"):
+        raise ValueError("give a URL such as file:///DIR or s3://BUCKET/DIR")
+    return url
+
+
 RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
 BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
+ArtifactUrl: TypeAlias = Annotated[str, AfterValidator(_rooted)]
+LogLevel: TypeAlias = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
 
 

@@ -70,6 +70,24 @@ def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypa
         load_settings()
 
 
+@pytest.mark.parametrize("url", ["foo", "./artifacts", "C"])
+def test_artifact_store_that_depends_on_the_directory_is_refused(url: str) -> None:
+    """Each process would keep artifacts where it was started, and the gateway would find none."""
+    told = rf"^HARNESS_ARTIFACT_URL='{url}': value error, give a URL such as file:///DIR or s3://BUCKET/DIR$"
+    with pytest.raises(ConfigError, match=told):
+        load_settings(artifact_url=url)
+    assert load_settings(artifact_url="/var/artifacts").artifact_url == "/var/artifacts"
+
+
+def test_level_of_logs_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The four names are told to who gives another."""
+    monkeypatch.setenv("HARNESS_LOG_LEVEL", " debug ")
+    assert load_settings().log_level == "DEBUG"
+    told = "^HARNESS_LOG_LEVEL='LOUD': input should be 'DEBUG', 'INFO', 'WARNING' or 'ERROR'$"
+    with pytest.raises(ConfigError, match=told):
+        load_settings(log_level="loud")
+
+
 @pytest.mark.parametrize("path", ["abc", "-1", "1/2", "0x1", "\u0661"])
 def test_database_of_redis_that_is_no_number_is_refused(path: str) -> None:
     """Of the broker too: one client would raise at it, and another take the first database."""
