@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -22,12 +22,11 @@ from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
-from harness_worker.entrypoints.worker.long_calls import too_long
 from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
+from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long
 from harness_worker.entrypoints.worker.tools import serve_tools
 from harness_worker.testing.faults import Faults, faulty_fleet, strike_before_ack
 from harness_worker.threads.rounds import Rounds
@@ -99,8 +98,8 @@ def run_worker(
     )
     surroundings.restore()
     _log_no_words()
-    if role is Role.TOOLS:
-        _warn([tool for tool in registry.tools.values() if tool.queue in served], settings.grace_s)
+    for warning in _warnings(role, registry, settings, served):
+        log.warning(warning)
     _tell_the_database(role, fleet, knowledge)
     _serve(worker, services, drain, ready_file)
 
@@ -118,10 +117,11 @@ def _log_no_words() -> None:
     logging.getLogger("celery.pool").setLevel(logging.INFO)  # at DEBUG it tells all arguments of a task
 
 
-def _warn(tools: Sequence[ToolSpec], grace_s: float) -> None:
-    warning = too_long(tools, grace_s)
-    if warning is not None:
-        log.warning(warning)
+def _warnings(role: Role, registry: Registry, settings: Settings, queues: Sequence[str]) -> Iterator[str]:
+    if role is Role.COORDINATOR:
+        yield from missing_models(registry.models, has_key=settings.anthropic_api_key is not None)
+    else:
+        yield from too_long((tool for tool in registry.tools.values() if tool.queue in queues), settings.grace_s)
 
 
 def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:
