@@ -67,6 +67,18 @@ def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_agents_are_listed(outsider: Outsider) -> None:
+    """As a table, or as the gateway gives them."""
+    env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
+    drawn = run_harness("agents", env=env)
+    assert (drawn.returncode, drawn.stderr) == (0, "")
+    assert drawn.stdout.split()[:3] == ["agent", "model", "tools"]
+    assert max(map(len, drawn.stdout.splitlines())) <= 80
+    given = json.loads(run_harness("agents", "--json", env=env).stdout)["data"]
+    assert [agent["name"] for agent in given] == [line.split()[0] for line in drawn.stdout.splitlines()[1:]]
+    assert "worker" in {agent["name"] for agent in given}
+
+
 def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> None:
     """As a table whose last line is the total, or as the gateway gives it; what it refuses is wrong usage."""
     env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}

@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from harness_worker.entrypoints.view.catalogue_table import catalogue_table
 from harness_worker.entrypoints.view.figures import duration
 from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, marks_for, totals
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
@@ -302,6 +303,20 @@ def test_totals_count_steps_calls_waves_tokens_and_dollars() -> None:
 def test_score_is_a_line(score: dict[str, Any], line: str) -> None:
     """Due, given, given without a reason, or given up."""
     assert score_line({"judge": "brief", **score}) == line
+
+
+def test_agents_fit_the_width() -> None:
+    """Whose tools are too many ends in an ellipsis; what would move a cursor is shown."""
+    many = [{"name": f"tool_{number}"} for number in range(20)]
+    agents: list[dict[str, Any]] = [
+        {"name": "clerk", "model": "claude-sonnet-5-5", "tools": many},
+        {"name": "echo\x1b[31m", "model": "scripted:" + "x" * 40, "tools": []},
+    ]
+    head, clerk, echo = (line.plain for line in catalogue_table(agents, 80))
+    assert head.split() == ["agent", "model", "tools"]
+    assert clerk.split()[:4] == ["clerk", "claude-sonnet-5-5", "tool_0,", "tool_1,"]
+    assert (clerk[-1], len(clerk)) == ("…", 80)
+    assert echo.split() == ["echo·[31m", "scripted:" + "x" * 22 + "…", "none"]
 
 
 def test_status_alone_has_its_colour_in_a_table() -> None:

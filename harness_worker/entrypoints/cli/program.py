@@ -63,6 +63,7 @@ _PACKAGE: Final = "harness_worker.entrypoints.cli"
 _COMMANDS: Final = (
     Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
     Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
+    Lazy(name="agents", where=f"{_PACKAGE}.agents:agents", help="List the agents that may be asked."),
     Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow, cancel, approve, deny and fork turns."),
     Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="What turns have used, in tokens and dollars."),
     Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),

@@ -1,0 +1,31 @@
+"""The published agents as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from harness_worker.entrypoints.plain import one_line
+from harness_worker.entrypoints.view.columns import GAP, cut, left
+
+_HEAD: Final = ("agent", "model")
+_MOST: Final = 32
+_LEAST_TOOLS: Final = 12
+
+
+def catalogue_table(agents: Sequence[Mapping[str, Any]], width: int) -> Iterator[Text]:
+    """A line per agent: its name, its model, its tools.
+
+    Args:
+        agents: As ``GET /v1/agents`` gives them.
+        width: Columns there are.
+    """
+    rows = [_HEAD, *((cut(one_line(agent["name"]), _MOST), cut(one_line(agent["model"]), _MOST)) for agent in agents)]
+    sizes = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    room = max(width - sum(sizes) - len(GAP) * len(sizes), _LEAST_TOOLS)
+    tools = ["tools", *(", ".join(tool["name"] for tool in agent["tools"]) or "none" for agent in agents)]
+    for index, (row, names) in enumerate(zip(rows, tools, strict=True)):
+        yield Text(GAP.join((*map(left, row, sizes), cut(names, room))), style="" if index else "bold")
