@@ -20,6 +20,12 @@ from tests.contract.test_store_fake import TURN, failed_in_the_middle, finished_
 from tests.unit.builders import a_turn
 
 
+@pytest.fixture(autouse=True)
+def _remembered_for_long(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
+    """A busy machine may take longer between two statements than what is remembered of the first is of use."""
+    monkeypatch.setattr(recent, "FRESH_S", 60.0)
+
+
 class Looking:
     """A store that looks after each commit at what it remembers of it, and at what there is.
 
