@@ -67,4 +67,5 @@ def refusal(variable: str, error: ErrorDetails, *, is_secret: bool) -> str:
     """What is wrong with the value of a variable; secrets and passwords are masked."""
     given = error.get("input")
     shown = "***" if is_secret else repr(masked(given) if isinstance(given, str) else given)
-    return f"{variable}={shown}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{variable}={shown}: {message[:1].lower()}{message[1:]}"

@@ -85,7 +85,7 @@ def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     ("secret", "said"),
-    [("", "has kept none in"), ("hidden", "HARNESS_WEBHOOK_SECRET=***: value error, give one secret")],
+    [("", "has kept none in"), ("hidden", "HARNESS_WEBHOOK_SECRET=***: give one secret")],
 )
 def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, said: str) -> None:
     """With the exit code of wrong usage."""

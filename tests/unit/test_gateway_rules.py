@@ -319,7 +319,7 @@ def test_url_of_a_database_that_the_workers_cannot_share_is_refused(
             "HARNESS_DATABASE_URL='mysql://u:***@h/d'",
         ),
         ({"database_url": "sqlite:///x"}, "HARNESS_REDIS_URL is not set"),
-        ({"database_url": "sqlite:///x", "redis_url": "unix:///s"}, "HARNESS_REDIS_URL='unix:///s': value error, give"),
+        ({"database_url": "sqlite:///x", "redis_url": "unix:///s"}, "HARNESS_REDIS_URL='unix:///s': give"),
         ({"database_url": "sqlite:///x", "broker_url": "http://u:p@h"}, "HARNESS_BROKER_URL='http://u:***@h'"),
         ({"database_url": "sqlite:///x", "redis_url": "redis:/u:secret@h"}, "HARNESS_REDIS_URL='redis:/***@h'"),
         (
@@ -357,7 +357,7 @@ def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
 def test_weak_webhook_secret_is_refused_and_not_shown() -> None:
     """Nor is one that is good, wherever settings are shown."""
     secret, urls = "hidden", {"database_url": "sqlite:///x", "redis_url": "redis://h"}
-    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: value error, give one secret") as refused:
+    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: give one secret") as refused:
         load_settings(**urls, webhook_secret=secret)
     assert "hidden" not in str(refused.value)
     assert "hidden" not in repr(load_settings(**urls, webhook_secret=secret * 4))
@@ -370,7 +370,7 @@ def test_tenant_budget_is_read_and_refused_with_words() -> None:
     assert load_settings(**urls, tenant_budget='{"max_dollars": 0.5}').tenant_budget == BudgetRequest(max_dollars=0.5)
     known = "max_steps, max_tool_calls, max_reflections, max_tokens, max_dollars, timeout_s"
     for wrong, said in {
-        "{": "='{': value error, give a JSON object of limits",
+        "{": "='{': give a JSON object of limits",
         '{"max_dolars": 0.5}': f".max_dolars is unknown: there are {known}",
         '{"max_steps": -1}': ".max_steps=-1: input should be greater than or equal to 0",
         "7": "=7: input should be",

@@ -57,7 +57,7 @@ def test_password_may_stand_in_the_query_of_a_redis(url: str, taken: str) -> Non
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])
 def test_what_no_worker_can_reach_is_refused(url: str) -> None:
     """A worker would try for ever, or stop at an error of its broker's library."""
-    with pytest.raises(ConfigError, match=r"^HARNESS_REDIS_URL='.*': value error, give a URL of redis://, rediss://"):
+    with pytest.raises(ConfigError, match=r"^HARNESS_REDIS_URL='.*': give a URL of redis://, rediss://"):
         load_settings(redis_url=url)
 
 
@@ -66,14 +66,14 @@ def test_what_no_worker_can_reach_is_refused(url: str) -> None:
 def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, and not when the first turn is driven or told."""
     monkeypatch.setenv(name, url)
-    with pytest.raises(ConfigError, match=rf"^{name}='{url}': value error, give a URL of http://, https://"):
+    with pytest.raises(ConfigError, match=rf"^{name}='{url}': give a URL of http://, https://"):
         load_settings()
 
 
 @pytest.mark.parametrize("url", ["foo", "./artifacts", "C"])
 def test_artifact_store_that_depends_on_the_directory_is_refused(url: str) -> None:
     """Each process would keep artifacts where it was started, and the gateway would find none."""
-    told = rf"^HARNESS_ARTIFACT_URL='{url}': value error, give a URL such as file:///DIR or s3://BUCKET/DIR$"
+    told = rf"^HARNESS_ARTIFACT_URL='{url}': give a URL such as file:///DIR or s3://BUCKET/DIR$"
     with pytest.raises(ConfigError, match=told):
         load_settings(artifact_url=url)
     assert load_settings(artifact_url="/var/artifacts").artifact_url == "/var/artifacts"
@@ -162,9 +162,7 @@ def test_api_key_is_one_that_a_header_can_hold(monkeypatch: pytest.MonkeyPatch) 
         assert settings.gateway_key == key
         assert "hk_abc" not in repr(settings)
     for given in ("hk_a b", "hk_ä", "hk_a\x7f"):
-        with pytest.raises(
-            ConfigError, match=r"^HARNESS_API_KEY=\*\*\*: value error, must be visible characters of ASCII"
-        ):
+        with pytest.raises(ConfigError, match=r"^HARNESS_API_KEY=\*\*\*: must be visible characters of ASCII"):
             load_settings(api_key=given)
 
 
@@ -182,7 +180,7 @@ def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pyt
 @pytest.mark.parametrize("secret", ["hidden", "hidden-but-of-enough-characters hidden"])
 def test_weak_webhook_secret_is_refused_and_not_shown(secret: str) -> None:
     """By whichever process reads it first."""
-    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: value error, give one secret") as refused:
+    with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: give one secret") as refused:
         load_settings(webhook_secret=secret)
     assert "hidden" not in str(refused.value)
 
