@@ -524,7 +524,7 @@ class Odd(Listener, Hooks):
     """Hooks of many kinds that can be called with their event, and names that are no hook's misspelt."""
 
     on_duty = "alice"
-    on_stream_chunk: Any = functools.partial(_noted, "chunk")
+    on_stream_chunk: Any = staticmethod(functools.partial(_noted, "chunk"))
     on_turn_start: Any = _given_more
     on_post_tool_use: Any = functools.cache(_noted_by)
 
