@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -26,6 +27,17 @@ for name in [name for name in os.environ if name.startswith("OTEL_")]:
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a slow machine is no error
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _curl(tmp_path_factory: pytest.TempPathFactory) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
+    """Examples of the documents run everywhere, also where there is nothing but Python, git and make."""
+    if shutil.which("curl") is not None:
+        return
+    curl = tmp_path_factory.mktemp("bin") / "curl"
+    curl.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("curl.py")} "$@"\n')
+    curl.chmod(0o755)
+    os.environ["PATH"] += f"{os.pathsep}{curl.parent}"
 
 
 @pytest.fixture(scope="session")
