@@ -35,7 +35,9 @@ def asked(database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[
 @pytest.mark.parametrize(("table", "index"), [("tool_calls", "turns_due"), ("turns", "turns_due")])
 def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, index: str) -> None:
     """Neither the turns that ended nor their calls are read for the figures of those that have not."""
-    plans = asked(database_url, table, lambda engine: FleetFigures(engine, Publisher(NOWHERE, 1.0), None).read())
+    publisher = Publisher(NOWHERE, 1.0)
+    plans = asked(database_url, table, lambda engine: FleetFigures(engine, publisher, None).read())
+    publisher.close()
     assert plans.use(index), plans.texts
 
 
