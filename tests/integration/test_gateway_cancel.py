@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, cast
 
 from celery import Celery
+from redis import Redis
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
@@ -75,7 +76,7 @@ def _publishing() -> set[threading.Thread]:
 
 @contextmanager
 def mailbox(url: str, name: str) -> Generator[list[str]]:
-    """A worker's ear, made of Celery's own mailbox; yields the turns it was told to stop, as they come."""
+    """A worker's ear, made of Celery's own mailbox, once it hears: the turns it was told to stop, as they come."""
     app: Any = cast("Any", Celery)("worker", broker=url, set_as_current=False)
     app.conf.broker_transport_options = dict(BROKER_TRANSPORT_OPTIONS)
     heard: list[str] = []
@@ -84,19 +85,25 @@ def mailbox(url: str, name: str) -> Generator[list[str]]:
     def stop(_state: object, turn_id: str) -> None:
         heard.append(turn_id)
 
-    with app.connection_for_read() as connection:
+    with app.connection_for_read() as connection, cast("Any", Redis).from_url(url) as looking:
+        others = len(_listeners(looking))
         node = app.control.mailbox.Node(name, handlers={STOP_COMMAND: stop}, state=None)
         node.channel = connection.channel()
         consumer = node.listen(callback=node.handle_message)
         thread = threading.Thread(target=_drain, args=(connection, over), daemon=True)
         thread.start()
         try:
+            wait_until(lambda: len(_listeners(looking)) > others, "the mailbox to be subscribed to")
             yield heard
         finally:
             over.set()
             thread.join()
             consumer.cancel()
     app.close()
+
+
+def _listeners(looking: Any) -> list[Any]:  # noqa: ANN401 - redis-py's client
+    return looking.client_list(_type="pubsub")
 
 
 def _drain(connection: Any, over: threading.Event) -> None:  # noqa: ANN401 - kombu has no types
