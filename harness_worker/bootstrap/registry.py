@@ -8,6 +8,7 @@ from typing import Any, Final, Unpack
 
 from harness_worker.bootstrap.extras import installing
 from harness_worker.core.registration import registry
+from harness_worker.core.registration.keywords import declares
 from harness_worker.core.registration.tool_options import ToolKeywords, is_number
 from harness_worker.core.registration.tool_servers import SERVER_NAME, names_of, wanted
 from harness_worker.errors import ConfigError
@@ -29,6 +30,7 @@ class Registry(registry.Registry):
         super().__init__(max_tool_timeout_s=max_tool_timeout_s)
         self._servers: dict[str, Callable[[], None]] = {}
 
+    @declares
     def mcp(  # noqa: PLR0913 - the words of a server's declaration
         self,
         name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from asyncio import CancelledError
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import create_autospec
@@ -447,6 +447,30 @@ class Nothing(Hooks):
     on_usage: Any = None
 
 
+class Yields(Hooks):
+    """Nobody would run its body."""
+
+    def on_pre_tool_use(self, event: PreToolUse) -> Iterator[Deny]:  # type: ignore[override]
+        """Deny."""
+        yield Deny(event.tool)
+
+
+@dataclass
+class OnTheObject(Hooks):
+    """Its type has no such hook."""
+
+    on_pre_tool_use: Any
+
+
+class Lazy:
+    """What raises whatever is asked of it, as proxies do outside of what they stand for."""
+
+    @property
+    def __class__(self) -> type[Lazy]:  # type: ignore[override]
+        """Raise."""
+        raise RuntimeError
+
+
 class Misspelt(Hooks):
     """Nobody would call it."""
 
@@ -476,6 +500,8 @@ class OwnName(Hooks):
             "TwoArguments.on_pre_tool_use must take one argument, the event, but its parameters are (self, event: ",
         ),
         (NoSelf(), "NoSelf.on_turn_end must take one argument, the event, but its parameters are ()"),
+        (Yields(), "Yields.on_pre_tool_use must return what it says, but it yields: it would never run"),
+        (OnTheObject(Deny), "OnTheObject.on_pre_tool_use is set on the object, where nobody asks it; make it a method"),
         (Nothing(), "Nothing.on_usage must be a function, not None"),
         (Misspelt(), "Misspelt: Hooks has no on_pre_tool; did you mean on_pre_tool_use? A method of your own needs a"),
         (StillMisspelt(), "StillMisspelt: Hooks has no on_pre_tool; did you mean on_pre_tool_use?"),
@@ -524,6 +550,7 @@ class Odd(Listener, Hooks):
     """Hooks of many kinds that can be called with their event, and names that are no hook's misspelt."""
 
     on_duty = "alice"
+    database = Lazy()
     on_stream_chunk: Any = staticmethod(functools.partial(_noted, "chunk"))
     on_turn_start: Any = _given_more
     on_post_tool_use: Any = functools.cache(_noted_by)

@@ -51,6 +51,13 @@ def test_server_needs_a_name_that_tools_may_begin_with(name: Any) -> None:  # no
         Registry().mcp(name, command=["x"])
 
 
+def test_server_without_a_name_is_refused() -> None:
+    """Like any other mistake."""
+    declare: Any = Registry().mcp
+    with pytest.raises(ConfigError, match=r"^mcp\(…\): missing a required argument: 'name'"):
+        declare(command=["x"])
+
+
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the SDK, its package is told."""
     monkeypatch.setitem(sys.modules, "harness_worker.adapters.mcp.servers", None)

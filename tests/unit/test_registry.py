@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import logging
 import operator
 import re
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
+from unittest.mock import MagicMock, Mock, create_autospec
 
 import pytest
 from pydantic import BaseModel, Field
@@ -288,6 +290,19 @@ class Rule:
         return bool(a)
 
 
+class Delegating:
+    """Its ``__call__`` belongs to another object."""
+
+    __call__ = Rule().__call__
+
+
+def _signed(*_a: object) -> bool:
+    return True
+
+
+_signed.__signature__ = inspect.signature(_of_two)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess] - as a decorator may copy it
+
+
 def _given_more(rule: Callable[[object, object], bool]) -> Callable[[object], bool]:
     @functools.wraps(rule)
     def with_more(a: object) -> bool:
@@ -309,7 +324,6 @@ RULES = ("approval", "lock", "resource_keys")
         (_of_nothing, r" must take one argument, the arguments, but its parameters are \(\)"),
         (_of_two, r" must take one argument, the arguments, but its parameters are \(_a: 'object', _b"),
         (_by_name, " must take one argument"),
-        (Rule, " must take one argument"),
         (Rule.__call__, " must take one argument"),
     ],
 )
@@ -330,6 +344,11 @@ def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, ru
         functools.cache(_of_any),
         _given_more(_of_two),
         operator.attrgetter("order_id"),
+        Mock(spec=_of_two),
+        MagicMock(spec=_later),
+        create_autospec(Rule, instance=True).later,
+        Delegating(),
+        _signed,
         "order:{order_id}".format_map,
         str,
     ],
@@ -337,6 +356,18 @@ def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, ru
 def test_rule_that_may_be_called_is_taken(registry: Registry, word: str, rule: Any) -> None:  # noqa: ANN401 - any rule
     """Whatever kind of callable it is, and where Python cannot tell its parameters."""
     assert registered(registry, **{word: rule}).name == "get_order"
+
+
+def _yields(_a: object) -> Iterator[str]:
+    yield "order"
+
+
+@pytest.mark.parametrize("word", ["approval", "lock"])
+def test_rule_that_yields_is_refused(registry: Registry, word: str) -> None:
+    """Its body would never run; the keys of a resource may be yielded."""
+    with pytest.raises(ConfigError, match=f"^tool 'get_order': {word} must return what it says, but it yields"):
+        registered(registry, **{word: _yields})
+    assert registered(registry, resource_keys=_yields).name == "get_order"
 
 
 def test_approval_and_lock_functions_take_bound_arguments(registry: Registry) -> None:
@@ -567,6 +598,7 @@ def test_lists_are_no_names(registry: Registry, method: str, options: dict[str, 
         ),
         ("agent", {"name": "a"}, "agent('a'): missing a required argument: 'model'; it takes: name, model, system, "),
         ("agent", {"model": "m"}, "agent(…): missing a required argument: 'name'"),
+        ("agent", {"name": "a", "modle": "m"}, "agent('a'): got an unexpected keyword argument 'modle'"),
         (
             "add_tool",
             {"fn": echo, "name": "raw"},

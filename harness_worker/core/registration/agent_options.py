@@ -106,19 +106,29 @@ def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
 
 
 def _misnamed(kind: type) -> list[str]:
-    """The methods called like hooks that there are not; those that it has from elsewhere, or overrides, are its own."""
-    bases: list[tuple[type, dict[str, object]]] = [(base, dict(vars(base))) for base in kind.__mro__]
-    elsewhere = {name for base, names in bases if not issubclass(base, Hooks) for name in names}
-    written = [item for base, names in bases if issubclass(base, Hooks) for item in names.items()]
-    methods = {name for name, value in written if inspect.isroutine(value) and getattr(value, "__name__", "") == name}
-    return sorted(name for name in methods - elsewhere - set(_POINTS) if name.startswith("on_"))
+    """The methods called like hooks that there are not, but for names that a base has which is no ``Hooks``."""
+    named = [
+        (issubclass(base, Hooks), name, value)
+        for base in kind.__mro__
+        for name, value in tuple(vars(base).items())
+        if name.startswith("on_") and name not in _POINTS
+    ]
+    elsewhere = {name for is_hooks, name, _ in named if not is_hooks}
+    methods = {name for _, name, value in named if inspect.isroutine(value) and getattr(value, "__name__", "") == name}
+    return sorted(methods - elsewhere)
 
 
 def _check_points(hook: Hooks, label: str) -> None:
     for point in _POINTS:
-        method = attempt(getattr, hook, point)  # a property of the author's may raise
-        if overrides(hook, point) and not isinstance(method, Raised):
-            check_takes(method, f"{label}.{point}", "the event")
+        if not overrides(hook, point):
+            if point in getattr(hook, "__dict__", ()):
+                raise ConfigError(
+                    f"{label}.{point} is set on the object, where nobody asks it; make it a method of its class"
+                )
+        elif not inspect.isdatadescriptor(inspect.getattr_static(type(hook), point)):  # a property may change its mind
+            method = attempt(getattr, hook, point)
+            if not isinstance(method, Raised):
+                check_takes(method, f"{label}.{point}", "the event")
 
 
 def _thinking_problems(spec: AgentSpec) -> Iterator[str]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, cast, get_type_hints
 
 from harness_worker.core.registration.author_code import Raised, attempt
@@ -69,32 +69,59 @@ def signature_of(fn: object, label: str) -> inspect.Signature:
         raise ConfigError(f"{label}: Python cannot tell its parameters; wrap it in a function with hints") from None
 
 
-def check_takes(fn: object, label: str, given: str) -> None:
+def check_takes(fn: object, label: str, given: str, *, may_yield: bool = False) -> None:
     """Refuse what surely fails when a worker calls it with one argument, as it does rules and hooks.
 
-    A function whose parameters Python cannot tell is taken on trust, and a decorator's are its own, not those of the
-    function in it.
+    Only plain functions are judged, also those behind methods, caches and callable objects; of a partial, only what it
+    calls. Anything else, such as what a decorator made, is taken on trust.
 
     Args:
         fn: A hook, or a rule of the arguments.
         label: Names it in errors.
         given: What the argument is.
+        may_yield: Whether what it returns may be a generator.
 
     Raises:
         ConfigError: It is no function, or async, or takes something else; the message starts with ``label``.
     """
     if not callable(fn):
         raise ConfigError(f"{label} must be a function, not {fn!r}")
-    if _is_async(fn):
+    called, before = _called(fn)
+    if called is None:
+        return
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigError(f"{label}: {_ASYNC}")
-    called, arguments = (fn.__func__, (None, None)) if isinstance(fn, MethodType) else (fn, (None,))
+    if inspect.isgeneratorfunction(called) and not may_yield:
+        raise ConfigError(f"{label} must return what it says, but it yields: it would never run")
+    if before is None or "__signature__" in vars(called):
+        return
     signature = attempt(inspect.signature, called, follow_wrapped=False)  # which may evaluate the author's hints
     if isinstance(signature, Raised):
         return
     try:
-        signature.bind(*arguments)
+        signature.bind(*(None,) * (before + 1))
     except TypeError:
         raise ConfigError(f"{label} must take one argument, {given}, but its parameters are {signature}") from None
+
+
+def _called(given: object) -> tuple[FunctionType | None, int | None]:
+    """The plain function that runs when ``given`` is called, if that is known, and how many arguments stand before its.
+
+    Types are asked, not ``isinstance``, which believes what mocks and proxies say that they are.
+    """
+    fn, before, type_of = cast("tuple[Any, int | None, Callable[[object], Any]]", (given, 0, type))
+    while (kind := type_of(fn)) is not FunctionType:
+        if issubclass(kind, functools.partial):
+            fn, before = fn.func, None
+        elif issubclass(kind, _CACHED):
+            fn = fn.__wrapped__
+        else:
+            is_method = issubclass(kind, MethodType)
+            fn = fn.__func__ if is_method else inspect.getattr_static(kind, "__call__", None)
+            before = None if before is None else before + 1
+            if not is_method and type_of(fn) is not FunctionType:
+                return None, None
+    return fn, before
 
 
 def parameters_of(

@@ -1,4 +1,4 @@
-"""Declarations by keywords: one that there is not, or one that is missing, is a mistake like any other."""
+"""Declarations by keywords: a wrong or missing keyword is refused like any other mistake in a declaration."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def declares(method: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
+            signature.bind_partial(*args, **kwargs)  # tells what is unknown before what is missing
             signature.bind(*args, **kwargs)
         except TypeError as error:
             given = {**dict(zip(signature.parameters, args, strict=False)), **kwargs}

@@ -90,7 +90,7 @@ def tool_options(given: Mapping[str, Any], label: str, ceiling_s: float) -> Tool
             raise ConfigError(f"{label}: {mend}")
     for word in _RULES:
         if callable(rule := getattr(options, word)):
-            check_takes(rule, f"{label}: {word}", "the arguments")
+            check_takes(rule, f"{label}: {word}", "the arguments", may_yield=word == "resource_keys")
     return options
 
 
