@@ -93,14 +93,34 @@ def _imported(label: str, module_name: str) -> ModuleType:
 
 
 def _place(error: BaseException, module_name: str) -> str:
-    """The last line of the application's own package that led to the error, if any did."""
-    package = module_name.partition(".")[0]
+    """The last line below the application's directory that led to the error, if any did; a SyntaxError says its own."""
+    root = _directory_of(module_name.partition(".")[0])
+    if root is None or isinstance(error, SyntaxError):
+        return ""
     places = [
-        f" ({Path(frame.f_code.co_filename).name}, line {line})"
+        f" ({path.relative_to(root)}, line {line})"
         for frame, line in walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+        if (path := Path(frame.f_code.co_filename)).is_relative_to(root)
+        and _is_own(path, str(frame.f_globals.get("__name__")), module_name)
     ]
     return places[-1] if places else ""
+
+
+def _directory_of(package: str) -> Path | None:
+    """Where a module or package that has no dots in its name was found."""
+    spec = attempt(util.find_spec, package)
+    if spec is None or isinstance(spec, Raised):
+        return None
+    lies_in = [*(spec.submodule_search_locations or ()), spec.origin][0]
+    return Path(lies_in).parent if lies_in else None
+
+
+def _is_own(path: Path, name: str, module_name: str) -> bool:
+    """Whether a module below the application's directory is the application's: no library's, nor the harness's."""
+    package = module_name.partition(".")[0]
+    if name.partition(".")[0] == "harness_worker":  # which may lie there, and has applications itself
+        return package == "harness_worker" and name.startswith(module_name.rpartition(".")[0])
+    return name.partition(".")[0] == package or "site-packages" not in path.parts
 
 
 def _make_importable(directory: str) -> None:

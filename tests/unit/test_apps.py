@@ -94,6 +94,15 @@ def test_load_registry_tells_the_line(write: Write, source: str, said: str, line
     assert refusal(f"{name}:registry").endswith(f"{said} ({name}.py, line {line})")
 
 
+def test_line_may_be_in_another_module_of_the_application(write: Write, tmp_path: Path) -> None:
+    """Below the directory in which the application lies, by its path from there; a SyntaxError tells its own."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "bad.py").write_text("\nint('x')\n")
+    assert refusal(f"{write('import parts.bad')}:registry").endswith("'x' (parts/bad.py, line 2)")
+    (tmp_path / "parts" / "worse.py").write_text("x =\n")
+    assert refusal(f"{write('import parts.worse')}:registry").endswith("invalid syntax (worse.py, line 1)")
+
+
 def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Write) -> None:
     """``timeout_s`` is at most 45 unless the settings say so."""
     source = GOOD + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
