@@ -53,9 +53,7 @@ class Settings(BaseSettings):
     )
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
-    artifact_url: ArtifactUrl | None = Field(
-        default=None, description="the workers' artifact store: file://DIR, s3://…"
-    )
+    artifact_url: ArtifactUrl = Field(default=None, description="the workers' artifact store: file:///DIR, s3://…")
     dev_keyless: bool = Field(default=False, description="serve this machine without API keys")
     log_level: LogLevel = "INFO"
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000

@@ -68,9 +68,7 @@ class Settings(BaseSettings):
     api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = Field(
         default=None, description="the key of that gateway, for commands that ask it"
     )
-    artifact_url: ArtifactUrl | None = Field(
-        default=None, description="fsspec URL of the artifact store: file://DIR, s3://…"
-    )
+    artifact_url: ArtifactUrl = Field(default=None, description="fsspec URL of the artifact store: file:///DIR, s3://…")
     vault: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
     )

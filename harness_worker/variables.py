@@ -30,9 +30,12 @@ def _upper(text: object) -> object:
     return text.strip().upper() if isinstance(text, str) else text
 
 
-def _rooted(url: str) -> str:
-    """``url``, if it means the same in every process; raises :class:`ValueError` otherwise."""
-    if "://" not in url and not url.startswith("/"):
+def _rooted(url: str | None) -> str | None:
+    """``url``, if it means the same wherever a process starts; a blank one is none. Raises :class:`ValueError`."""
+    if not url:
+        return None
+    path = url.removeprefix("file://").removeprefix("local://")
+    if not path.startswith(("/", "~")) and (path != url or "://" not in url):
         raise ValueError("give a URL such as file:///DIR or s3://BUCKET/DIR")
     return url
 
@@ -40,7 +43,7 @@ def _rooted(url: str) -> str:
 RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
 BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
-ArtifactUrl: TypeAlias = Annotated[str, AfterValidator(_rooted)]
+ArtifactUrl: TypeAlias = Annotated[str | None, AfterValidator(_rooted)]
 LogLevel: TypeAlias = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
 

@@ -70,13 +70,21 @@ def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypa
         load_settings()
 
 
-@pytest.mark.parametrize("url", ["foo", "./artifacts", "C"])
+@pytest.mark.parametrize("url", ["foo", "./artifacts", "C", "file://artifacts", "local://x", "file://"])
 def test_artifact_store_that_depends_on_the_directory_is_refused(url: str) -> None:
     """Each process would keep artifacts where it was started, and the gateway would find none."""
     told = rf"^HARNESS_ARTIFACT_URL='{url}': give a URL such as file:///DIR or s3://BUCKET/DIR$"
     with pytest.raises(ConfigError, match=told):
         load_settings(artifact_url=url)
-    assert load_settings(artifact_url="/var/artifacts").artifact_url == "/var/artifacts"
+
+
+@pytest.mark.parametrize(
+    "url", ["/var/artifacts", "~/artifacts", "file:///var/artifacts", "s3://bucket/x", "memory://"]
+)
+def test_artifact_store_that_is_the_same_everywhere_is_taken(url: str) -> None:
+    """As it is; a blank one is none."""
+    assert load_settings(artifact_url=url).artifact_url == url
+    assert load_settings(artifact_url=" ").artifact_url is None
 
 
 def test_level_of_logs_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:
