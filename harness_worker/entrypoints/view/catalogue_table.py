@@ -17,13 +17,13 @@ _LEAST_TOOLS: Final = 12
 
 
 def catalogue_table(agents: Sequence[Mapping[str, Any]], width: int) -> Iterator[Text]:
-    """A line per agent: its name, its model, its tools.
+    """A line per agent: its name, which is never cut, its model, its tools.
 
     Args:
         agents: As ``GET /v1/agents`` gives them.
         width: Columns there are.
     """
-    rows = [_HEAD, *((cut(one_line(agent["name"]), _MOST), cut(one_line(agent["model"]), _MOST)) for agent in agents)]
+    rows = [_HEAD, *((one_line(agent["name"]), cut(one_line(agent["model"]), _MOST)) for agent in agents)]
     sizes = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
     room = max(width - sum(sizes) - len(GAP) * len(sizes), _LEAST_TOOLS)
     tools = ["tools", *(", ".join(tool["name"] for tool in agent["tools"]) or "none" for agent in agents)]

@@ -14,13 +14,11 @@ from importlib import resources
 from types import ModuleType
 from typing import Any, Final
 
+from harness_worker.bootstrap.extras import installing
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import WorkloadTask
 from harness_worker.workloads.bfcl.recorded import recorded_call
 from harness_worker.workloads.bfcl.schemas import json_schema
-
-INSTALL: Final = ".venv/bin/pip install mpmath==1.3.0 && .venv/bin/pip install --no-deps bfcl-eval==2026.3.23"
-"""The extra ``workloads`` holds the former. No extra can say ``--no-deps``; bfcl-eval asks for much not needed here."""
 
 CATEGORIES: Final = ("base", "long_context", "miss_func", "miss_param")
 
@@ -146,5 +144,5 @@ def _import(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as missing:
         raise ConfigError(
-            f"this workload needs a package that is not installed ({missing}). Install it with\n  {INSTALL}"
+            f"this workload needs a package that is not installed ({missing}): {installing('workloads')}"
         ) from missing

