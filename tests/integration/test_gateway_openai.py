@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import openai
@@ -229,21 +229,25 @@ def test_client_that_leaves_its_stream_leaves_the_turn(gateway: Gateway, client:
 
 # --- waits and retries ------------------------------------------------------------------------------------------------
 
+SAYS_IT_WAITS_BRIEFLY: Final = {"extra_headers": {"x-stainless-read-timeout": "3"}}
+"""What the client would say whose patience ends soon; it waits for longer, however slow the machine is."""
+
 
 def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway: Gateway) -> None:
     """The client says how long it waits, and is answered before it would ask again."""
-    with client_of(gateway.url, timeout=6.0) as client:
-        response = client.respond()
+    with client_of(gateway.url, timeout=60.0) as client:
+        response = client.respond(**SAYS_IT_WAITS_BRIEFLY)
         assert (response.status, len(client.requests), len(gateway.ids())) == ("queued", 1, 1)
         gateway.worker.finish(response.id)
         assert client.openai.responses.retrieve(response.id).output_text == SAID
+        assert client.requests[-1].headers["x-stainless-read-timeout"] == "60.0", "it says so by itself"
 
 
 def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(gateway: Gateway) -> None:
     """It is not asked for again, for that would be another turn."""
-    with client_of(gateway.url, timeout=6.0) as client:
+    with client_of(gateway.url, timeout=60.0) as client:
         with pytest.raises(openai.InternalServerError, match="read it with responses") as raised:
-            client.chat()
+            client.chat(**SAYS_IT_WAITS_BRIEFLY)
         assert (raised.value.code, len(client.requests), len(gateway.ids())) == ("turn_unfinished", 1, 1)
 
 
