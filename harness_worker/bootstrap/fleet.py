@@ -16,7 +16,7 @@ from harness_worker.adapters.redis.counters import count
 from harness_worker.adapters.redis.events import RedisEvents
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
-from harness_worker.adapters.sql.engine import BEAT, dispose_inherited, make_engine, timeouts_within
+from harness_worker.adapters.sql.engine import BEAT, close, dispose_inherited, make_engine, timeouts_within
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
@@ -67,8 +67,8 @@ class Fleet:
 
     def close(self) -> None:
         """Close every connection."""
-        self.engine.dispose()
-        self.beat_engine.dispose()
+        close(self.engine)
+        close(self.beat_engine)
         self.redis.disconnect()
 
 

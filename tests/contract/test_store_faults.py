@@ -5,18 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from harness_worker.adapters.sql.engine import Timeouts, dispose_inherited, make_engine, reading, timeouts_within
+from harness_worker.adapters.sql.engine import Timeouts, close, dispose_inherited, make_engine, reading, timeouts_within
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.config import load_settings
@@ -300,6 +303,18 @@ def test_store_without_a_free_connection_is_transient(database_url: str):
         connection.close()
     assert store.load("t") is None
     engine.dispose()
+
+
+def test_closed_engine_keeps_no_connection_that_is_given_back(database_url: str):
+    """Neither one that was in use meanwhile nor one made later: a thread may outlive its process's shutdown."""
+    engine = make_engine(database_url)
+    used = engine.connect()
+    close(engine)
+    for connection in (used, engine.connect()):
+        driver: Any = connection.connection.driver_connection
+        connection.close()
+        with pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError), match="closed"):
+            driver.execute("SELECT 1")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -81,6 +81,16 @@ def dispose_inherited(engine: Engine) -> None:
     engine.dispose(close=False)
 
 
+def close(engine: Engine) -> None:
+    """Close every connection: those in use as soon as they are given back, by threads that outlive this."""
+    event.listen(engine.pool, "checkin", _close_returned)
+    engine.dispose()
+
+
+def _close_returned(_driver: object, record: ConnectionPoolEntry) -> None:
+    record.invalidate()
+
+
 def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
     engine = create_engine(
         url,
