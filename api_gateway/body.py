@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import hashlib
 import json
-import math
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -172,7 +172,7 @@ def _plain(message: str) -> str:
 
 
 def _normal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return _normal_number(value)
     if isinstance(value, list):
         return [_normal(item) for item in cast("list[Any]", value)]
@@ -182,6 +182,6 @@ def _normal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _normal_number(number: float) -> float | int:
-    if not math.isfinite(number):
+    if not abs(number) <= sys.float_info.max:
         raise ValueError("a number is out of range")
-    return int(number) if number.is_integer() and abs(number) <= EXACT else number
+    return int(number) if abs(number) <= EXACT and float(number).is_integer() else number

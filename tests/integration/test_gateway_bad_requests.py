@@ -55,6 +55,7 @@ def send(gateway: Gateway, content: bytes, content_type: str = "application/json
         b'{"agent":"support","input":"x","budget":{"timeout_s":NaN}}',
         b'{"agent":"support","input":"x","budget":{"timeout_s":Infinity}}',
         b'{"agent":"support","input":"x","budget":{"timeout_s":1e400}}',
+        b'{"agent":"support","input":"x","budget":{"max_steps":' + b"9" * 400 + b"}}",
         b'{"agent":"support","input":"x","budget":{"max_steps":' + b"9" * 5_000 + b"}}",
         b"agent=support&input=x",
     ],
