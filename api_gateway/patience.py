@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar, cast
+
+from anyio import CancelScope
 
 T = TypeVar("T")
 
@@ -66,22 +67,23 @@ class LateAnswers(Generic[T]):
 
 async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T | None]:
     """What comes, and ``None`` whenever nothing came for so many seconds, whatever it waits for."""
-    async with aclosing(things):
-        coming = asyncio.ensure_future(anext(things, _END))
-        try:
-            while True:
-                await asyncio.wait({coming}, timeout=every_s)
-                if not coming.done():
-                    yield None
-                    continue
-                thing = coming.result()
-                if thing is _END:
-                    return
-                yield cast("T", thing)
-                coming = asyncio.ensure_future(anext(things, _END))
-        finally:
-            coming.cancel()
+    coming = asyncio.ensure_future(anext(things, _END))
+    try:
+        while True:
+            await asyncio.wait({coming}, timeout=every_s)
+            if not coming.done():
+                yield None
+                continue
+            thing = coming.result()
+            if thing is _END:
+                return
+            yield cast("T", thing)
+            coming = asyncio.ensure_future(anext(things, _END))
+    finally:
+        coming.cancel()
+        with CancelScope(shield=True):  # whose client left is cancelled by such a scope, at each await anew
             await asyncio.wait({coming})  # what runs cannot be closed
+            await things.aclose()
 
 
 def hear(task: asyncio.Future[Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import anyio
 import pytest
 
 from api_gateway.patience import LateAnswers, answered_within, beating
@@ -152,6 +153,35 @@ def test_who_leaves_ends_what_was_to_come() -> None:
 
         async with aclosing(beating(things(), 0.01)) as heard:
             assert await anext(heard) is None
+        return ended.is_set()
+
+    assert asyncio.run(left())
+
+
+def test_who_is_cancelled_ends_what_was_to_come() -> None:
+    """By a scope that cancels each await anew, as Starlette's does when a client leaves."""
+
+    async def left() -> bool:
+        ended = asyncio.Event()
+
+        async def things() -> AsyncGenerator[int]:
+            try:
+                await asyncio.wait_for(asyncio.Event().wait(), 3_600)
+                yield 1
+            finally:
+                await asyncio.sleep(0)
+                ended.set()
+
+        async def listen(begun: asyncio.Event) -> None:
+            async with aclosing(beating(things(), 0.01)) as heard:
+                async for _ in heard:
+                    begun.set()
+
+        async with anyio.create_task_group() as group:
+            begun = asyncio.Event()
+            group.start_soon(listen, begun)
+            await begun.wait()
+            group.cancel_scope.cancel()
         return ended.is_set()
 
     assert asyncio.run(left())
