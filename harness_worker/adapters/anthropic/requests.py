@@ -14,8 +14,11 @@ from harness_worker.ports import ModelRequest
 MAX_OUTPUT_TOKENS: Final = 8_192
 """What one reply may say; a reply that needs more ends the turn as ``incomplete``, ``max_tokens``."""
 
-MAX_THOUGHT_TOKENS: Final = 24_000
-"""What it may think before, which counts too. Newer models think by themselves; unused room costs nothing."""
+MAX_THOUGHT_TOKENS: Final = 23_808
+"""What it may think before, which counts too. Newer models think by themselves; unused room costs nothing.
+
+Together they are 32,000: models that write no more than that refuse a request for more.
+"""
 
 CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 """At the top level: the provider itself puts the breakpoint behind the last block that can be cached."""
