@@ -50,6 +50,8 @@ def deaf() -> float:
         ("a b", says, {}, "judge 'a b': a name is 1 to 64"),
         ("brief", None, {}, "judge 'brief': give it either a function of the turn or a model"),
         ("brief", says, {"model": "m"}, "judge 'brief': give it either a function"),
+        ("brief", None, {"model": " "}, "judge 'brief': model must be a model's name or 'scripted:FILE', not ' '"),
+        ("brief", None, {"model": "scripted:"}, "judge 'brief': model must be"),
         ("brief", says, {"criterion": "c"}, "judge 'brief': a criterion is for a model"),
         ("brief", waits, {}, "judge 'brief': async functions are refused"),
         ("brief", deaf, {}, "judge 'brief': its function must take the turn"),

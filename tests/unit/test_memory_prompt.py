@@ -72,6 +72,6 @@ def test_model_of_a_memory_is_needed_too() -> None:
     assert registry.agent("a", model="m", memory="small").memory_model == "small"
     assert registry.agent("b", model="m", memory=True).memory_model is None
     assert sorted(registry.models) == ["m", "small"]
-    for senseless in ("", 1, None):
+    for senseless in ("", " ", "scripted:", 1, None):
         with pytest.raises(ConfigError, match="agent 'c': memory must be True, False or the name of the model"):
             registry.agent("c", model="m", memory=senseless)  # type: ignore[arg-type]

@@ -503,6 +503,8 @@ def test_agent_takes_functions_and_names(registry: Registry) -> None:
         ({"tools": [get_order]}, "registered as get_order, two; list it by name"),
         ({"model": ""}, "model must be"),
         ({"model": "scripted:"}, "model must be a model's name or 'scripted:FILE', not 'scripted:'"),
+        ({"model": "scripted: "}, "model must be"),
+        ({"model": " "}, "model must be"),
         ({"model": "m\ud800"}, "model must be"),
         ({"system": None}, "system must be a string"),
         ({"parallel": 1}, "parallel must be"),

@@ -15,6 +15,7 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.hooks import Hooks, overrides
+from harness_worker.core.registration.model_names import PLAYED, is_model_name
 from harness_worker.core.registration.thinking import THINK_LEVELS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import UNSTORABLE
@@ -22,7 +23,6 @@ from harness_worker.errors import ConfigError
 
 MAX_NAME_CHARS = 255
 
-_PLAYED: Final = "scripted:"
 _ARGUMENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What Claude takes; another one would fail every turn of an agent with the tool."""
 
@@ -52,7 +52,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
     name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or UNSTORABLE.search(name):
         yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
-    if not isinstance(model, str) or model in {"", _PLAYED} or UNSTORABLE.search(model):
+    if not is_model_name(model):
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
         yield f"system must be a string, not {type(system).__name__}"
@@ -62,7 +62,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"vault must be a directory's path, not {vault!r}"
     yield from _switch_problems(spec)
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
-    yield from (_argument_problems(spec) if not model.startswith(_PLAYED) else ())
+    yield from (_argument_problems(spec) if not model.startswith(PLAYED) else ())
     if not _is_count(spec.select_tools):
         yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
     yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
@@ -89,7 +89,7 @@ def _switch_problems(spec: AgentSpec) -> Iterator[str]:
         if not isinstance(getattr(spec, word), bool):
             yield f"{word} must be True or False, not {getattr(spec, word)!r}"
     memory: Any = spec.memory
-    if not isinstance(memory, bool | str) or memory == "":
+    if not isinstance(memory, bool) and not is_model_name(memory):
         yield f"memory must be True, False or the name of the model that looks for it, not {memory!r}"
 
 

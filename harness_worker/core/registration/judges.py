@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from harness_worker.core.registration.callables import signature_of
+from harness_worker.core.registration.model_names import is_model_name
 from harness_worker.core.registration.tool_options import TOOL_NAME, is_number
 from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
@@ -70,6 +71,8 @@ def judge_spec(
         raise ConfigError(f"{label}: a name is 1 to 64 of A-Z a-z 0-9 _ -")
     if (fn is None) == (model is None):
         raise ConfigError(f"{label}: give it either a function of the turn or a model='…'")
+    if model is not None and not is_model_name(model):
+        raise ConfigError(f"{label}: model must be a model's name or 'scripted:FILE', not {model!r}")
     if not (is_number(timeout_s) and 0 < timeout_s <= LONGEST_S):
         raise ConfigError(f"{label}: timeout_s must be seconds above 0 and at most {LONGEST_S:g}, not {timeout_s!r}")
     if fn is not None:
