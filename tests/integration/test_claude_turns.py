@@ -315,7 +315,7 @@ def test_agent_that_thinks_reflects_with_the_same_prefix(stub: MessagesStub, set
     assert (first["thinking"], first["output_config"]) == ({"type": "adaptive"}, {"effort": "medium"})
     for part in ("system", "tools", "model", "thinking", "output_config"):
         assert first[part] == aside[part] == second[part]
-    assert (aside["max_tokens"], second["max_tokens"]) == (26_000, first["max_tokens"])
+    assert (aside["max_tokens"], second["max_tokens"]) == (25_808, first["max_tokens"])
     assert (
         aside["messages"][:2]
         == second["messages"][:2]
