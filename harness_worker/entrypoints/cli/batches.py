@@ -57,12 +57,16 @@ def create(  # noqa: PLR0913 - one parameter an option
         Path, typer.Argument(help="The turns, one JSON object per line; - reads stdin.", show_default=False)
     ],
     *,
-    agent: Annotated[str | None, typer.Option(help="Whom to ask where a line names no agent.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Whom to ask where a line names no agent.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE to keep with the batch; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep with the batch; may be given again."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="The same key and turns make one batch, however often they are posted in a day.")
+        str | None,
+        typer.Option(
+            metavar="KEY", help="The same key and turns make one batch, however often they are posted in a day."
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all turns are over.")] = False,
     url: Url = None,
@@ -88,7 +92,7 @@ def create(  # noqa: PLR0913 - one parameter an option
 def list_(
     *,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
-    after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")] = None,
     url: Url = None,
     home: Home = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
@@ -131,7 +135,9 @@ def show(
 def results(
     batch: Batch,
     *,
-    after: Annotated[str, typer.Option(help="Only those behind this turn's whole id, to go on with a download.")] = "",
+    after: Annotated[
+        str, typer.Option(metavar="ID", help="Only those behind this turn's whole id, to go on with a download.")
+    ] = "",
     url: Url = None,
     home: Home = None,
 ) -> None:

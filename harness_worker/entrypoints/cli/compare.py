@@ -27,7 +27,10 @@ def compare(
     *,
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="Which agent; twice: the first in BEFORE and the second in AFTER. [default: all of both]"),
+        typer.Option(
+            metavar="NAME",
+            help="Which agent; twice: the first in BEFORE and the second in AFTER. [default: all of both]",
+        ),
     ] = None,
     max_worse: Annotated[
         int | None, typer.Option(min=0, help="Exit with 1 if more cases than this pass less often.")

@@ -21,7 +21,9 @@ def approve(
     turn: Turn,
     call: Call = None,
     *,
-    arguments: Annotated[str | None, typer.Option(help="Run it with these instead: a JSON object.")] = None,
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Run it with these instead: a JSON object.")
+    ] = None,
     url: Url = None,
     home: Home = None,
     as_json: AsJson = False,
@@ -39,7 +41,7 @@ def deny(
     turn: Turn,
     call: Call = None,
     *,
-    reason: Annotated[str | None, typer.Option(help="Why; the model reads it.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; the model reads it.")] = None,
     url: Url = None,
     home: Home = None,
     as_json: AsJson = False,

@@ -35,7 +35,9 @@ INDENT: Final = 6
 
 def demo(
     *,
-    home: Annotated[Path | None, typer.Option(help="Where the demo keeps its data. [default: .harness/demo]")] = None,
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the demo keeps its data. [default: .harness/demo]")
+    ] = None,
 ) -> None:
     """Watch a small shop's support agent answer three customers.
 

@@ -20,7 +20,10 @@ from harness_worker.entrypoints.view.findings import draw_finding
 def doctor(
     *,
     home: Annotated[
-        Path | None, typer.Option(help="Looks at the stack that runs there, where no URL is set. [env: HARNESS_HOME]")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Looks at the stack that runs there, where no URL is set. [env: HARNESS_HOME]"
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {ok, checks: [{name, state, said, mend}]}.")] = False,
 ) -> None:

@@ -26,7 +26,7 @@ def drain(
         list[str] | None, typer.Argument(help="Their names, ROLE@HOST, as Flower shows them. [default: all]")
     ] = None,
     home: Annotated[
-        Path | None, typer.Option(help="Asks those of the stack that runs there. [env: HARNESS_HOME]")
+        Path | None, typer.Option(metavar="DIR", help="Asks those of the stack that runs there. [env: HARNESS_HOME]")
     ] = None,
     wait: Annotated[
         float | None,

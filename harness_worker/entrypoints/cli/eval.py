@@ -45,17 +45,24 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     ],
     *,
     agent: Annotated[
-        list[str] | None, typer.Option(help="Which agent; may be given again, or left out when there is only one.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Which agent; may be given again, or left out when there is only one."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="How often each case is asked.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Cells in flight.")] = 16,
     name: Annotated[
-        str | None, typer.Option(help="The sweep's name; that of an earlier one goes on with it. [default: a new one]")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The sweep's name; that of an earlier one goes on with it. [default: a new one]"
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Append each result here, one JSON line per cell.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append each result here, one JSON line per cell.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many cases.")] = None,
     check: Annotated[
-        str | None, typer.Option(help="module:function of your own that scores each turn: check(case, turn).")
+        str | None,
+        typer.Option(metavar="M:F", help="module:function of your own that scores each turn: check(case, turn)."),
     ] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="The share of cells that must pass.")] = 1.0,
     timeout: Annotated[

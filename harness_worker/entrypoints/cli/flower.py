@@ -25,11 +25,14 @@ _LINE: Final = "[%(asctime)s: %(levelname)s] %(message)s"
 
 def flower(
     *,
-    host: Annotated[str, typer.Option(help="The address to serve.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to serve.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 5555,
     home: Annotated[
         Path | None,
-        typer.Option(help="Watches the stack that runs there, unless HARNESS_REDIS_URL is set. [env: HARNESS_HOME]"),
+        typer.Option(
+            metavar="DIR",
+            help="Watches the stack that runs there, unless HARNESS_REDIS_URL is set. [env: HARNESS_HOME]",
+        ),
     ] = None,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
     ready_file: Annotated[

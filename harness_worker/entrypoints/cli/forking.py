@@ -31,14 +31,18 @@ def fork(  # noqa: PLR0913 - one parameter an option
     from_step: Annotated[
         int, typer.Option("--from-step", min=0, help="The first step that is not that turn's; 0 begins anew.")
     ],
-    agent: Annotated[str | None, typer.Option(help="Another agent.")] = None,
-    text: Annotated[str | None, typer.Option("--input", help="Other words of the user; with --from-step 0.")] = None,
-    system: Annotated[str | None, typer.Option(help="Another system text.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Another agent.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--input", metavar="TEXT", help="Other words of the user; with --from-step 0.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="Another system text.")] = None,
     budget: Annotated[
-        list[str] | None, typer.Option(help="LIMIT=NUMBER, such as max_steps=12; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="LIMIT=NUMBER", help="LIMIT=NUMBER, such as max_steps=12; may be given again."),
     ] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE to keep instead of that turn's; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep instead of that turn's; may be given again."),
     ] = None,
     url: Url = None,
     home: Home = None,

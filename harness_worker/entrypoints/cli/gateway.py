@@ -28,7 +28,7 @@ connection cannot tell whether it was taken.
 
 def gateway(
     *,
-    host: Annotated[str, typer.Option(help="The address to serve.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to serve.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 8700,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
 ) -> None:

@@ -45,8 +45,10 @@ app = typer.Typer(
 @app.command(short_help="Make a key, and print it once.")
 def create(
     *,
-    tenant: Annotated[str, typer.Option(help="Whose requests are made with it.", show_default=False)],
-    name: Annotated[str, typer.Option(help="What it is for, to be known by in the list.", show_default=False)],
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose requests are made with it.", show_default=False)],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="What it is for, to be known by in the list.", show_default=False)
+    ],
     days: Annotated[
         int | None, typer.Option(min=1, max=36_500, help="How long it is accepted; without it, until it is revoked.")
     ] = None,
@@ -72,7 +74,7 @@ def create(
 @app.command("list", short_help="Which keys there are.")
 def list_(
     *,
-    tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this tenant.")] = None,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
 ) -> None:

@@ -35,8 +35,8 @@ app = typer.Typer(
     """,
 )
 
-User: TypeAlias = Annotated[str, typer.Option(help="As turns' metadata name them.", show_default=False)]
-Tenant: TypeAlias = Annotated[str, typer.Option(help="Whose user.")]
+User: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="As turns' metadata name them.", show_default=False)]
+Tenant: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="Whose user.")]
 
 
 @app.command("list", short_help="What is remembered of a user.")

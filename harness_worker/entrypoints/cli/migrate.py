@@ -16,7 +16,8 @@ from harness_worker.entrypoints.stack.home import Home
 def migrate(
     *,
     home: Annotated[
-        Path | None, typer.Option(help="Where the SQLite database lies if no other is named. [env: HARNESS_HOME]")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the SQLite database lies if no other is named. [env: HARNESS_HOME]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -17,17 +17,25 @@ from harness_worker.errors import ConfigError
 
 STDIN: Final = Path("-")
 
-Url: TypeAlias = Annotated[str | None, typer.Option(help="A running gateway. [env: HARNESS_GATEWAY_URL]")]
-Home: TypeAlias = Annotated[Path | None, typer.Option(help="Where a running stack keeps its data. [env: HARNESS_HOME]")]
-StackHome: TypeAlias = Annotated[Path | None, typer.Option(help="Where the stack keeps its data. [env: HARNESS_HOME]")]
+Url: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URL", help="A running gateway. [env: HARNESS_GATEWAY_URL]")
+]
+Home: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where a running stack keeps its data. [env: HARNESS_HOME]")
+]
+StackHome: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the stack keeps its data. [env: HARNESS_HOME]")
+]
 JournalHome: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]")
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the stack keeps its data if no database is named. [env: HARNESS_HOME]"),
 ]
 AppToStart: TypeAlias = Annotated[
     str | None,
     typer.Option(
+        metavar="M:R",
         help="module:registry to start a stack with, if none runs; given here, one in --home must serve it. "
-        "[env: HARNESS_APP]"
+        "[env: HARNESS_APP]",
     ),
 ]
 Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]

@@ -29,9 +29,14 @@ _DAY_S: Final = 86_400.0
 def prune(
     *,
     older_than: Annotated[
-        str, typer.Option(help="Only what ended longer ago: days or weeks, such as 30d or 8w.", show_default=False)
+        str,
+        typer.Option(
+            metavar="AGE", help="Only what ended longer ago: days or weeks, such as 30d or 8w.", show_default=False
+        ),
     ],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's. [default: everybody's]")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this tenant's. [default: everybody's]")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     home: JournalHome = None,
     as_json: Annotated[

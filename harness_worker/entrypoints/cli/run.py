@@ -18,13 +18,15 @@ from harness_worker.entrypoints.cli.target import Target, reach
 def run(  # noqa: PLR0913 - one parameter an option
     question: Annotated[str, typer.Argument(help="What to ask the agent.", show_default=False)],
     *,
-    agent: Annotated[str | None, typer.Option(help="Which agent; may be left out when there is only one.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which agent; may be left out when there is only one.")
+    ] = None,
     url: Url = None,
     home: StackHome = None,
     app: AppToStart = None,
-    session: Annotated[str | None, typer.Option(help="Go on with this conversation.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this conversation.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE to keep with the turn; may be given again.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep with the turn; may be given again.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event and last the turn as JSON lines.")] = False,
 ) -> None:

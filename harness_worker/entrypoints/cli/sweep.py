@@ -54,7 +54,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     *,
     half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
     category: Annotated[
-        str | None, typer.Option(help="Only this part of a workload that has parts, or all. [default: its first]")
+        str | None,
+        typer.Option(metavar="NAME", help="Only this part of a workload that has parts, or all. [default: its first]"),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of them.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
@@ -64,12 +65,19 @@ def run(  # noqa: PLR0913 - one parameter an option
     home: Annotated[
         Path | None,
         typer.Option(
-            help="Where the stack keeps its data; with --url, that stack's. [default: sweeps/NAME in HARNESS_HOME]"
+            metavar="DIR",
+            help="Where the stack keeps its data; with --url, that stack's. [default: sweeps/NAME in HARNESS_HOME]",
         ),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A running stack on this machine, instead of one of its own.")] = None,
-    effects: Annotated[Path | None, typer.Option(help="Write the effect journal here, one JSON line per row.")] = None,
-    observations: Annotated[Path | None, typer.Option(help="Write each call here, one JSON line per call.")] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A running stack on this machine, instead of one of its own.")
+    ] = None,
+    effects: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the effect journal here, one JSON line per row.")
+    ] = None,
+    observations: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write each call here, one JSON line per call.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
     """Play a workload's recorded actions and compare with a plain replay.

@@ -70,13 +70,14 @@ app = typer.Typer(
 def list_(  # noqa: PLR0913 - one parameter an option
     *,
     status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
-    session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="Only those with KEY=VALUE in their metadata; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
-    after: Annotated[str | None, typer.Option(help="The next page, as the page before says.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")] = None,
     url: Url = None,
     home: Home = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
@@ -150,7 +151,8 @@ def cancel(
     ] = None,
     *,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="Instead, all with KEY=VALUE in their metadata; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Instead, all with KEY=VALUE in their metadata; may be given again."),
     ] = None,
     wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for their ends.")] = 5.0,
     url: Url = None,

@@ -25,7 +25,7 @@ def up(  # noqa: PLR0913 - one parameter an option
         str | None, typer.Option(help="Your agents, package.module:registry. [env: HARNESS_APP]", metavar="M:R")
     ] = None,
     home: Annotated[
-        Path | None, typer.Option(help="Where it keeps its data. [env: HARNESS_HOME; default: .harness]")
+        Path | None, typer.Option(metavar="DIR", help="Where it keeps its data. [env: HARNESS_HOME; default: .harness]")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The gateway's port; 0 picks a free one.")] = 8700,
     coordinators: Annotated[int, typer.Option(min=1, help="Threads that wait for models.")] = COORDINATOR_THREADS,

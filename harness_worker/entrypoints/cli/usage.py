@@ -35,17 +35,26 @@ _OPTIONS: Final[Mapping[str, str]] = {
 def usage(  # noqa: PLR0913 - one parameter an option
     *,
     by: Annotated[
-        str, typer.Option(help="What to add up by: agent, day (UTC), model, session, status or metadata.KEY.")
+        str,
+        typer.Option(
+            metavar="WHAT", help="What to add up by: agent, day (UTC), model, session, status or metadata.KEY."
+        ),
     ] = "agent",
     since: Annotated[
-        str, typer.Option(help="Only turns made since: 30m, 12h, 7d, 4w, a day (2026-01-31) or a time of RFC 3339.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Only turns made since: 30m, 12h, 7d, 4w, a day (2026-01-31) or a time of RFC 3339."
+        ),
     ] = "7d",
-    until: Annotated[str | None, typer.Option(help="Only turns made before: the same. [default: now]")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only turns made before: the same. [default: now]")
+    ] = None,
     status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
-    session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(help="Only those with KEY=VALUE in their metadata; may be given again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups: those that cost most.")] = 100,
     url: Url = None,

@@ -34,9 +34,10 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction] - a single comman
 @app.command("secret", help=_HELP, short_help="The secret that receivers verify with.")
 def secret(
     *,
-    tenant: Annotated[str, typer.Option(help="Whose webhooks it verifies.")] = TENANT,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks it verifies.")] = TENANT,
     home: Annotated[
-        Path | None, typer.Option(help="Where `harness up` keeps one, if none is set. [env: HARNESS_HOME]")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where `harness up` keeps one, if none is set. [env: HARNESS_HOME]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {tenant, secret}.")] = False,
 ) -> None:

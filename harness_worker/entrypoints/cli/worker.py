@@ -24,7 +24,9 @@ def worker(
     ] = None,
     home: Annotated[
         Path | None,
-        typer.Option(help="Joins the stack that runs there, unless the URLs are given. [env: HARNESS_HOME]"),
+        typer.Option(
+            metavar="DIR", help="Joins the stack that runs there, unless the URLs are given. [env: HARNESS_HOME]"
+        ),
     ] = None,
     queues: Annotated[
         str | None, typer.Option(help="Only these queues, a,b. [default: every queue of the role]", metavar="A,B")
@@ -33,7 +35,8 @@ def worker(
         int | None, typer.Option(min=1, help="Threads of a coordinator, or processes that run tools.")
     ] = None,
     ready_file: Annotated[
-        Path | None, typer.Option(help="Gets the process id as soon as the worker consumes, for health checks.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Gets the process id as soon as the worker consumes, for health checks."),
     ] = None,
 ) -> None:
     """Run one worker; SIGTERM and Ctrl-C let it finish what it does.
