@@ -37,10 +37,11 @@ class Reconciler(Rounds):
     def _round(self) -> None:
         try:
             self.look()
-            for each in self._besides:
-                each()
-        except HarnessError as error:
+        except HarnessError as error:  # what else there is to do needs the same database
             log.warning("could not look for overdue turns: %s", error)
+            return
+        for each in self._besides:
+            _tried(each)
 
     def look(self) -> int:
         """Wake what is overdue once; returns how many turns that were.
@@ -62,3 +63,12 @@ class Reconciler(Rounds):
         except Exception:  # a bug: the turns after this one would wait for the next round
             log.exception("wake-up of turn %s not sent", turn.id)
             return True
+
+
+def _tried(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except HarnessError as error:
+        log.warning("left to the next round: %s", error)
+    except Exception:  # a bug: what comes after it would never be done
+        log.exception("left to the next round")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -175,18 +175,22 @@ def test_reconciler_goes_on_after_an_error(store: MemoryTurnStore, seen: Interru
 
 
 def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTurnStore) -> None:
-    """In order; an error of one of them ends neither the look nor the thread."""
+    """In order; an error of one of them ends neither the thread, nor the round for those behind it."""
     done: list[str] = []
 
-    def fail() -> None:
-        done.append("second")
-        raise SILENT
+    def failing(name: str, error: Exception) -> Callable[[], None]:
+        def fail() -> None:
+            done.append(name)
+            raise error
 
-    reconciler = Reconciler(store, Sent(), every_s=SOON_S, besides=(lambda: done.append("first"), fail))
+        return fail
+
+    besides = (failing("silent", SILENT), failing("broken", ValueError("a bug")), lambda: done.append("last"))
+    reconciler = Reconciler(store, Sent(), every_s=SOON_S, besides=besides)
     reconciler.start()
-    wait_until(lambda: len(done) >= 4, "a second round")
+    wait_until(lambda: len(done) >= 6, "a second round")
     reconciler.stop()
-    assert done[:4] == ["first", "second"] * 2
+    assert done[:6] == ["silent", "broken", "last"] * 2
 
 
 def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixture) -> None:
