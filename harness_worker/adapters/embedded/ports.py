@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 
@@ -24,20 +25,27 @@ def listening_socket(port: int = 0, *, option: str = "--port") -> socket.socket:
         option: How the user chooses it, for the message.
 
     Raises:
-        ConfigError: The port is in use, or none is free.
+        ConfigError: The port is in use or not allowed, or none is free.
     """
+    why = f"no free port was found on {LOOPBACK}:"
     for candidate in [port] if port else _candidates():
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, candidate))
             listener.listen(2048)
-        except OSError:
+        except OSError as refused:
             listener.close()
+            why = _why_not(port, refused) if port else why
         else:
             return listener
-    what = f"port {port} is in use" if port else "no free port was found"
-    raise ConfigError(f"{what} on {LOOPBACK}: stop what uses it, or choose another with {option} (0 picks a free one)")
+    raise ConfigError(f"{why} choose another with {option} (0 picks a free one)")
+
+
+def _why_not(port: int, refused: OSError) -> str:
+    if refused.errno == errno.EADDRINUSE:
+        return f"port {port} is in use on {LOOPBACK}: stop what uses it, or"
+    return f"port {port} of {LOOPBACK} cannot be used ({refused.strerror}):"
 
 
 def free_port() -> int:
