@@ -105,3 +105,6 @@ def _drain(process: subprocess.Popen[str], timeout_s: float) -> None:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
