@@ -119,6 +119,23 @@ def test_retry_after_may_be_a_date(stub: MessagesStub, model: AnthropicModel) ->
     assert 3_000.0 <= (caught.value.retry_after_s or 0.0) <= 3_600.0
 
 
+def test_retry_after_of_no_zone_is_utc(
+    stub: MessagesStub, model: AnthropicModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever this machine is."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        in_an_hour = {"retry-after": formatdate(time.time() + 3_600).replace("+0000", "-0000")}
+        stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers=in_an_hour))
+        with pytest.raises(TransientError) as caught:
+            model.complete(asking())
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert 3_000.0 <= (caught.value.retry_after_s or 0.0) <= 3_600.0
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
@@ -100,6 +101,7 @@ def _number(text: str | None, in_a_second: int) -> float | None:
 def _until(date: str | None) -> float | None:
     """Seconds from now to a date of HTTP (RFC 9110, 5.6.7)."""
     try:
-        return parsedate_to_datetime(date or "").timestamp() - time.time()
+        at = parsedate_to_datetime(date or "")
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time.time()
     except (ValueError, OverflowError):
         return None
