@@ -398,5 +398,14 @@ def _cancels(_: object) -> str:
 @pytest.mark.parametrize("rule", [_raises, _exits, _cancels, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """A rule that raises, or returns no text: such calls of the tool run one at a time, and the log tells."""
-    assert DeclaredLock(tool_name="ship", rule=rule)({}) == "tool:ship"
+    lock = DeclaredLock(tool_name="ship", rule=rule)
+    assert (lock({}), lock.fails({})) == ("tool:ship", True)
     assert "tool ship: lock" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["tool:ship", "order:7", None])
+def test_lock_that_a_rule_tells_is_no_failure(name: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever its name, also the one that calls get which cannot tell theirs."""
+    lock = DeclaredLock(tool_name="ship", rule=lambda _: name)
+    assert (lock({}), lock.fails({})) == (name, False)
+    assert caplog.text == ""

@@ -5,14 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from string import Formatter
-from typing import Any
+from typing import Any, Final, Literal
 
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+
+class _Untold(Enum):
+    UNTOLD = "untold"
+
+
+_UNTOLD: Final = _Untold.UNTOLD
+"""What a rule says that raises, or returns no name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,14 @@ class DeclaredLock:
 
     def __call__(self, values: Arguments) -> str | None:
         """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
+        told = self._told(values)
+        return f"tool:{self.tool_name}" if told is _UNTOLD else told
+
+    def fails(self, values: Arguments) -> bool:
+        """Whether the rule cannot tell the call's lock."""
+        return self._told(values) is _UNTOLD
+
+    def _told(self, values: Arguments) -> str | Literal[_Untold.UNTOLD] | None:
         match attempt(self.rule, values):
             case None | str() as name if name != "":
                 return name
@@ -38,15 +55,7 @@ class DeclaredLock:
                 log.warning(
                     "tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name
                 )
-        return self._shared
-
-    def fails(self, values: Arguments) -> bool:
-        """Whether the rule cannot tell the call's lock."""
-        return self(values) == self._shared
-
-    @property
-    def _shared(self) -> str:
-        return f"tool:{self.tool_name}"
+        return _UNTOLD
 
 
 def _check_conversions(template: str) -> None:
