@@ -33,12 +33,16 @@ log = logging.getLogger(__name__)
 STALE_START_S = 2.0
 """More than this between asking and starting means this process was stopped in between: do not start."""
 
+OVERRUN_WAIT_S = 2.0
+"""A read whose body ended no longer than this before its deadline, without an outcome, waits for it to say so."""
+
 MISS_TOLD_S = 0.5
 MISS_TOLD_SHARE = 0.1
 """How long before its deadline (and at most which share of its time) a read stops waiting for its lock, so that the
 gate still accepts the outcome ``lock_missed``."""
 
-HAND_IN_TRIES = 8
+HAND_IN_RETRIES = 8
+"""After the first try."""
 
 TOOL_STARTED: Final[HintType] = "tool.started"
 
@@ -141,21 +145,21 @@ class CallRunner:
                 self._tell(ticket, outcome, attempt=job.attempt)
             case False:
                 self._late(job)
-                self._discard(ticket, outcome)
+                self._discard(job, ticket, outcome)
             case None:
                 self._log_lost(job)
 
     def _withdrawn(self, run: RunningCall) -> Handed:
         """Let in and not begun: say so, or it is waited for until its last beat is old."""
-        self._patiently(lambda: self.gate.lose(run), otherwise=None)
+        self._patiently(run, "saying that it did not begin", lambda: self.gate.lose(run), otherwise=None)
         return Handed.ON
 
     def _say_overran(self, run: RunningCall, over_at: float) -> None:
         """Beat once more after the deadline, so that the gate records a timeout, not a lost process."""
         left_s = over_at - self.clock.monotonic()
-        if left_s <= STALE_START_S:
+        if left_s <= OVERRUN_WAIT_S:
             self.clock.wait(max(0.0, left_s))
-            self._patiently(lambda: self.gate.beat([run]), otherwise=None)
+            self._patiently(run, "a last beat", lambda: self.gate.beat([run]), otherwise=None)
 
     def _enter_read(self, run: RunningCall, until: float) -> float:
         """Ask the gate again after a wait; until when the body may run."""
@@ -171,7 +175,7 @@ class CallRunner:
     def _complete(self, job: Job, outcome: ToolOutcome) -> bool | None:
         """Whether the gate took it in time; ``None``: it never answered."""
         completion = compact(to_record(outcome))
-        return self._patiently(lambda: self.gate.complete(job, completion), otherwise=None)
+        return self._patiently(job, "its result", lambda: self.gate.complete(job, completion), otherwise=None)
 
     # --- every other call: SQL is the arbiter
 
@@ -220,13 +224,14 @@ class CallRunner:
             return self.store.transact(job.turn_id, noted)
         except TransientError:
             for call in begun:
-                self._transact(job, partial(hand_back, **_run_of(replace(job, attempt=call.attempt))))
+                back = partial(hand_back, **_run_of(replace(job, attempt=call.attempt)))
+                self._transact(job, "handing it back", back)
             raise
 
     def _check_start(self, job: Job, asked: float) -> None:
         """Hand the call back if the gate forbids it, or this process stood still since it asked the journal."""
         if not self._gate_lets(job) or self._was_stopped(asked):
-            self._transact(job, partial(hand_back, **_run_of(job)))
+            self._transact(job, "handing it back", partial(hand_back, **_run_of(job)))
             raise Withdrawn
 
     def _not_started(self, started: Started | None) -> Handed:
@@ -244,7 +249,9 @@ class CallRunner:
 
     def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome | None) -> Handed:
         rule = partial(hand_in, outcome=outcome, **_run_of(job))
-        handed = self._patiently(lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None)
+        handed = self._patiently(
+            job, "its result", lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None
+        )
         go, told = (None, None) if handed is None else (handed.go, handed.outcome)
         if go is Go.WAKE:
             self._wake(started)
@@ -254,7 +261,7 @@ class CallRunner:
             self._log_lost(job)
         else:
             self._log_late(job)
-            self._discard(ticket, outcome)
+            self._discard(job, ticket, outcome)
         return Handed.ON if go is Go.PASS else Handed.NOT
 
     # --- shared
@@ -317,48 +324,49 @@ class CallRunner:
 
     def _late(self, job: Job) -> None:
         self._log_late(job)
-        self._transact(job, partial(late, call_id=job.call_id, attempt=job.attempt))
+        self._transact(job, "noting that it came late", partial(late, call_id=job.call_id, attempt=job.attempt))
 
     def _log_late(self, job: Job) -> None:
         self.on_late()
         log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
 
-    def _discard(self, ticket: Ticket, outcome: ToolOutcome | None) -> None:
+    def _discard(self, job: Job, ticket: Ticket, outcome: ToolOutcome | None) -> None:
         """Remove what was stored of an outcome that came too late, unless the journal names it after all."""
         if not isinstance(outcome, ToolArtifactReference):
             return
         named = partial(
             self.store.artifact_url, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id
         )
-        if self._patiently(named, otherwise=outcome.url) is None:
+        if self._patiently(job, "looking whether its artifact is named", named, otherwise=outcome.url) is None:
             self.body.discard(outcome)
 
     def _log_lost(self, job: Job) -> None:
         """Nobody answered who could take the result: that says nothing of whether it came in time."""
         log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)
 
-    def _transact(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> None:
-        self._patiently(lambda: self.store.transact(job.turn_id, rule), otherwise=None)
+    def _transact(self, job: Job, what: str, rule: Callable[[Snapshot], Decision[T]]) -> None:
+        self._patiently(job, what, lambda: self.store.transact(job.turn_id, rule), otherwise=None)
 
     def _wake(self, started: Started) -> None:
         self.dispatcher.advance(started.turn.id, started.turn.priority)
 
-    def _patiently(self, work: Callable[[], T], *, otherwise: T) -> T:
+    def _patiently(self, run: RunningCall, what: str, work: Callable[[], T], *, otherwise: T) -> T:
         """``work``, tried again while the outside does not answer: the tool has run and must not be run again."""
+        told = f"call {run.call_id} of turn {run.turn_id}: {what}"
         try:
             return work()
         except TransientError as error:
-            log.warning("trying again: %s", error)
+            log.warning("%s: trying again: %s", told, error)
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
             wait=wait_exponential(multiplier=0.1, max=2.0),
-            stop=stop_after_attempt(HAND_IN_TRIES),
+            stop=stop_after_attempt(HAND_IN_RETRIES),
             sleep=self.clock.wait,
         )
         try:
             return retrying(work)
         except RetryError as gave_up:
-            log.warning("result not handed in: %s", gave_up.last_attempt.exception())
+            log.warning("%s: given up: %s", told, gave_up.last_attempt.exception())
             return otherwise
 
 

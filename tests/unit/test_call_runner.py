@@ -26,7 +26,7 @@ from harness_worker.errors import (
 )
 from harness_worker.ports import DeadlineReached
 from harness_worker.turn import tool_body
-from harness_worker.turn.call_runner import HAND_IN_TRIES, STALE_START_S, Handed
+from harness_worker.turn.call_runner import HAND_IN_RETRIES, STALE_START_S, Handed
 from harness_worker.turn.tool_body import Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
@@ -159,7 +159,7 @@ def test_read_hands_in_patiently(reading: Engine) -> None:
 
 def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """After some tries the result is given up, and the call runs again; the log names it."""
-    reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_TRIES + 1)
+    reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_RETRIES + 1)
     assert reading.run() is Handed.ON
     assert ("tool.late" in reading.event_types, reading.late) == (False, [])
     assert "result of look (call 0.0, turn turn) is lost" in caplog.text
@@ -246,7 +246,7 @@ def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) 
 
 def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """The journal does not answer: that says nothing of whether the result was in time; the log names the call."""
-    silent = [raising(SILENT)] * (HAND_IN_TRIES + 1)
+    silent = [raising(SILENT)] * (HAND_IN_RETRIES + 1)
     writing.bodies["write"] = lambda: writing.seen_store.before["transact"].extend(silent)
     assert writing.run() is Handed.NOT
     assert (writing.late, "late result" in caplog.text) == ([], False)
@@ -377,7 +377,7 @@ def test_write_hands_in_patiently(writing: Engine) -> None:
 
 def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> None:
     """The journal never heard: when the lease is over the call is in doubt."""
-    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
     assert writing.run() is Handed.NOT
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.clock.now_s += TIMING.lease_ttl_s
@@ -390,7 +390,7 @@ def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
     """It may have done anything: it is not run again, and the rest of the plan is not run."""
     engine = Engine(mystery=None)
     engine.dispatched("mystery", "mystery")
-    engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
+    engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
     assert engine.run() is Handed.NOT
     engine.clock.now_s += TIMING.lease_ttl_s
     engine.says(answers("ok"))
@@ -424,7 +424,7 @@ def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: in
 
 def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writing: Engine) -> None:
     """Its process could not hand in the result, and gets the message a second time while the journal is still away."""
-    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 2)]
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 2)]
     assert [writing.run(), writing.run()] == [Handed.NOT, Handed.NOT]
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.says(answers("ok"))

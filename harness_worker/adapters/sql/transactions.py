@@ -19,7 +19,9 @@ from harness_worker.urls import masked
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., Any])
 
-ATTEMPTS = 5
+RETRIES = 5
+"""After the first try; the first of them is at once."""
+
 LONGEST_S = 6.0
 
 
@@ -83,7 +85,7 @@ def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W) -> T:
 def _patiently() -> Retrying:
     return Retrying(
         retry=retry_if_exception(is_passing),
-        stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(LONGEST_S),
+        stop=stop_after_attempt(RETRIES) | stop_after_delay(LONGEST_S),
         wait=wait_random_exponential(multiplier=0.01, max=0.3),
         reraise=True,
     )
