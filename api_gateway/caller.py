@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.database import WRITES
+from api_gateway.database import writer_of
 from api_gateway.idempotency import IdempotencyKeys
 from api_gateway.limits.admission import TenantLimits
 
@@ -33,7 +33,7 @@ class Caller:
     @property
     def writer(self) -> AsyncEngine:
         """The database, for transactions that write."""
-        return self.engine.execution_options(**{WRITES: True})
+        return writer_of(self.engine)
 
     @property
     def keys(self) -> IdempotencyKeys:

@@ -21,7 +21,7 @@ from harness_worker.databases import (
 )
 from harness_worker.schema import give_clock, metadata, turns
 
-WRITES: Final = "harness_writes"
+_WRITES: Final = "harness_writes"
 """Execution option of connections whose transactions write."""
 
 BUSY_TIMEOUT_S: Final = 5.0
@@ -84,6 +84,11 @@ def create_engine(database_url: str) -> AsyncEngine:
     return engine
 
 
+def writer_of(engine: AsyncEngine) -> AsyncEngine:
+    """A view of the engine for transactions that write."""
+    return engine.execution_options(**{_WRITES: True})
+
+
 async def check_tables(engine: AsyncEngine) -> None:
     """Read from every table, one of them as if to write.
 
@@ -131,5 +136,5 @@ def _use_wal(connection: Any, _record: object) -> None:  # noqa: ANN401 - the dr
 
 def _begin(connection: Connection) -> None:
     """Take the write lock at once: a read that turns into a write fails when another writer was faster."""
-    writes = connection.get_execution_options().get(WRITES, False)
+    writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
 
 from api_gateway.logs import in_a_line
-from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, STOP_COMMAND, message_priority, turn_queue
+from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, message_priority, stop_message, turn_queue
 
 THREADS: Final = 4
 AT_ONCE: Final = 50
@@ -120,10 +120,9 @@ class Publisher:
     def _broadcast(self, turn_id: str) -> None:
         """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
         exchange = self._celery.control.mailbox.exchange
-        command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
         with self._celery.amqp.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
             producer.publish(
-                {**command, "destination": None, "pattern": None, "matcher": None},
+                stop_message(turn_id),
                 exchange=exchange.name,
                 declare=[exchange],
                 headers={"clock": self._celery.clock.forward(), "expires": 0},

@@ -30,6 +30,13 @@ TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
 """The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""
 
+
+def stop_message(turn_id: str) -> JsonObject:
+    """The broadcast of ``STOP_COMMAND``, as Celery's remote control reads it."""
+    command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
+    return {**command, "destination": None, "pattern": None, "matcher": None}
+
+
 DRAIN_COMMAND: Final = "drain"
 """The remote-control command that tells whether a worker drains; with ``begin`` it takes no more work, finishes what it
 does, and leaves."""
@@ -45,7 +52,7 @@ TURN_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.-]{1,64}")
 """What a turn's id consists of, if somebody else than the harness chose it: a path has a use of its own for dots."""
 
 TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
-"""How a caller names its span to whom it calls: trace, span, flags (W3C Trace Context)."""
+"""The header by which a caller names its span: trace, span, flags (W3C Trace Context)."""
 
 TENANT: Final = "default"
 """On whose behalf a turn runs that nobody posted with an API key."""

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.standing import BatchState, batch_of, standing_of
-from api_gateway.database import WRITES
+from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow, newest_first, next_of
 from api_gateway.requests import PageQuery
 from api_gateway.rows import turn_of
@@ -40,7 +40,7 @@ class Batches:
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**{WRITES: True})
+        self._writer = writer_of(engine)
         self._tenant = tenant
         self._rows = select(batches).where(batches.c.tenant == tenant)
 

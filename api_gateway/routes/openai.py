@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
+from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.body import Body, body_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
@@ -103,7 +105,8 @@ async def cancel_response(
     client = Client(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
     with services.shared.live.watch(turn_id) as feed:
         if await ask_to_stop(turn_id, services) is not None:
-            await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
+            with suppress(SQLAlchemyError):  # the turn was told; how it stands is asked below
+                await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
     return response_of(await existing_turn(turn_id, services))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -19,15 +19,17 @@ from api_gateway.webhooks.acceptance import check_webhook
 
 router = APIRouter(tags=["turns"])
 
+_POSTED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Turn, "description": "finished within Prefer: wait"},
+    **problems(402, 404, 408, 409, 413, 429),
+}
+
 
 @router.post(
     "/v1/turns",
     status_code=202,
     response_model=Turn,
-    responses={
-        200: {"model": Turn, "description": "finished within Prefer: wait"},
-        **problems(402, 404, 408, 409, 413, 429),
-    },
+    responses=_POSTED,
     openapi_extra=body_schema(TurnRequest, IDEMPOTENCY_KEY, PREFER, TRACEPARENT),
 )
 async def create_turn(
@@ -46,10 +48,7 @@ async def create_turn(
     "/v1/turns/{turn_id}/fork",
     status_code=202,
     response_model=Turn,
-    responses={
-        200: {"model": Turn, "description": "finished within Prefer: wait"},
-        **problems(402, 404, 408, 409, 413, 429),
-    },
+    responses=_POSTED,
     openapi_extra=body_schema(ForkRequest, IDEMPOTENCY_KEY, PREFER, TRACEPARENT),
 )
 async def fork_turn(

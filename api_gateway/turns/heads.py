@@ -21,7 +21,7 @@ class Head:
 
 
 async def read_heads(engine: AsyncEngine, turn_ids: Collection[str]) -> Mapping[str, Head]:
-    """The heads of these turns, whosesoever they are; unknown ones have none."""
+    """The heads of these turns, of any tenant; unknown ones have none."""
     query = select(turns.c.id, turns.c.status, turns.c.last_seq).where(turns.c.id.in_(turn_ids))
     async with engine.connect() as connection:
         rows = await connection.execute(query)

@@ -13,7 +13,7 @@ from sqlalchemy import Row, case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.answers import Turn
-from api_gateway.database import WRITES
+from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow
 from api_gateway.problems import Problem, invalid
 from api_gateway.requests import InputRequest
@@ -41,7 +41,7 @@ class Inputs:
     """Takes the answers to one tenant's turns."""
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
-        self._writer = engine.execution_options(**{WRITES: True})
+        self._writer = writer_of(engine)
         self._tenant = tenant
 
     async def add(self, turn_id: str, said: InputRequest) -> tuple[Turn, str] | None:

@@ -20,7 +20,7 @@ from api_gateway.answers import (
     TurnWithMessagesAndScores,
     TurnWithScores,
 )
-from api_gateway.database import WRITES
+from api_gateway.database import writer_of
 from api_gateway.listing import newest_first, next_of
 from api_gateway.narrowing import few, narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
@@ -50,7 +50,7 @@ class Turns:
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**{WRITES: True})
+        self._writer = writer_of(engine)
         self._tenant = tenant
 
     async def standing(self, turn_id: str) -> TurnState | None:

@@ -14,7 +14,7 @@ from sqlalchemy import and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.answers import TurnSummary
-from api_gateway.database import WRITES
+from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.rows import summary_of
@@ -111,7 +111,7 @@ class Outbox:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**{WRITES: True})
+        self._writer = writer_of(engine)
 
     async def due(self, limit: int, full: Full) -> list[str]:
         """The turns that somebody is to be told of, the longest due first, but none of who is full."""

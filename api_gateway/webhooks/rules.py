@@ -48,7 +48,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """What a request takes room of.
+    """Which requests are limited together: those of one tenant to one host.
 
     Args:
         tenant: Whose turn it tells of.

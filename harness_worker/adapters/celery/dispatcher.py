@@ -17,10 +17,10 @@ from harness_worker.errors import TransientError
 from harness_worker.wire import (
     ADVANCE_TASK,
     JUDGE_TASK,
-    STOP_COMMAND,
     Priority,
     ToolMessage,
     message_priority,
+    stop_message,
     tool_task,
     turn_queue,
 )
@@ -76,10 +76,9 @@ class CeleryDispatcher:
         """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
         app: Any = self._app
         exchange = app.control.mailbox.exchange
-        command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
         with app.amqp.producer_pool.acquire(block=True) as producer:
             producer.publish(
-                {**command, "destination": None, "pattern": None, "matcher": None},
+                stop_message(turn_id),
                 exchange=exchange.name,
                 declare=[exchange],
                 headers={"clock": app.clock.forward(), "expires": 0},
