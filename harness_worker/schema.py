@@ -34,7 +34,7 @@ metadata = MetaData()
 _CLOCK: Final = "harness_now"
 
 
-def give_clock(connection: Any, _record: object = None) -> None:  # noqa: ANN401 - the driver's connection
+def give_clock(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
     """Have a connection to SQLite know :func:`db_now`: SQLite's own clock has milliseconds.
 
     Every engine for SQLite does it when it connects.

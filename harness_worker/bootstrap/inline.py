@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.adapters.memory.events import MemoryEvents
+from harness_worker.adapters.memory.events import NoEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.engine import make_engine, reading
@@ -160,7 +160,7 @@ class AgentHarness:
             self._registry.close()
 
     def _begin_tracing(self, traces: Traces | None) -> Tracing | None:
-        store = SqlTurnStore(self._engine, MemoryEvents())
+        store = SqlTurnStore(self._engine, NoEvents())
         tracing = make_tracing(self._settings, traces, store, self._knowledge.agents, lambda _: None)
         if tracing is not None:
             tracing.start()
@@ -171,7 +171,7 @@ class AgentHarness:
             raise ConfigError("this AgentHarness was closed; make a new one")
 
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
-        events = MemoryEvents()
+        events = NoEvents()
         store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
         gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
@@ -217,7 +217,7 @@ class AgentHarness:
     def _ask(self, turn_id: str, duty: str) -> None:
         """Ask a judge, or who finds memories, if they have not spoken."""
         judging = Judging(
-            store=SqlTurnStore(self._engine, MemoryEvents()),
+            store=SqlTurnStore(self._engine, NoEvents()),
             scores=SqlScores(self._engine),
             judges=self._registry.judges,
             models=self._models,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from harness_worker.wire import fields_of
 
@@ -44,6 +44,10 @@ def agent_limits(mapping: Mapping[str, Any] | None) -> BudgetLimits:
     known = fields_of(BudgetLimits, mapping or {})
     given = {name: value for name, value in known.items() if value is not None}
     return BudgetLimits(**given)
+
+
+TOKEN_CLASSES: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+"""The fields of ``Usage`` that make up its tokens: each is priced on its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

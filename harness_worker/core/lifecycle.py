@@ -1,4 +1,4 @@
-"""What a change of calls means to those who watch: the events that follow from rows before and after."""
+"""Ending and merging calls, and the decision with the events that follow from the calls before and after."""
 
 from __future__ import annotations
 

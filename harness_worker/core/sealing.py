@@ -31,7 +31,7 @@ def ended_by(snapshot: Snapshot, decision: Decision[Any]) -> Turn | None:
 
 
 def with_judges(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 6: what others have to say of the turn, which is due from now on."""
+    """What others have to say of the turn, which is due from now on."""
     return replace(decision, judges=judges_of(turn, agent))
 
 
@@ -43,19 +43,19 @@ def judges_of(turn: Turn, agent: AgentSpec | None) -> tuple[str, ...]:
 
 
 def with_strategy(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None) -> Decision[Any]:
-    """Step 7: the decision record."""
+    """The decision record."""
     return replace(decision, turn=replace(turn, decision=strategy_of(turn.recall)))
 
 
 def with_listed_sources(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 1: what the answer cites is listed behind it, for an agent that shows it."""
+    """What the answer cites is listed behind it, for an agent that shows it."""
     if agent is None or not agent.show_citations:
         return decision
     return replace(decision, turn=replace(turn, output_text=with_sources(turn.output_text, turn.citations)))
 
 
 def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """Step 4: an agent with a memory remembers what the user said, once a turn that neither failed nor was cancelled.
+    """An agent with a memory remembers what the user said, once a turn that neither failed nor was cancelled.
 
     By rules; what a model finds is due later, like a judge's word (:func:`judges_of`).
     """
@@ -77,4 +77,4 @@ SEALS: Final[tuple[tuple[str, Seal], ...]] = (
     ("judges", with_judges),
     ("decision", with_strategy),
 )
-"""The steps, in the order of docs/reference/decisions.md, by the names under which failures are counted."""
+"""The steps by the names under which failures are counted; docs/reference/decisions.md has them as 1, 4, 6 and 7."""

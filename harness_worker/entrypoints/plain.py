@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -28,8 +27,3 @@ def harmless(document: Any) -> Any:  # noqa: ANN401 - any JSON
         found = cast("Mapping[str, Any]", document)
         return {plain(name): harmless(value) for name, value in found.items()}
     return [harmless(each) for each in cast("list[Any]", document)] if isinstance(document, list) else document
-
-
-def compact(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """A string as it is, anything else as JSON without spaces."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -8,17 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from harness_worker.core.budget import TOKEN_CLASSES
 from harness_worker.evaluation.results import Result
 from harness_worker.wire import JsonObject
 
 _Values: TypeAlias = Mapping[str, float]
 """A figure of each case that has one: the mean over its repeats."""
 
-_TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 PASSED: Final = "passed"
 _FIGURES: Final[Mapping[str, Callable[[Result], float]]] = {
     PASSED: lambda result: float(result.passed),
-    "tokens": lambda result: sum(result.usage[name] for name in _TOKENS),
+    "tokens": lambda result: sum(result.usage[name] for name in TOKEN_CLASSES),
     "dollars": lambda result: result.usage["dollars"],
     "seconds": lambda result: result.seconds,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ def _is_over(turn: JsonObject) -> bool:
 
 
 def _summed(turns: Sequence[JsonObject]) -> dict[str, int | float]:
-    names = [name for name in Usage.__dataclass_fields__ if name != "reflections"]
+    names = [field.name for field in fields(Usage) if field.name != "reflections"]  # of which the gateway tells nothing
     return {name: sum(turn["usage"][name] for turn in turns) for name in names}
 
 

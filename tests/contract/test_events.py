@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from harness_worker.adapters.embedded.ports import free_port
-from harness_worker.adapters.memory.events import MemoryEvents
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.events import HINTS_OFF_S, KEPT_ENTRIES, STREAM_TTL_S, RedisEvents
 from harness_worker.ports import Event, EventSink
@@ -59,17 +58,9 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
     client.disconnect()
 
 
-@pytest.fixture(params=["memory", "valkey"])
-def watched(request: pytest.FixtureRequest) -> Watched:
-    """Both sinks."""
-    if request.param == "memory":
-        memory = MemoryEvents()
-        return Watched(
-            memory,
-            lambda turn_id: [event for event in memory.sent if event.turn_id == turn_id],
-            lambda turn_id: [(kind, dict(data)) for turn, kind, data in memory.hints if turn == turn_id],
-        )
-    client: RedisClient = request.getfixturevalue("client")
+@pytest.fixture
+def watched(client: RedisClient) -> Watched:
+    """The sink and what reads from its stream."""
     return Watched(
         RedisEvents(client), lambda turn_id: read_stream(client, turn_id), lambda turn_id: read_hints(client, turn_id)
     )

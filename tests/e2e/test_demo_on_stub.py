@@ -190,4 +190,4 @@ def test_provider_that_wants_a_long_pause_is_asked_again_once_and_in_time(stub: 
         assert (turn["status"], turn["output_text"]) == ("completed", ANSWER)
         assert time.monotonic() - began >= PAUSE_S
         assert len(stub.asked) - before == 2
-        assert "turn.redelivered" not in [event["type"] for event in client.new_events(turn["id"])]
+        assert "turn.redelivered" not in [event["type"] for event in client.all_events(turn["id"])]

@@ -32,7 +32,7 @@ def test_client_create_turn_sends_headers_and_body() -> None:
     assert {name: seen[0].headers[name] for name in expected} == expected
 
 
-def test_client_new_events_follows_pages() -> None:
+def test_client_all_events_follows_pages() -> None:
     """Events are read to the end, however many pages they take."""
     pages = {"0": {"data": [{"seq": 1}], "next": 1}, "1": {"data": [{"seq": 2}], "next": None}}
 
@@ -40,7 +40,7 @@ def test_client_new_events_follows_pages() -> None:
         return httpx2.Response(200, json=pages[request.url.params["after"]])
 
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
-    assert [event["seq"] for event in client.new_events("t1")] == [1, 2]
+    assert [event["seq"] for event in client.all_events("t1")] == [1, 2]
 
 
 def test_client_refusal_carries_the_problem() -> None:

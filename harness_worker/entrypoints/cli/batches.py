@@ -15,7 +15,7 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, content_of, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.streams import tell, tell_next
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.patience import Patience
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
@@ -109,8 +109,7 @@ def list_(
         write(batch["id"] if quiet else batch_line(batch, now))
     if not page["data"] and not quiet:
         tell("no batches")
-    if page["next"]:
-        tell(f"there are more: --after {page['next']}")
+    tell_next(page)
 
 
 @app.command(short_help="How one batch stands.")

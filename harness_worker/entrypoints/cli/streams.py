@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from harness_worker.entrypoints.plain import plain
+from harness_worker.wire import JsonObject
 
 
 def take_any_text() -> None:
@@ -37,6 +38,12 @@ def tell(message: str) -> None:
         sys.stderr.flush()
     except OSError:
         _lead_nowhere(sys.stderr)
+
+
+def tell_next(page: JsonObject) -> None:
+    """Say on stderr how to list what comes after a page of the gateway's, if there is more."""
+    if page["next"]:
+        tell(f"there are more: --after {page['next']}")
 
 
 def _lead_nowhere(stream: TextIO) -> None:

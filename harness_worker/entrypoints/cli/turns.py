@@ -15,7 +15,7 @@ from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.prompting import prompting
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.streams import tell, tell_next
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.following import follow, is_hint
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway
@@ -99,8 +99,7 @@ def list_(  # noqa: PLR0913 - one parameter an option
         _print_table(page["data"])
     else:
         tell("no turns")
-    if page["next"]:
-        tell(f"there are more: --after {page['next']}")
+    tell_next(page)
 
 
 @app.command(short_help="One turn with its waves and calls.")
@@ -117,7 +116,7 @@ def show(
         turn_id = whole_id(client, turn)
         wanted = {"messages": messages, "scores": not as_json}
         found = client.turn(turn_id, include=[part for part, is_wanted in wanted.items() if is_wanted])
-        events = [] if as_json else list(client.new_events(turn_id))
+        events = [] if as_json else list(client.all_events(turn_id))
     if as_json:
         write_json(found)
         return

@@ -113,13 +113,13 @@ class GatewayClient:
         """What turns have used, added up: ``{from, to, by, data, groups, total}``."""
         return self._send("GET", "/v1/usage", params=query)
 
-    def events(self, turn_id: str, after: int = 0, limit: int = PAGE) -> JsonObject:
+    def events(self, turn_id: str, after: int = 0) -> JsonObject:
         """One page of a turn's events with ``seq`` above ``after``: ``{data, next}``."""
-        return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": limit})
+        return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": PAGE})
 
-    def new_events(self, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
-        """Every event that stands above ``after`` now, over as many pages as it takes."""
-        cursor: int | None = after
+    def all_events(self, turn_id: str) -> Iterator[JsonObject]:
+        """Every event there is now, over as many pages as it takes."""
+        cursor: int | None = 0
         while cursor is not None:
             page = self.events(turn_id, after=cursor)
             yield from page["data"]

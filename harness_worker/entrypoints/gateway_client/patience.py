@@ -36,13 +36,11 @@ class Patience:
 
     Args:
         clock: For waiting.
-        away_s: How long nothing may answer, in seconds.
         busy_s: How long the gateway may say that it cannot just now, in seconds.
     """
 
-    def __init__(self, clock: Clock, *, away_s: float = AWAY_S, busy_s: float = AWAY_S) -> None:
+    def __init__(self, clock: Clock, *, busy_s: float = AWAY_S) -> None:
         self._clock = clock
-        self._away_s = away_s
         self._busy_s = busy_s
 
     def __call__(self, ask: Callable[[], T]) -> T:
@@ -66,7 +64,7 @@ class Patience:
     def _bound_s(self, refused: Refusal) -> float:
         """How long, in all, this refusal is taken for passing; 0: it is for good."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
-            return self._away_s
+            return AWAY_S
         return self._busy_s if is_passing(refused) else 0.0
 
 

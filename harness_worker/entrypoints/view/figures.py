@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-_TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+from harness_worker.core.budget import TOKEN_CLASSES
+
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
@@ -39,7 +40,7 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 
 def tokens_of(usage: Mapping[str, Any]) -> int:
     """All tokens, of every class."""
-    return sum(usage[name] for name in _TOKENS)
+    return sum(usage[name] for name in TOKEN_CLASSES)
 
 
 def waves_of(turn: Mapping[str, Any]) -> int:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from harness_worker.entrypoints.plain import compact, harmless, one_line
+from harness_worker.core.registration.content import compact_or_text
+from harness_worker.entrypoints.plain import harmless, one_line
 from harness_worker.entrypoints.view.columns import MAX_WIDTH
 from harness_worker.entrypoints.view.lines import Marks
 from harness_worker.entrypoints.view.questions import questions
@@ -102,7 +103,7 @@ class TurnPage:
         took = span([call])
         name = f"{call['call_id']:<5}{one_line(call['tool'])}"
         room = self._width - 7 - len(name) - len(again) - len(took) - 2
-        shown = textwrap.shorten(one_line(compact(call["arguments"])), max(room, 10), placeholder="…")
+        shown = textwrap.shorten(one_line(compact_or_text(call["arguments"])), max(room, 10), placeholder="…")
         yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
@@ -141,9 +142,9 @@ def _blocks(content: Any) -> Iterator[str]:  # noqa: ANN401 - a string or Anthro
             case "text":
                 yield block["text"]
             case "tool_use":
-                yield f"asks for {block['name']} {compact(block['input'])}  [{block['id']}]"
+                yield f"asks for {block['name']} {compact_or_text(block['input'])}  [{block['id']}]"
             case "tool_result":
                 failed = " failed" if block.get("is_error") else ""
-                yield f"result of {block['tool_use_id']}{failed}: {compact(block['content'])}"
+                yield f"result of {block['tool_use_id']}{failed}: {compact_or_text(block['content'])}"
             case kind:
                 yield f"({kind})"
