@@ -13,54 +13,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.decisions import Artifact, Decision, Snapshot
+from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.memory.memories import Memory, Remembered
 from harness_worker.core.prompting.prompt import PastTurn, RequestKind
-from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, Event, Message, Turn
 from harness_worker.core.registration.thinking import ThinkLevel
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.scoring.scores import ScoreRow
 from harness_worker.core.sources.context_pack import ContextPack
 from harness_worker.core.tracing.trace import Trace
-
-__all__ = [
-    "Admission",
-    "Admitted",
-    "Artifact",
-    "BlobStore",
-    "Clock",
-    "DeadlineReached",
-    "Decision",
-    "Dispatcher",
-    "Event",
-    "EventSink",
-    "Gate",
-    "GatePass",
-    "LockName",
-    "Locks",
-    "Match",
-    "MemoryStore",
-    "ModelClient",
-    "ModelReply",
-    "ModelRequest",
-    "OverdueTurn",
-    "ReadState",
-    "RequestKind",
-    "Retriever",
-    "RunningCall",
-    "ScoreRow",
-    "Scores",
-    "SettledRead",
-    "Snapshot",
-    "SoftDeadline",
-    "StopSignal",
-    "TextIndex",
-    "Trace",
-    "Traces",
-    "TurnStore",
-    "Vault",
-]
 
 T = TypeVar("T")
 

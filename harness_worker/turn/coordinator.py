@@ -23,6 +23,7 @@ from harness_worker.core.outcomes import from_record
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
 from harness_worker.core.prompting.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.prompting.tool_selection import callable_tools
+from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
@@ -31,7 +32,7 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, StopCause, Visit, claim, fenced, release
 from harness_worker.core.warnings import with_warnings
 from harness_worker.errors import ConfigError, ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
-from harness_worker.ports import Dispatcher, Gate, SettledRead, StopSignal, TurnStore
+from harness_worker.ports import Dispatcher, Gate, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from harness_worker.core.memory import prompt as memory_prompt
 from harness_worker.core.memory.memories import Remembered, scope_of
 from harness_worker.core.outcomes import content_of, is_error
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.registration import author_code
 from harness_worker.core.registration.author_code import Raised
@@ -25,7 +26,7 @@ from harness_worker.core.scoring.scores import claim, give, lapse, miss
 from harness_worker.core.text import text_of
 from harness_worker.core.tool_results import describe
 from harness_worker.errors import HarnessError, InvariantError
-from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, RequestKind, Scores, TurnStore
+from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, Scores, TurnStore
 from harness_worker.threads.waiting import within
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result

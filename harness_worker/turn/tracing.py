@@ -12,8 +12,9 @@ from typing import Final
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.tracing.journal import Journal
 from harness_worker.core.tracing.spans import trace_of
+from harness_worker.core.tracing.trace import Trace
 from harness_worker.errors import TransientError
-from harness_worker.ports import Clock, Trace, Traces, TurnStore
+from harness_worker.ports import Clock, Traces, TurnStore
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 from uuid_utils.compat import uuid7
 
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.ports import Admission, Gate, GatePass, ReadState, RunningCall, SettledRead
+from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.ports import Admission, Gate, GatePass, RunningCall
 from harness_worker.testing.keys import keys_without_ttl
 
 MINUTE_MS = 60_000

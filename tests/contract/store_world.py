@@ -15,9 +15,8 @@ from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Turn
 from harness_worker.core.registration.effects import Effect
-from harness_worker.ports import Event
 from harness_worker.schema import db_now, turn_events
 from harness_worker.wire import TurnStatus
 

@@ -14,7 +14,8 @@ import pytest
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.events import HINTS_OFF_S, KEPT_ENTRIES, STREAM_TTL_S, RedisEvents
-from harness_worker.ports import Event, EventSink
+from harness_worker.core.records import Event
+from harness_worker.ports import EventSink
 from harness_worker.testing.keys import keys_without_ttl
 from harness_worker.wire import EVENT_STREAM
 from tests.contract.gate_kit import new_turn_id

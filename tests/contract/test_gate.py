@@ -12,7 +12,8 @@ import pytest
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
-from harness_worker.ports import Admission, Gate, ReadState
+from harness_worker.core.reads import ReadState
+from harness_worker.ports import Admission, Gate
 from harness_worker.testing.waiting import wait_until
 from tests.contract.gate_kit import (
     MINUTE_MS,

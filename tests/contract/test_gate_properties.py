@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
-from harness_worker.ports import Admission, Admitted, Gate, RunningCall, SettledRead
+from harness_worker.core.reads import SettledRead
+from harness_worker.ports import Admission, Admitted, Gate, RunningCall
 from tests.contract.gate_kit import MINUTE_MS, a_pass, a_run, new_turn_id
 
 TTL_S = 600.0

@@ -14,8 +14,9 @@ import pytest
 
 from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.core.budget import Usage
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
-from harness_worker.ports import ModelClient, ModelReply, ModelRequest, RequestKind, StopSignal
+from harness_worker.ports import ModelClient, ModelReply, ModelRequest, StopSignal
 
 TEXT = [{"type": "text", "text": "Hi"}]
 ASK = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "tu_1", "name": "get", "input": {"a": 1}}]

@@ -9,7 +9,7 @@ import pytest
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
-from harness_worker.ports import ReadState
+from harness_worker.core.reads import ReadState
 from tests.contract.gate_kit import READ, a_pass, a_run, admit, opened, state
 
 HOUR_MS = 3_600_000

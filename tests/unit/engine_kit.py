@@ -15,6 +15,7 @@ from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.core.approvals import Answer, answer
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import content_of
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
@@ -22,7 +23,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
-from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind, RunningCall, ignore
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall, ignore
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer

@@ -12,10 +12,10 @@ from harness_worker.core.children import awaited_by, leaves_children, open_deleg
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memory.memories import Memory, scope_of
 from harness_worker.core.prompting.prompt import PastTurn
-from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Park, Turn
+from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import Event, OverdueTurn, RunningCall
+from harness_worker.ports import OverdueTurn, RunningCall
 from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")

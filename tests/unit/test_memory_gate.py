@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from harness_worker.adapters.memory.gate import MemoryGate
-from harness_worker.ports import ReadState
+from harness_worker.core.reads import ReadState
 from tests.contract.gate_kit import READ, RUNNER, a_run, opened, running, settle, state
 
 TTL_S = 6.0

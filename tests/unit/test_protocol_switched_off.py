@@ -18,10 +18,11 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run, timed_out
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome
+from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
-from harness_worker.ports import Admission, GatePass, RunningCall, SettledRead
+from harness_worker.ports import Admission, GatePass, RunningCall
 from harness_worker.turn import call_runner
 from harness_worker.wire import StopReason
 from tests.unit import test_protocol_scripts as scripts

@@ -8,7 +8,8 @@ from dataclasses import replace
 from threading import Lock
 
 from harness_worker.adapters.memory.gate_state import Entry, TurnGate
-from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
+from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.ports import Admission, Admitted, GatePass, RunningCall
 
 
 class MemoryGate:

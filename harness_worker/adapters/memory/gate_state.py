@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from harness_worker.ports import Admission, GatePass, ReadState, SettledRead
+from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.ports import Admission, GatePass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.canonical import compact
-from harness_worker.ports import Event
+from harness_worker.core.records import Event
 from harness_worker.wire import EVENT_STREAM
 
 log = logging.getLogger(__name__)

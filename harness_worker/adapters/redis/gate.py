@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from harness_worker.adapters.redis import contracts
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.contracts import ReadAttempt
-from harness_worker.ports import Admission, Admitted, GatePass, ReadState, RunningCall, SettledRead
+from harness_worker.core.reads import ReadState, SettledRead
+from harness_worker.ports import Admission, Admitted, GatePass, RunningCall
 
 
 class RedisGate:

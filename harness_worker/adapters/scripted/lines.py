@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
 from pydantic_core import from_json
 
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError
-from harness_worker.ports import RequestKind
 
 ScriptKey: TypeAlias = tuple[RequestKind, str, int]
 """Kind, script, step."""

@@ -24,10 +24,9 @@ from harness_worker.adapters.sql.statements import (
 from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memory.memories import Remembered, scope_of
-from harness_worker.core.records import Call, Turn
+from harness_worker.core.records import Call, Event, Turn
 from harness_worker.core.scoring.scores import due
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import Event
 from harness_worker.sessions import WAKE_NEXT
 
 Row: TypeAlias = Mapping[str, Any]

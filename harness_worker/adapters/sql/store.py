@@ -48,9 +48,9 @@ from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompting.prompt import PastTurn
-from harness_worker.core.records import Call, CallStatus, Message, Park, Turn
+from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.ports import Event, EventSink, OverdueTurn, RunningCall
+from harness_worker.ports import EventSink, OverdueTurn, RunningCall
 from harness_worker.schema import db_now
 from harness_worker.wire import TurnStatus, child_turn_id
 

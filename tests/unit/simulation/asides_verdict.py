@@ -8,8 +8,8 @@ from typing import Any
 
 from harness_worker.core.asides import NO_BUDGET
 from harness_worker.core.outcomes import is_error
-from harness_worker.core.records import Call, Turn
-from harness_worker.ports import Event, ModelRequest
+from harness_worker.core.records import Call, Event, Turn
+from harness_worker.ports import ModelRequest
 from tests.unit.simulation.prompts import refused
 
 STEP, REFLECTION, COMPACTION = "model.completed", "reflection.completed", "compaction.completed"

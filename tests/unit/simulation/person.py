@@ -10,8 +10,7 @@ from random import Random
 
 from harness_worker.core.approvals import Answer, answer
 from harness_worker.core.outcomes import DenialReason, ToolDenied
-from harness_worker.core.records import Call, EventDraft
-from harness_worker.ports import Event
+from harness_worker.core.records import Call, Event, EventDraft
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.kernel import Kernel
 

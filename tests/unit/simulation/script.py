@@ -9,13 +9,14 @@ from random import Random
 from typing import Any, Protocol
 
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.registration.delegation import INPUT, Delegation
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, Arguments, BoundArguments, ToolSpec
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ModelError, Stopped, ToolError, TransientError
-from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RequestKind
+from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest
 from tests.unit.simulation.faults import Fault, Faults
 from tests.unit.simulation.kernel import Kernel
 

@@ -15,8 +15,7 @@ from harness_worker.core.outcomes import (
     content_of,
     is_error,
 )
-from harness_worker.core.records import Call, CallStatus, Message, Turn
-from harness_worker.ports import Event
+from harness_worker.core.records import Call, CallStatus, Event, Message, Turn
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.gates_verdict import gate_breaches
 from tests.unit.simulation.laws import Laws

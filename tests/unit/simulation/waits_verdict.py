@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from harness_worker.ports import Event
+from harness_worker.core.records import Event
 from tests.unit.memory_store import MemoryTurnStore
 
 LONG_S = 15.0
