@@ -108,6 +108,10 @@ REFUSED: list[tuple[Json, str]] = [
         {"agent": "worker", "input": "go", "budget": {"max_dollars": 10**400}},
         "budget['max_dollars'] is too large a number",
     ),
+    (
+        {"agent": "worker", "input": "go", "budget": {"max_tokens": 10**400}},
+        "budget['max_tokens'] is too large a number",
+    ),
     ({"agent": "worker", "input": "go", "metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
     ({"agent": "worker", "input": "go", "tenant": "\0"}, "tenant '\\x00': give 1 to 255 visible characters"),
 ]
@@ -263,3 +267,27 @@ def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer
     called = [line for line in lines if "Task tool.look[" in line and turn["id"] in line]
     assert ["'call': '0.0'" in line for line in called] == [True]
     assert secret not in log_of(outsider)
+
+
+def test_messages_that_cannot_be_ended_hold_no_place(outsider: Outsider, producer: Celery) -> None:
+    """More than the coordinator takes at once: refused ones whose callback cannot be sent, and some that lie."""
+    callback = producer.signature("shop.failed", queue="shop", serializer="msgpack")
+    asked = {"agent": "nobody", "input": "go"}
+    odd: Any = {"a": 1}
+    for _ in range(12):
+        producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive", link_error=callback)
+        producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive", shadow=odd)
+    script = add_script(outsider.directory, STEPS)
+    sent = submit(producer, {"agent": "worker", "input": "go", "metadata": {"script": script}})
+    assert sent.get(timeout=REPLY_S) == sent.id
+    assert outsider.end(sent.id)["status"] == "completed"
+
+
+def test_message_that_cannot_be_unpacked_is_dropped_without_its_words(outsider: Outsider, producer: Celery) -> None:
+    """One that its producer compressed in a way that nobody here knows, or says so."""
+    word = uuid.uuid4().hex
+    with producer.connection_for_write() as connection, closing(connection.SimpleQueue("turns.interactive")) as queue:
+        headers = {"task": "turn.submit", "id": word[:8], "kwargsrepr": word, "compression": "application/unknown"}
+        queue.put([[], {"agent": "worker", "input": word}, {}], headers=headers)
+    wait_until(lambda: "message dropped, it is not one of ours: KeyError" in log_of(outsider), "it to be dropped", 30)
+    assert word not in log_of(outsider)

@@ -78,6 +78,11 @@ class CarefulConsumer(Consumer):
         """Refuse a message that is no task of Celery's; likewise."""
         super().on_invalid_task(WITHHELD, _without_words(message), exc)
 
+    def on_decode_error(self, message: Any, exc: Exception) -> None:  # noqa: ANN401 - Celery's own signature
+        """Drop a message that cannot be unpacked; Celery's own would log all that it says."""
+        tell_dropped(exc)
+        message.ack()
+
     def add_task_queue(self, queue: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - celery-types has it wrong
         """Take from this queue too, for a control command; what is none is not tried again after a reconnect."""
         try:
@@ -154,8 +159,22 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
         raise ValueError("not the body and time limits of a task")
     if not _are_stamps(message.headers.get("stamped_headers"), message.headers.get("stamps")):
         raise ValueError("not the stamps of a task")
+    if not isinstance(message.headers.get("shadow"), str | None) or not _can_be_followed(embed):
+        raise ValueError("not the name of a task, or the tasks that follow it")
     if message.headers.get("eta") is not None:
         raise ValueError("it is for later, with an ETA or a countdown: the worker would be given it again and again")
+
+
+def _can_be_followed(embed: Any) -> bool:  # noqa: ANN401 - whatever a message holds
+    lists = [embed.get(name) for name in ("callbacks", "errbacks", "chain")]
+    return all(map(_are_tasks, [*lists, [embed["chord"]] if embed.get("chord") else None]))
+
+
+def _are_tasks(given: Any) -> bool:  # noqa: ANN401 - whatever a message holds
+    if not isinstance(given, list | None):
+        return False
+    tasks = cast("list[Any]", given or [])
+    return all(isinstance(task, dict) and isinstance(cast("Any", task).get("task"), str) for task in tasks)
 
 
 def _without_words(message: Any) -> Any:  # noqa: ANN401 - a kombu message

@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 
 from harness_worker.errors import TransientError, WireError
 from harness_worker.ports import RunningCall
-from harness_worker.wire import TOOL_TASK_PREFIX, ToolMessage, tool_task
+from harness_worker.wire import SUBMIT_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class SubmitRequest(Request):
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
         super().__init__(*args, **options)
+        self.name = SUBMIT_TASK  # pyright: ignore[reportAttributeAccessIssue] - its types have it wrong
+        self.request_dict["shadow"] = None  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
         self._argsrepr = "()"
         self._kwargsrepr = repr({"turn": self.id})
 

@@ -155,7 +155,7 @@ def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an aut
     for key, limit in limits.items():
         if key not in _LIMITS:
             yield f"budget has no limit {key!r}; there are: {', '.join(_LIMITS)}"
-        elif key in _AMOUNTS and isinstance(limit, int) and limit > sys.float_info.max:
+        elif isinstance(limit, int) and limit > sys.float_info.max:
             yield f"budget[{key!r}] is too large a number: give one below 1e308"
         elif limit is not None and not _is_limit(str(key), limit):
             kind = "a number" if key in _AMOUNTS else "a whole number"

@@ -18,6 +18,7 @@ from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
 from harness_worker.adapters.celery.own import Surroundings
 from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.stopping import serve_drain
+from harness_worker.adapters.celery.thread_pool import AnsweringThreads
 from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
@@ -87,7 +88,7 @@ def run_worker(
     served = queues or default_queues(role, registry)
     worker = fleet.app.Worker(
         hostname=name.full,
-        pool_cls="threads" if role is Role.COORDINATOR else ToolPool,
+        pool_cls=AnsweringThreads if role is Role.COORDINATOR else ToolPool,
         concurrency=concurrency,
         queues=",".join(served),
         loglevel=settings.log_level,

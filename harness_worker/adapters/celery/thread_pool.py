@@ -1,0 +1,69 @@
+"""A coordinator's pool: Celery's threads, in which every message gets an answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Event
+from typing import Any, Final
+
+from billiard.einfo import ExceptionInfo
+from celery.concurrency.base import apply_target
+from celery.concurrency.thread import ApplyResult, TaskPool
+from celery.exceptions import BackendError, Ignore, Reject
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+# Celery's pools have no types.
+# pyright: reportAttributeAccessIssue=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 1.0
+"""How long a message is kept, in seconds, before it goes back to its queue because its task could not be ended."""
+
+_PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryError)
+
+
+class AnsweringThreads(TaskPool):
+    """Celery's pool of threads, but that what goes wrong around a task is an answer to its message too.
+
+    A result that cannot be kept or a callback that cannot be sent escapes from Celery's, where nobody looks: the
+    message stays with the worker, and the place that it takes up among those under way is lost for good.
+    """
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Callable[..., Any] | None = None,
+        error_callback: Callable[[ExceptionInfo], object] | None = None,
+        **_: Any,  # noqa: ANN401 - time limits, which threads cannot have
+    ) -> ApplyResult:
+        """Run the task in a thread."""
+
+        def apply() -> None:
+            try:
+                apply_target(target, args or (), kwargs, callback, accept_callback)
+            except Exception as error:  # the boundary to Celery, which has not answered
+                if error_callback is None:
+                    raise
+                _answer(error_callback, error)
+
+        return ApplyResult(self.executor.submit(apply))
+
+
+def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None:
+    """Have the message come again after what may pass, as every task here allows; drop it after anything else."""
+    passes = isinstance(error, _PASSING)
+    what = "comes again" if passes else "is dropped"
+    log.warning("a message %s, for Celery could not end its task: %s", what, type(error).__name__)
+    if passes:
+        Event().wait(PAUSE_S)
+    try:
+        raise Reject(error, requeue=True) if passes else Ignore
+    except (Reject, Ignore):
+        answer(ExceptionInfo())
