@@ -13,6 +13,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn
 from harness_worker.core.lifecycle import end_call, merge
+from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.progress import (
     Finished,
     Next,
@@ -138,8 +139,13 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
     spoken = replace(turn, output_text=said.text or NO_ANSWER_TEXT, citations=citations)
     status = TurnStatus.COMPLETED if cut is None else TurnStatus.INCOMPLETE
     ended = end_turn(spoken, status, cut or StopReason.END_TURN, now=fresh.now)
-    whole = [end_call(c, c.outcome or not_run(c, "the reply was cut short"), now=fresh.now) for c in said.calls]
-    return close_turn(fresh, ended, whole)
+    return close_turn(fresh, ended, [end_call(c, _cut_short(c, said), now=fresh.now) for c in said.calls])
+
+
+def _cut_short(call: Call, said: Said) -> ToolOutcome:
+    """Not run; the last one whatever its arguments lack: that is what was cut off."""
+    is_whole = call.position < said.calls[-1].position
+    return (call.outcome if is_whole else None) or not_run(call, "the reply was cut short")
 
 
 def _model_completed(step: int, said: Said) -> EventDraft:

@@ -110,13 +110,16 @@ def test_reply_without_words_has_an_answer_nevertheless() -> None:
 )
 def test_reply_that_was_cut_ends_the_turn(stop_reason: str, expected: StopReason) -> None:
     """Half a tool call is not run; it has a result nevertheless."""
-    denied = ToolDenied(call_id="0.1", tool_name="tool1", reason=DenialReason.VALIDATION, details="bad")
-    reply = said(a_write(0), a_write(1, outcome=denied), text="half", stop_reason=stop_reason)
+    bad, half = (
+        ToolDenied(call_id=f"0.{n}", tool_name=f"tool{n}", reason=DenialReason.VALIDATION, details="bad")
+        for n in (0, 2)
+    )
+    reply = said(*(a_write(0, outcome=bad), a_write(1), a_write(2, outcome=half)), text="half", stop_reason=stop_reason)
     decision = planned(reply)
     turn = the_turn(decision)
     assert (turn.status, turn.stop_reason, turn.output_text) == (TurnStatus.INCOMPLETE, expected, "half")
     contents = [block["content"] for block in decision.messages[1].content]
-    assert contents == ["denied: not_run: the reply was cut short", "denied: validation: bad"]
+    assert contents == ["denied: validation: bad", *["denied: not_run: the reply was cut short"] * 2]
 
 
 @pytest.mark.parametrize(
