@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
-from harness_worker.ports import Clock
 from harness_worker.wire import TurnStatus
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 PAGE: Final = 200
 OPEN: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.REQUIRES_ACTION, TurnStatus.RUNNING)

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
-from harness_worker.ports import Clock
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 TELL_S: Final = 5.0
 """Seconds between two words on how a batch stands."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -15,7 +15,9 @@ from harness_worker.entrypoints.gateway_client.client import GatewayClient, Json
 from harness_worker.entrypoints.gateway_client.patience import Patience
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
-from harness_worker.ports import Clock
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
 """Receives a turn that waits for a person."""

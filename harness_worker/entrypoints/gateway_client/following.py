@@ -6,12 +6,14 @@ import queue
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended, is_passing
-from harness_worker.ports import Clock
 from harness_worker.wire import TERMINAL_EVENTS
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 AGAIN_S: Final = 0.1
 """Between two requests for a turn's events."""

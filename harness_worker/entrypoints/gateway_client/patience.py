@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
-from harness_worker.ports import Clock
 from harness_worker.wire import FINAL_STATUSES
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 AWAY_S: Final = 30.0
 """How long a gateway may be away, seconds: it is restarted when it dies."""

@@ -13,10 +13,10 @@ from typing import IO, Final
 
 from harness_worker.adapters.embedded.parent_death import guarded
 from harness_worker.config import environment, load_settings
+from harness_worker.entrypoints.stack.child import CLI
 from harness_worker.entrypoints.stack.failures import start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import StackInfo, from_ready_line
-from harness_worker.entrypoints.stack.plan import CLI
 from harness_worker.errors import TransientError
 
 _START_TIMEOUT_S: Final = 180.0

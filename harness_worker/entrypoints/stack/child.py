@@ -6,16 +6,21 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from harness_worker.adapters.embedded.parent_death import guarded
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.sessions import kill_session
+
+CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
+"""How a process of the harness starts another one."""
 
 _LOG_END_TIMEOUT_S = 1.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from harness_worker.adapters.embedded.valkey import find_server, server_command
 from harness_worker.config import Settings, environment
 from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
 from harness_worker.entrypoints.flower_access import FlowerAccess
-from harness_worker.entrypoints.stack.child import ChildSpec
+from harness_worker.entrypoints.stack.child import CLI, ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.sessions import MARK
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.errors import ConfigError
 
-CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
 _WEBHOOK_KEY: Final = "HARNESS_WEBHOOK_SECRET"
 _SQLITE: Final = "sqlite:///"
 

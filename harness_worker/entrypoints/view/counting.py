@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import duration
-from harness_worker.ports import Clock
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 QUIET_S: Final = 5.0
 """Seconds between two lines in a pipe."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.following import EventFeed, is_hint
@@ -11,8 +11,10 @@ from harness_worker.entrypoints.gateway_client.patience import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen
-from harness_worker.ports import Clock
 from harness_worker.wire import WAITING_EVENTS
+
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
 
 TICK_S: Final = 0.1
 """How often the screen is drawn anew while nothing happens."""
