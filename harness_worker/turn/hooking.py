@@ -47,11 +47,11 @@ class HookCaller:
             return None
         return answer
 
-    def failed(self, hook: Hooks, point: str, event: HookEvent, what: str) -> None:
-        """Log and count a hook that did not do its part."""
+    def failed(self, hook: Hooks, point: str, event: HookEvent, what: str, *, so: str = "is ignored") -> None:
+        """Log and count a hook that did not do its part; ``so`` says what follows."""
         self._on_failure(point)
         name = f"{type(hook).__name__}.{point}"
-        log.warning("hook %s failed in turn %s and is ignored: %s", name, event.turn_id, what)
+        log.warning("hook %s failed in turn %s and %s: %s", name, event.turn_id, so, what)
 
 
 def whose(turn: Turn) -> dict[str, str]:

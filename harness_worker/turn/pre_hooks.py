@@ -75,6 +75,6 @@ class PreHooks:
             plain = to_json(dict(wanted))
         except UnserialisableResult as error:
             said = f"arguments that JSON cannot hold: {error}"
-            self.caller.failed(hook, POINT, event, said)
+            self.caller.failed(hook, POINT, event, said, so="denies the call")
             return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {said}"))
         return bound(call, spec, cast("Arguments", plain))

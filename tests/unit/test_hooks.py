@@ -363,7 +363,7 @@ def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> No
     assert failures == ["on_pre_tool_use"]
 
 
-def test_rewrite_that_cannot_be_held_denies_the_call() -> None:
+def test_rewrite_that_cannot_be_held_denies_the_call(caplog: pytest.LogCaptureFixture) -> None:
     """It must not run with what a hook took away: here beside a value that nests too deep to be sent on."""
     deep: object = "A"
     for _ in range(150):
@@ -372,6 +372,7 @@ def test_rewrite_that_cannot_be_held_denies_the_call() -> None:
         (said,), failures = answered("A", A=rewrite)
         assert str(said).startswith("a hook gave arguments that JSON cannot hold: ")
         assert failures == ["on_pre_tool_use"]
+    assert caplog.text.count("and denies the call: ") == 2
 
 
 def test_long_reason_of_a_denial_is_cut() -> None:
