@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness_worker import Effect, Registry
-from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long
+from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long, unused_queues
 
 
 def some_tool() -> str:
@@ -27,6 +27,14 @@ def test_write_that_outlasts_a_drain_and_may_not_run_twice_is_told() -> None:
     assert told.startswith("a drain of this worker waits 17 s, less than the timeout_s of pay: ")
     assert told.endswith("raise HARNESS_GRACE_S so that this worker has 47 s")
     assert list(too_long(registry.tools.values(), 47.0)) == []
+
+
+def test_queue_that_no_tool_names_is_told() -> None:
+    """A misspelt one would make a worker that does nothing."""
+    assert list(unused_queues(["gpu"], ["gpu", "tools"])) == []
+    assert list(unused_queues(["gpu", "gpus"], ["gpu", "tools"])) == [
+        "no tool goes to gpus, which this worker serves; the tools' queues are gpu, tools"
+    ]
 
 
 def test_models_that_cannot_be_asked_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

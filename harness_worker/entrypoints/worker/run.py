@@ -27,7 +27,7 @@ from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
 from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
-from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long
+from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long, unused_queues
 from harness_worker.entrypoints.worker.tools import serve_tools
 from harness_worker.testing.faults import Faults, faulty_fleet, strike_before_ack
 from harness_worker.threads.rounds import Rounds
@@ -123,6 +123,7 @@ def _warnings(role: Role, registry: Registry, settings: Settings, queues: Sequen
         yield from missing_models(registry.models, has_key=settings.anthropic_api_key is not None)
     else:
         yield from too_long((tool for tool in registry.tools.values() if tool.queue in queues), settings.grace_s)
+        yield from unused_queues(queues, default_queues(role, registry))
 
 
 def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:

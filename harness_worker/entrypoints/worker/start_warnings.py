@@ -29,6 +29,17 @@ def too_long(tools: Iterable[ToolSpec], grace_s: float) -> Iterator[str]:
     )
 
 
+def unused_queues(served: Iterable[str], used: Iterable[str]) -> Iterator[str]:
+    """A line of the queues that a tool worker serves though no tool goes there: they may be misspelt.
+
+    Args:
+        served: The queues of the worker.
+        used: Those that the app's tools name.
+    """
+    if unused := sorted({*served} - {*used}):
+        yield f"no tool goes to {', '.join(unused)}, which this worker serves; the tools' queues are {', '.join(used)}"
+
+
 def missing_models(models: Iterable[str], *, has_key: bool) -> Iterator[str]:
     """A line for each kind of models whose turns would fail.
 
