@@ -352,10 +352,10 @@ class CallRunner:
 
     def _patiently(self, run: RunningCall, what: str, work: Callable[[], T], *, otherwise: T) -> T:
         """``work``, tried again while the outside does not answer: the tool has run and must not be run again."""
-        told = f"call {run.call_id} of turn {run.turn_id}: {what}"
         try:
             return work()
         except TransientError as error:
+            told = f"call {run.call_id} of turn {run.turn_id}: {what}"
             log.warning("%s: trying again: %s", told, error)
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),

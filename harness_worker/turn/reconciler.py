@@ -69,6 +69,6 @@ def _tried(work: Callable[[], None]) -> None:
     try:
         work()
     except HarnessError as error:
-        log.warning("left to the next round: %s", error)
+        log.warning("a part of the reconciler's round is left to the next one: %s", error)
     except Exception:  # a bug: what comes after it would never be done
-        log.exception("left to the next round")
+        log.exception("a part of the reconciler's round failed")
