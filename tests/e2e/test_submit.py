@@ -291,3 +291,14 @@ def test_message_that_cannot_be_unpacked_is_dropped_without_its_words(outsider: 
         queue.put([[], {"agent": "worker", "input": word}, {}], headers=headers)
     wait_until(lambda: "message dropped, it is not one of ours: KeyError" in log_of(outsider), "it to be dropped", 30)
     assert word not in log_of(outsider)
+
+
+def test_task_is_shown_by_its_own_name(outsider: Outsider, producer: Celery) -> None:
+    """Whatever its producer would have it called: that may tell what somebody said."""
+    word = uuid.uuid4().hex
+    script = add_script(outsider.directory, STEPS)
+    asked = {"agent": "worker", "input": "go", "metadata": {"script": script}}
+    sent: Any = producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive", shadow=word)
+    assert sent.get(timeout=REPLY_S) == sent.id
+    wait_until(lambda: f"Task turn.submit[{sent.id}] succeeded" in log_of(outsider), "the log to tell of it", 30)
+    assert word not in log_of(outsider)

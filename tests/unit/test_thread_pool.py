@@ -25,7 +25,7 @@ def test_what_escapes_celery_is_an_answer(
     escaped: Exception, answer: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What may pass has the message come again, anything else ends it; the next one finds a thread."""
-    monkeypatch.setattr(thread_pool, "PAUSE_S", 0.0)
+    monkeypatch.setattr(thread_pool, "AWAY_S", 0.0)
     answers: list[Any] = []
     pool: Any = AnsweringThreads(1)
 

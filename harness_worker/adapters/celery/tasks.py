@@ -34,7 +34,7 @@ from harness_worker.wire import (
 log = logging.getLogger(__name__)
 
 AWAY_S: Final = 1.0
-"""How long a message is kept, in seconds, before it goes back to its queue because the database is away."""
+"""How long a message is kept, in seconds, before it goes back to its queue because what it needs is away."""
 
 
 class ThreadTask(Task[..., Any]):

@@ -14,14 +14,13 @@ from celery.exceptions import BackendError, Ignore, Reject
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from harness_worker.adapters.celery.tasks import AWAY_S
+
 # Celery's pools have no types.
 # pyright: reportAttributeAccessIssue=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
 
 log = logging.getLogger(__name__)
-
-PAUSE_S: Final = 1.0
-"""How long a message is kept, in seconds, before it goes back to its queue because its task could not be ended."""
 
 _PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryError)
 
@@ -62,7 +61,7 @@ def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None
     what = "comes again" if passes else "is dropped"
     log.warning("a message %s, for Celery could not end its task: %s", what, type(error).__name__)
     if passes:
-        Event().wait(PAUSE_S)
+        Event().wait(AWAY_S)
     try:
         raise Reject(error, requeue=True) if passes else Ignore
     except (Reject, Ignore):
