@@ -30,13 +30,6 @@ TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
 """The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""
 
-
-def stop_message(turn_id: str) -> JsonObject:
-    """The broadcast of ``STOP_COMMAND``, as Celery's remote control reads it."""
-    command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
-    return {**command, "destination": None, "pattern": None, "matcher": None}
-
-
 DRAIN_COMMAND: Final = "drain"
 """The remote-control command that tells whether a worker drains; with ``begin`` it takes no more work, finishes what it
 does, and leaves."""
@@ -255,6 +248,12 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A tool's published schema as it is held to: one that lists properties and says nothing of others takes none."""
     is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
     return dict(schema) if is_open else {**schema, "additionalProperties": False}
+
+
+def stop_message(turn_id: str) -> JsonObject:
+    """The broadcast of ``STOP_COMMAND``, as Celery's remote control reads it."""
+    command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
+    return {**command, "destination": None, "pattern": None, "matcher": None}
 
 
 def turn_queue(priority: str) -> str:
