@@ -26,6 +26,9 @@ os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
 for name in [name for name in os.environ if name.startswith("OTEL_")]:
     del os.environ[name]  # nor send traces of its turns
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # of the hundreds of processes to start, each would compile the project
+sys.dont_write_bytecode = False
+
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a slow machine is no error
 
