@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -124,6 +125,14 @@ def test_session_tells_its_turns(gateway: Gateway) -> None:
     }
     listed = gateway.http.get("/v1/turns", params={"session_id": "a/b c"}).json()["data"]
     assert [turn["id"] for turn in listed] == [second["id"], first["id"]]
+
+
+@pytest.mark.parametrize("session_id", ["two\nlines", "ends\n", "\nbegins", "a/b", "é?#%"])
+def test_session_is_found_by_its_whole_name(gateway: Gateway, session_id: str) -> None:
+    """Whatever characters its client chose; never by a part of it."""
+    turn = gateway.posted(session_id=session_id)
+    assert gateway.http.get(f"/v1/sessions/{quote(session_id, safe='')}").json()["last_turn_id"] == turn["id"]
+    problem_of(gateway.http.get(f"/v1/sessions/{quote(session_id + chr(10), safe='')}"), 404, "not_found")
 
 
 @pytest.mark.parametrize("session_id", ["nope", "%00", "a" * 5_000, "%F0%9F%98%80"])
