@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness_worker.core.collect_reads import Collected
@@ -72,10 +74,24 @@ def test_write_past_its_deadline_is_in_doubt_never_a_timeout() -> None:
         assert [content.split(":")[0] for content in said(collected)] == ["outcome_unknown", "denied"]
 
 
-def test_lost_write_past_its_deadline_is_not_run_again() -> None:
-    """It had its time; a second attempt would need more than there is."""
-    call = running(a_write(retry_safe=True), lease_until=NOW)
-    (content,) = said(judged(call, now=(call.deadline_at or 0.0) + 1))
+def test_write_that_was_lost_in_time_is_judged_alike_whenever_that_is_found() -> None:
+    """Its process missed a beat before its deadline, so it did not overrun: the whole fleet may have been down since."""
+    lost_at = NOW + 10 + TIMING.lease_ttl_s / 2
+    may = running(a_write(retry_safe=True), lease_until=lost_at)
+    assert may.deadline_at == NOW + 10
+    for found_at in (lost_at, NOW + 10 + LATE_S + 1, NOW + 50):
+        (again,) = judged(may, now=found_at).resend
+        assert (again.attempt, again.deadline_at) == (2, DEADLINE)
+        (content,) = said(judged(replace(may, retry_safe=False), now=found_at))
+        assert content.startswith("outcome_unknown: tool0 started and its process was lost")
+
+
+def test_write_that_beat_near_its_deadline_is_not_run_again() -> None:
+    """It may have lived until then: it had its time, and nobody knows of its effect."""
+    call = running(a_write(retry_safe=True), lease_until=NOW + 10 + TIMING.lease_ttl_s / 2 + 0.001)
+    assert call.deadline_at == NOW + 10
+    assert judged(call, now=NOW + 10 + LATE_S) == Collected()
+    (content,) = said(judged(call, now=NOW + 10 + LATE_S + 0.001))
     assert content.startswith("outcome_unknown: tool0 started and did not end in time")
 
 

@@ -239,7 +239,8 @@ class Fleet:
             self.gate.lose(run)
 
         def tell() -> None:
-            self._guarded(lambda: self.store.lose_call(run))
+            if not overran:
+                self._guarded(lambda: self.store.lose_call(run))
             self._guarded(tell_gate)
             if self.has_locks:
                 self._guarded(lambda: self.locks.lose(run))
