@@ -84,6 +84,15 @@ def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
         assert each["content"].startswith(("outcome_unknown: ", "denied: not_run: "))
 
 
+@pytest.mark.one_database("postgres")
+def test_safe_write_whose_worker_is_killed_runs_again(outsider: Outsider) -> None:
+    """Also if its time is over before the loss can be seen: the worker beat for it no longer, long before."""
+    pid = role_pid(outsider.stack.home, "tools")
+    turn = outsider.run([call("end_worker_once")], "done")
+    assert contents(turn) == ["attempt 2"]
+    await_back(outsider, "tools", pid)
+
+
 def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
     """Everything in Redis is gone at once, messages, gates and joins: SQL is the only truth."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]

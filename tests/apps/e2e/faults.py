@@ -225,6 +225,17 @@ def die_safe_once(ctx: RunContext) -> str:
     return f"attempt {ctx.attempt}"
 
 
+@registry.tool(effect=Effect.LOCAL_WRITE, retry_safe=True, timeout_s=5)
+def end_worker_once(ctx: RunContext) -> str:
+    """Write in a way that may be repeated, then kill the whole worker, the first time."""
+    journal.entered(ctx)
+    journal.did_once(ctx)
+    if ctx.attempt == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(10)
+    return f"attempt {ctx.attempt}"
+
+
 @registry.tool(effect=Effect.READ_ONLY)
 def leave(ctx: RunContext) -> str:
     """Leave the process as if all were well, each time."""
