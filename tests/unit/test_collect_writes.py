@@ -75,7 +75,7 @@ def test_write_past_its_deadline_is_in_doubt_never_a_timeout() -> None:
 
 
 def test_write_that_was_lost_in_time_is_judged_alike_whenever_that_is_found() -> None:
-    """Its process missed a beat before its deadline, so it did not overrun: the whole fleet may have been down since."""
+    """Its process missed a beat before its deadline, so it did not overrun; the whole fleet may be down since."""
     lost_at = NOW + 10 + TIMING.lease_ttl_s / 2
     may = running(a_write(retry_safe=True), lease_until=lost_at)
     assert may.deadline_at == NOW + 10
