@@ -48,24 +48,23 @@ def _judge(
     deadline_at = call.deadline_at if call.deadline_at is not None else turn_deadline_at
     if call.status is CallStatus.PENDING:
         return _judge_pending(call, plan, over=now > deadline_at, now=now)
-    if _was_lost_in_time(call, deadline_at=deadline_at, now=now, timing=timing):
+    is_over = call.lease_until is not None and call.lease_until <= now
+    had_its_time = _last_seen_at(call, now=now, timing=timing) > deadline_at
+    if is_over and not had_its_time:
         lost = lost_write(call, plan, now=now, timing=timing)
         return tuple(replace(c, deadline_at=turn_deadline_at) if c.status is CallStatus.PENDING else c for c in lost)
-    if now > deadline_at + timing.hard_s + timing.grace_s:
+    if had_its_time and (is_over or now > deadline_at + timing.hard_s + timing.grace_s):
         if never_entered(call):
             return (end_call(call, lock_missed(call.call_id, call.tool, is_read=False), now=now),)
         return end_with_doubt(call, unknown(call, "did not end in time"), plan, now=now)
     return ()
 
 
-def _was_lost_in_time(call: Call, *, deadline_at: float, now: float, timing: Timing) -> bool:
-    """Whether its process was gone before its deadline, whenever that is found out: it missed a beat that was due then.
-
-    Beats are at most half a lease apart. One that beat later may have lived to its deadline, and was not lost (ADR 13).
-    """
-    if call.lease_until is None or call.lease_until > now:
-        return False
-    return call.lease_until - timing.lease_ttl_s / 2 <= deadline_at
+def _last_seen_at(call: Call, *, now: float, timing: Timing) -> float:
+    """When a running call's process was last known to be alive: it overran only if that was after its deadline."""
+    if call.lease_until is None:
+        return now
+    return -call.lease_until if call.lease_until < 0 else call.lease_until - timing.lease_ttl_s
 
 
 def _judge_pending(call: Call, plan: Sequence[Call], *, over: bool, now: float) -> tuple[Call, ...]:

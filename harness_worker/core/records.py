@@ -154,11 +154,11 @@ class Call:
     """One tool call of a turn's step.
 
     ``attempt`` rises only when the call is really run again; ``lease_until`` and ``runner`` belong to a running
-    write; ``was_coerced`` says that an argument had to be converted to fit; ``deadline_at`` is the turn's until the
-    call is admitted. ``approval`` is ``None`` for a call that needs no person's word. A running write without
-    ``worker`` waits for its lock. ``collected`` says its result message stands. ``idempotent`` is what its tool says of
-    itself, and ``kind`` what it is; ``hooked``: hooks must be asked before it is sent. ``delegation``: it is no
-    function but a turn of that agent.
+    write, and a negative ``lease_until`` says that its process died, and when; ``was_coerced`` says that an argument
+    had to be converted to fit; ``deadline_at`` is the turn's until the call is admitted. ``approval`` is ``None`` for a
+    call that needs no person's word. A running write without ``worker`` waits for its lock. ``collected`` says its
+    result message stands. ``idempotent`` is what its tool says of itself, and ``kind`` what it is; ``hooked``: hooks
+    must be asked before it is sent. ``delegation``: it is no function but a turn of that agent.
     """
 
     turn_id: str

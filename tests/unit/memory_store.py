@@ -196,14 +196,14 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.beat_calls``: by runner, not by attempt, like the SQL store."""
         for run in runs:
             call = self._running(run)
-            if call is not None and call.lease_until != 0.0:  # else its process is known to be dead
+            if call is not None and (call.lease_until or 0.0) > 0:  # else its process is known to be dead
                 self._put(replace(call, lease_until=self._clock() + ttl_s))
 
     def lose_call(self, run: RunningCall) -> None:
         """See ``ports.TurnStore.lose_call``."""
         call = self._running(run)
         if call is not None and call.attempt >= run.attempt:
-            self._put(replace(call, lease_until=0.0))
+            self._put(replace(call, lease_until=-self._clock()))
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """See ``ports.TurnStore.overdue``."""

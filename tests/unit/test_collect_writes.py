@@ -74,24 +74,37 @@ def test_write_past_its_deadline_is_in_doubt_never_a_timeout() -> None:
         assert [content.split(":")[0] for content in said(collected)] == ["outcome_unknown", "denied"]
 
 
-def test_write_that_was_lost_in_time_is_judged_alike_whenever_that_is_found() -> None:
-    """Its process missed a beat before its deadline, so it did not overrun; the whole fleet may be down since."""
-    lost_at = NOW + 10 + TIMING.lease_ttl_s / 2
-    may = running(a_write(retry_safe=True), lease_until=lost_at)
+@pytest.mark.parametrize("lease_until", [NOW + 10 + TIMING.lease_ttl_s, -(NOW + 10)], ids=["silent", "dead"])
+def test_write_that_was_lost_in_time_is_judged_alike_whenever_that_is_found(lease_until: float) -> None:
+    """Nobody saw it alive after its deadline, so it did not overrun; the whole fleet may be down since."""
+    may = running(a_write(retry_safe=True), lease_until=lease_until)
     assert may.deadline_at == NOW + 10
-    for found_at in (lost_at, NOW + 10 + LATE_S + 1, NOW + 50):
+    for found_at in (NOW + 10 + TIMING.lease_ttl_s, NOW + 50):
         (again,) = judged(may, now=found_at).resend
         assert (again.attempt, again.deadline_at) == (2, DEADLINE)
         (content,) = said(judged(replace(may, retry_safe=False), now=found_at))
         assert content.startswith("outcome_unknown: tool0 started and its process was lost")
 
 
-def test_write_that_beat_near_its_deadline_is_not_run_again() -> None:
-    """It may have lived until then: it had its time, and nobody knows of its effect."""
-    call = running(a_write(retry_safe=True), lease_until=NOW + 10 + TIMING.lease_ttl_s / 2 + 0.001)
+def test_write_of_a_silent_process_is_waited_for_until_its_lease_is_over() -> None:
+    """However short its own time was: it may just be dead, and a safe write then runs again."""
+    call = running(a_write(retry_safe=True), deadline_at=NOW + 0.5)
+    assert judged(call, now=NOW + TIMING.lease_ttl_s - 0.001) == Collected()
+    assert [again.attempt for again in judged(call, now=NOW + TIMING.lease_ttl_s).resend] == [2]
+
+
+def test_write_seen_alive_after_its_deadline_is_not_run_again() -> None:
+    """It had its time, and nobody knows of its effect."""
+    call = running(a_write(retry_safe=True), lease_until=NOW + 10 + TIMING.lease_ttl_s + 0.001)
     assert call.deadline_at == NOW + 10
     assert judged(call, now=NOW + 10 + LATE_S) == Collected()
     (content,) = said(judged(call, now=NOW + 10 + LATE_S + 0.001))
+    assert content.startswith("outcome_unknown: tool0 started and did not end in time")
+
+
+def test_write_whose_process_was_ended_at_its_hard_limit_is_in_doubt_at_once() -> None:
+    """Its parent says when it died: after its deadline."""
+    (content,) = said(judged(running(a_write(retry_safe=True), lease_until=-(NOW + 11.5)), now=NOW + 11.6))
     assert content.startswith("outcome_unknown: tool0 started and did not end in time")
 
 

@@ -296,8 +296,8 @@ def test_write_lost_while_it_waited_is_sent_again_as_it_was() -> None:
 
 def test_write_whose_time_ended_while_it_waited_is_denied() -> None:
     """Nobody came back to say so: the look-in does."""
-    call = running(a_write(), worker=None, started_at=None, lease_until=NOW + 14)
-    (ended,) = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW + 14, timing=TIMING).changed
+    call = running(a_write(), worker=None, started_at=None, lease_until=NOW + 17)
+    (ended,) = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW + 17, timing=TIMING).changed
     assert ended.outcome is not None
     assert content_of(ended.outcome).startswith("denied: deadline: its lock was held by other calls")
 

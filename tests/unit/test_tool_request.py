@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -55,11 +58,14 @@ def started(told: list[tuple[RunningCall, bool]], acknowledged: list[tuple[objec
 
 
 def test_process_ended_at_the_hard_limit_had_its_whole_time(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
-    """The pool reports the failure before the time limit: already that says that the call overran."""
+    """The pool reports the failure before it ends the process: it is ended first, and then told to have overrun."""
+    process = subprocess.Popen(["sleep", "60"], process_group=0)
+    started.worker_pid = process.pid
     pool_job: Any = ApplyResult({}, None, error_callback=started.on_failure, timeout_callback=started.on_timeout)
     pool_job._timeout = 2.5
     TimeoutHandler([], {}, None, None).on_hard_timeout(pool_job)
-    assert told == [(RUN, True)]
+    assert process.wait(10) == -signal.SIGKILL
+    assert told == [(replace(RUN, runner=f"tools@here/{process.pid}"), True)]
 
 
 def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above

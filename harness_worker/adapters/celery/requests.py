@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 from billiard.einfo import ExceptionInfo
@@ -38,11 +41,20 @@ class ToolRequest(Request):
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
         """Called in the parent when the task failed, its process was lost, or will be killed at its hard limit."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
+        overran = isinstance(error, TimeLimitExceeded)
+        if overran:
+            self._end_process()
         if not isinstance(error, TaskPredicate | OperationalError):  # its canvas was not sent on: it lives
-            self._say_lost(overran=isinstance(error, TimeLimitExceeded))
+            self._say_lost(overran=overran)
         if isinstance(error, MemoryError):  # Celery would raise it here, in the parent, and end all the others' calls
             exc_info.exception = TransientError(f"the process of {self.name} was short of memory: {error!r}")
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+
+    def _end_process(self) -> None:
+        """Kill the process and all that it started: the pool does so later, when others may have its call's lock."""
+        if self.worker_pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(self.worker_pid), signal.SIGKILL)
 
     def _say_lost(self, *, overran: bool) -> None:
         run = running_call(self)

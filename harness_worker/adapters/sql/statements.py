@@ -42,9 +42,6 @@ from harness_worker.schema import (
 )
 from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 
-_LOST: Final = 0.0
-"""The lease of a call whose process is known to be dead: a late beat does not bring it back."""
-
 LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, Priority.BATCH: 600.0}
 """How rarely a turn is woken, as long as nobody has taken it."""
 
@@ -134,7 +131,7 @@ _beating: Final = select(*_CALL_KEY).where(
     # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
     tuple_(*_CALL_KEY, tool_calls.c.runner).in_(bindparam("runs", expanding=True)),
     tool_calls.c.status == CallStatus.RUNNING.value,
-    tool_calls.c.lease_until != _LOST,
+    tool_calls.c.lease_until > 0,  # a late beat does not bring back a process that is known to be dead
 )
 BEAT_CALLS: Final = (
     update(tool_calls)
@@ -147,8 +144,8 @@ LOSE_CALL: Final = CHANGE_CALL.where(
     tool_calls.c.attempt >= bindparam("this_attempt"),
     tool_calls.c.runner == bindparam("this_runner"),
     tool_calls.c.status == CallStatus.RUNNING.value,
-).values(lease_until=_LOST)
-"""Ends the lease of a running write."""
+).values(lease_until=-db_now())
+"""Ends the lease of a running write: its process died now."""
 
 # As a subquery the clock is read once, and Postgres can use the index on wake_at.
 _now: Final = select(db_now()).scalar_subquery()

@@ -71,8 +71,7 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
     The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
     """
     what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
-    if not overran:  # else it lived until its time was over, and that is found out by the clock
-        _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
+    _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
     _try(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
     _try(f"{what} not told to the locks", lambda: fleet.locks.lose(run))
     _try(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id))

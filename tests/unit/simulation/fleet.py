@@ -239,8 +239,7 @@ class Fleet:
             self.gate.lose(run)
 
         def tell() -> None:
-            if not overran:
-                self._guarded(lambda: self.store.lose_call(run))
+            self._guarded(lambda: self.store.lose_call(run))
             self._guarded(tell_gate)
             if self.has_locks:
                 self._guarded(lambda: self.locks.lose(run))
