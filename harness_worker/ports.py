@@ -234,12 +234,15 @@ class GatePass:
 
     Args:
         call_id: Which call.
+        tool_use_id: The model's own id of it: another one by the same ``call_id`` is another call, which a journal that
+            was set back has planned.
         attempt: Which attempt of it.
         remaining_ms: How long it may still be admitted and run: the turn's remaining time.
         ticket: What a read needs to run: the fields of :class:`Ticket`, as JSON. Empty for a write.
     """
 
     call_id: str
+    tool_use_id: str
     attempt: int
     remaining_ms: int
     ticket: str = ""

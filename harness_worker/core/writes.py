@@ -61,10 +61,10 @@ class HandedIn:
     outcome: ToolOutcome | None = None
 
 
-def start_write(
-    snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, timing: Timing, waits: bool = False
+def start_write(  # noqa: PLR0913 - what a message names, and who asks
+    snapshot: Snapshot, *, call_id: str, tool: str, attempt: int, runner: str, timing: Timing, waits: bool = False
 ) -> Decision[Started]:
-    """Claim a sequential call for one process, or say why not.
+    """Claim a sequential call of ``tool`` for one process, or say why not.
 
     ``waits``: it has to take a lock first, so that its body is not entered before :func:`enter_write` lets it.
     """
@@ -74,7 +74,7 @@ def start_write(
         return _answer(Go.IGNORE, turn)
     if call.status is CallStatus.ENDED:
         return _answer(Go.IGNORE if _stops_chain(call) else Go.PASS, turn)
-    if call.attempt != attempt or _is_blocked(call, snapshot.calls):
+    if (call.tool, call.attempt) != (tool, attempt) or _is_blocked(call, snapshot.calls):
         return _answer(Go.IGNORE, turn)
     if call.deadline_at is not None and now > call.deadline_at:
         return _wake(snapshot)

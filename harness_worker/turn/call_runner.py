@@ -124,9 +124,9 @@ class CallRunner:
         if admitted.answer is not Admission.OK:
             return Handed.ON
         self._say_started(job)
-        if self._was_stopped(asked):
-            return self._withdrawn(job)
         ticket = Ticket.from_json(admitted.ticket)
+        if self._was_stopped(asked) or ticket.tool != job.tool:  # an old message, and a call that was planned anew
+            return self._withdrawn(job)
         remaining_s = admitted.remaining_ms / 1_000
         until, over_at = asked + remaining_s, self.clock.monotonic() + remaining_s
         try:
@@ -183,7 +183,7 @@ class CallRunner:
         asked = self.clock.monotonic()
         spec = self._spec_of(job)
         waits = spec is not None and spec.lock is not None
-        started = self._begin(job, partial(start_write, **_run_of(job), timing=self.timing, waits=waits))
+        started = self._begin(job, partial(start_write, tool=job.tool, timing=self.timing, waits=waits, **_run_of(job)))
         if started is None or started.call is None:
             return self._not_started(started)
         call, ticket, until = started.call, ticket_for(started.turn, started.call), asked + started.remaining_s

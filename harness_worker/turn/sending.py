@@ -106,5 +106,9 @@ class Sending:
 def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
     ticket = ticket_for(turn, call).to_json() if call.is_read else ""
     return GatePass(
-        call_id=call.call_id, attempt=call.attempt, remaining_ms=max(1, int(remaining_s * 1_000)), ticket=ticket
+        call_id=call.call_id,
+        tool_use_id=call.tool_use_id,
+        attempt=call.attempt,
+        remaining_ms=max(1, int(remaining_s * 1_000)),
+        ticket=ticket,
     )

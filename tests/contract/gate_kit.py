@@ -47,9 +47,15 @@ def new_turn_id() -> str:
     return str(uuid7())
 
 
-def a_pass(call_id: str = READ, attempt: int = 1, remaining_ms: int = MINUTE_MS, ticket: str = "{}") -> GatePass:
+def a_pass(
+    call_id: str = READ,
+    attempt: int = 1,
+    remaining_ms: int = MINUTE_MS,
+    ticket: str = "{}",
+    tool_use_id: str = "toolu_1",
+) -> GatePass:
     """A call about to be dispatched, with a minute to go."""
-    return GatePass(call_id=call_id, attempt=attempt, remaining_ms=remaining_ms, ticket=ticket)
+    return GatePass(call_id=call_id, tool_use_id=tool_use_id, attempt=attempt, remaining_ms=remaining_ms, ticket=ticket)
 
 
 def a_run(turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> RunningCall:

@@ -280,6 +280,16 @@ def test_opening_a_known_attempt_again_leaves_it_alone(gate: Gate, attempt: int)
     assert gate.complete(a_run(turn_id, attempt=2), "x")
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_another_call_by_a_known_name_begins_anew(gate: Gate, attempt: int) -> None:
+    """The journal was set back and the model asked anew: what it asked before gives no answer to that."""
+    turn_id = running(gate, a_pass(attempt=2, ticket="old"))
+    assert gate.complete(a_run(turn_id, attempt=2), "old")
+    assert gate.open(turn_id, 1, [a_pass(attempt=attempt, ticket="new", tool_use_id="toolu_2")])
+    assert state(gate, turn_id, attempt=attempt) is ReadState.UNADMITTED
+    assert gate.admit(turn_id, READ, attempt, MINUTE_MS, RUNNER).ticket == "new"
+
+
 # --- completing -----------------------------------------------------------------------------------------------------
 
 

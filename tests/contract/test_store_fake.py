@@ -47,7 +47,7 @@ def speaks(store: TurnStore, *calls: Call, owner: str = "visit-1") -> None:
 
 def writes(store: TurnStore, call_id: str, outcome: ToolOutcome) -> None:
     """Start a write, beat for it, and end it."""
-    store.transact(TURN, partial(start_write, call_id=call_id, timing=TIMING, **RUN))
+    store.transact(TURN, partial(start_write, call_id=call_id, tool=f"tool{call_id[-1]}", timing=TIMING, **RUN))
     store.beat_calls([RunningCall(turn_id=TURN, call_id=call_id, **RUN)], 6.0)
     store.transact(TURN, partial(end_write, call_id=call_id, outcome=outcome, **RUN))
 
@@ -56,7 +56,7 @@ def finished_by_writes(store: TurnStore) -> None:
     """Writes in order, one of them failed, one in doubt; then an answer."""
     calls = (a_write(0), a_write(1), a_write(2), a_write(3))
     speaks(store, *calls)
-    store.transact(TURN, partial(start_write, call_id="0.0", timing=TIMING, **RUN))
+    store.transact(TURN, partial(start_write, call_id="0.0", tool="tool0", timing=TIMING, **RUN))
     store.transact(TURN, partial(hand_back, call_id="0.0", **RUN))
     writes(store, "0.0", ok(calls[0]))
     writes(store, "0.1", failed(calls[1]))
@@ -85,7 +85,7 @@ def finished_by_reads(store: TurnStore) -> None:
 def failed_in_the_middle(store: TurnStore) -> None:
     """A write whose process is lost, and a turn that is given up."""
     speaks(store, a_write(0), a_call(1, wave=1))
-    store.transact(TURN, partial(start_write, call_id="0.0", timing=TIMING, **RUN))
+    store.transact(TURN, partial(start_write, call_id="0.0", tool="tool0", timing=TIMING, **RUN))
     store.lose_call(RunningCall(turn_id=TURN, call_id="0.0", **RUN))
     held = visit(store, "visit-2")
     store.beat_turn(TURN, "visit-2", held.turn.fence, 6.0)

@@ -110,6 +110,16 @@ def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -
     assert reading.sent.calls["0.0"].attempt == 2, "said so: nobody waits for it"
 
 
+@pytest.mark.parametrize("effect", [Effect.READ_ONLY, Effect.LOCAL_WRITE])
+def test_message_of_another_tool_runs_nothing(effect: Effect) -> None:
+    """The journal was set back and the model asked anew: an old message must not run its tool for the new call."""
+    engine = Engine(new=effect, old=effect)
+    engine.dispatched("new")
+    engine.runner.run(replace(engine.job(), tool="old"))
+    assert engine.ran == []
+    assert engine.calls[0].outcome is None
+
+
 def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
     """The gate tells the timeout."""
     reading.bodies["look"] = lambda: reading.clock.wait(TIMEOUT_S)

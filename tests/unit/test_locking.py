@@ -239,7 +239,8 @@ def test_lock_lost_while_the_body_ran_is_logged(engine: Engine, caplog: pytest.L
 
 def _started(call: Call, *, waits: bool = True) -> Call:
     turn = a_turn(status=TurnStatus.RUNNING)
-    rule = start_write(snapshot(turn, call), call_id="0.0", attempt=1, runner=RUNNER, timing=TIMING, waits=waits)
+    asked = snapshot(turn, call)
+    rule = start_write(asked, call_id="0.0", tool=call.tool, attempt=1, runner=RUNNER, timing=TIMING, waits=waits)
     return rule.calls[0]
 
 

@@ -34,11 +34,17 @@ WAITING = a_turn(status=TurnStatus.RUNNING, wake_at=NOW + 2)
 
 
 def start(
-    *calls: Call, turn: Turn = WAITING, call_id: str = "0.0", attempt: int = 1, now: float = NOW
+    *calls: Call,
+    turn: Turn = WAITING,
+    call_id: str = "0.0",
+    tool: str | None = None,
+    attempt: int = 1,
+    now: float = NOW,
 ) -> Decision[Started]:
     """Ask to start a call in a process of another name."""
     asked = snapshot(turn, *calls, now=now)
-    return start_write(asked, call_id=call_id, attempt=attempt, runner="host/2", timing=TIMING)
+    tool = tool or f"tool{call_id[-1]}"
+    return start_write(asked, call_id=call_id, tool=tool, attempt=attempt, runner="host/2", timing=TIMING)
 
 
 def end(call: Call, outcome: Any, *more: Call, turn: Turn = WAITING, **given: Any) -> Decision[Go]:  # noqa: ANN401
@@ -65,6 +71,11 @@ def test_pending_write_starts() -> None:
     assert (call.deadline_at, call.lease_until) == (NOW + 40, NOW + 30 + TIMING.lease_ttl_s)
     assert decision.calls == (call,)
     assert event_types(decision) == ["wave.started"]
+
+
+def test_message_of_another_tool_starts_nothing() -> None:
+    """The journal was set back and the model asked anew: an old message must not run its tool with new arguments."""
+    assert start(pending(a_write()), tool="tool7") == Decision(result=Started(go=Go.IGNORE, turn=WAITING))
 
 
 def test_write_that_starts_late_has_what_is_left_of_the_turn() -> None:

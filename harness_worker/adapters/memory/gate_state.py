@@ -13,6 +13,7 @@ class Entry:
     """The current attempt of one call. ``beat_ms`` is ``None`` until it is admitted."""
 
     attempt: int
+    tool_use_id: str
     deadline_ms: int
     ticket: str
     beat_ms: int | None = None
@@ -119,9 +120,11 @@ class TurnGate:
         return ReadState.UNADMITTED if never_opened else ReadState.GONE
 
     def register(self, one: GatePass, now_ms: int) -> None:
-        """Take a new call or a higher attempt; an attempt that is known stays as it is."""
+        """Take a new call or a higher attempt; an attempt that is known stays as it is, unless it is another call's."""
         known = self.calls.get(one.call_id)
-        if known is not None and known.attempt >= one.attempt:
+        if known is not None and known.attempt >= one.attempt and known.tool_use_id == one.tool_use_id:
             return
         deadline_ms = now_ms + one.remaining_ms
-        self.calls[one.call_id] = Entry(attempt=one.attempt, deadline_ms=deadline_ms, ticket=one.ticket)
+        self.calls[one.call_id] = Entry(
+            attempt=one.attempt, tool_use_id=one.tool_use_id, deadline_ms=deadline_ms, ticket=one.ticket
+        )

@@ -3,8 +3,9 @@
 --   until      the latest deadline given, ms         e:CALL   the call's current attempt, JSON (see below)
 --   whole      1 if it has known every call: made by the first visit, and raised by every visit since
 --   t:CALL     what a read needs to run              c:CALL   the completion that was accepted
--- An entry is {attempt, deadline, beat, runner, started, finished, closed}: deadline and beat in ms of Redis TIME, the
--- only clock; started and finished as text, seconds to the microsecond; no beat: never admitted; beat 0: known lost.
+-- An entry is {attempt, use, deadline, beat, runner, started, finished, closed}: use is the model's own id of the call;
+-- deadline and beat in ms of Redis TIME, the only clock; started and finished as text, seconds to the microsecond; no
+-- beat: never admitted; beat 0: known lost.
 local MARGIN_MS, LEAST_TTL_MS = 600000, 3600000
 local LONGEST_MS = 315360000000   -- ten years: Redis takes no expiry past 2^63 ms
 
