@@ -73,6 +73,14 @@ class OverdueTurn(NamedTuple):
     since: float
 
 
+class HeldTurn(NamedTuple):
+    """A turn that a visit holds: by whose hand, and under which fence."""
+
+    turn_id: str
+    owner: str
+    fence: int
+
+
 class TurnStore(Protocol):
     """The only truth. Every method is one transaction; raises ``TransientError`` when the database does not answer."""
 
@@ -125,11 +133,11 @@ class TurnStore(Protocol):
         """
         ...
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.
+    def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
+        """Prolong the leases of visits that still hold their turns, none past its ``visit_deadline``.
 
-        Returns whether the visit shall give up: somebody wants the turn cancelled, or it holds the turn no longer. A
-        locked row is left alone.
+        Returns those that shall give up: somebody wants the turn cancelled, or it is held no longer. Locked rows are
+        left alone.
         """
         ...
 

@@ -7,17 +7,21 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Final
 
 from harness_worker.core.visits import Visit
 from harness_worker.errors import HarnessError
-from harness_worker.ports import TurnStore
+from harness_worker.ports import HeldTurn, TurnStore
 from harness_worker.threads.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
+AGAIN_S: Final = 0.1
+"""After a heartbeat of calls that failed, the next try: soon, for leases run on, but forks go between."""
+
 
 class VisitHeartbeat(Rounds):
-    """Prolongs the leases of the visits under way, from one thread.
+    """Prolongs the leases of the visits under way, from one thread and all at once.
 
     A cancel whose message was lost is heard by it, and so is a visit told that holds its turn no longer.
 
@@ -57,17 +61,12 @@ class VisitHeartbeat(Rounds):
     def _round(self) -> None:
         with self._lock:
             held = tuple(self._held.values())
-        for visit, told in held:
-            self._beat(visit, told)
-
-    def _beat(self, visit: Visit, told: threading.Event) -> None:
+        visits = {HeldTurn(visit.turn.id, visit.owner, visit.turn.fence): told for visit, told in held}
         try:
-            if self._store.beat_turn(visit.turn.id, visit.owner, visit.turn.fence, self._ttl_s):
-                told.set()
+            for given_up in self._store.beat_turns(tuple(visits), self._ttl_s):
+                visits[given_up].set()
         except HarnessError as error:
-            log.warning("heartbeat of turn %s not written: %s", visit.turn.id, error)
-        except Exception:  # the visits after this one would lose their leases
-            log.exception("heartbeat of turn %s not written", visit.turn.id)
+            log.warning("heartbeats of %d turns not written: %s", len(visits), error)
 
 
 class CallHeartbeat(Rounds):
@@ -95,8 +94,14 @@ class CallHeartbeat(Rounds):
         super().start()
 
     def _round(self) -> None:
+        while not self._is_sent() and not self._stop.wait(AGAIN_S):
+            pass
+
+    def _is_sent(self) -> bool:
         with self._under_way:
             try:
                 self._beat()
             except HarnessError as error:
                 log.warning("heartbeat of %s not sent: %s", self._what, error)
+                return False
+        return True

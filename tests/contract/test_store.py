@@ -13,6 +13,7 @@ from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message
+from harness_worker.ports import HeldTurn
 from harness_worker.schema import artifacts, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
@@ -180,7 +181,7 @@ def test_transact_writes_nothing_it_did_not_decide(world: World):
     world.change(turn_id, owner="w1", fence=1, lease_until=now, visit_deadline=now + 900)
     held = world.turn(turn_id).lease_until
 
-    world.store.beat_turn(turn_id, "w1", 1, 60.0)
+    world.store.beat_turns([HeldTurn(turn_id, "w1", 1)], 60.0)
     world.store.transact(turn_id, lambda s: Decision(result=None, turn=replace(s.turn, wakes=s.turn.wakes + 1)))
     turn = world.turn(turn_id)
     assert turn.wakes == 1

@@ -22,7 +22,7 @@ from harness_worker.core.records import Call
 from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.visits import Visit, fenced
 from harness_worker.core.writes import end_write, hand_back, late, start_write
-from harness_worker.ports import RunningCall, TurnStore, ignore
+from harness_worker.ports import HeldTurn, RunningCall, TurnStore, ignore
 from harness_worker.wire import StopReason
 from tests.contract.store_world import RecordedEvents
 from tests.unit.builders import TIMING, a_call, a_turn, a_write, failed, ok, said
@@ -88,7 +88,7 @@ def failed_in_the_middle(store: TurnStore) -> None:
     store.transact(TURN, partial(start_write, call_id="0.0", tool="tool0", timing=TIMING, **RUN))
     store.lose_call(RunningCall(turn_id=TURN, call_id="0.0", **RUN))
     held = visit(store, "visit-2")
-    store.beat_turn(TURN, "visit-2", held.turn.fence, 6.0)
+    store.beat_turns([HeldTurn(TURN, "visit-2", held.turn.fence)], 6.0)
     store.transact(TURN, fenced(held, partial(give_up, reason=StopReason.INTERNAL, message="oops")))
 
 

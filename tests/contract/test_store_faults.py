@@ -26,6 +26,7 @@ from harness_worker.config import load_settings
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import EventDraft
 from harness_worker.errors import ConfigError, TransientError
+from harness_worker.ports import HeldTurn
 from harness_worker.schema import tool_calls, turns
 from harness_worker.testing.waiting import wait_until
 from tests.contract.store_world import RecordedEvents, World, new_call, new_turn, one_event, waiters, world_of
@@ -73,7 +74,7 @@ def test_store_heals_after_its_connections_ended(postgres_world: World, postgres
         lambda: world.store.load(turn_id),
         lambda: world.store.history(turn_id),
         lambda: world.store.overdue(1, 60.0),
-        lambda: world.store.beat_turn(turn_id, "w", 1, 6.0),
+        lambda: world.store.beat_turns([HeldTurn(turn_id, "w", 1)], 6.0),
     ):
         both = [world.engine.connect(), world.engine.connect()]  # two connections to the pool
         for connection in both:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from harness_worker.core.records import CallStatus
-from harness_worker.ports import OverdueTurn, RunningCall
+from harness_worker.ports import HeldTurn, OverdueTurn, RunningCall
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, running
@@ -46,57 +46,75 @@ def call_leases(world: World, turn_id: str) -> list[float]:
     return [round((call.lease_until or 0.0) - now) for call in world.calls(turn_id)]
 
 
-def test_beat_turn_prolongs_the_lease(world: World):
+def goes_on(world: World, turn_id: str, owner: str, fence: int) -> bool:
+    """Beat for a visit; whether it goes on."""
+    visit = HeldTurn(turn_id, owner, fence)
+    given_up = world.store.beat_turns([visit], 60.0)
+    assert given_up <= {visit}
+    return not given_up
+
+
+def test_beat_turns_prolongs_those_that_hold_and_names_the_others(world: World):
+    """Each by itself."""
+    held, lost = visited(world), visited(world)
+    gone = [HeldTurn(lost, "w2", 3), HeldTurn("nonsense", "w1", 3)]
+    assert world.store.beat_turns([*gone, HeldTurn(held, "w1", 3)], 60.0) == {*gone}
+    assert lease_of(world, held) == pytest.approx(60, abs=5)
+    assert lease_of(world, lost) < 0
+    assert world.store.beat_turns([], 60.0) == frozenset()
+
+
+def test_beat_turns_prolongs_the_lease(world: World):
     """The holder's beat counts from the database's now."""
     turn_id = visited(world)
-    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    goes_on(world, turn_id, "w1", 3)
     assert lease_of(world, turn_id) == pytest.approx(60, abs=5)
 
 
-def test_beat_turn_tells_of_a_cancel(world: World):
+def test_beat_turns_tells_of_a_cancel(world: World):
     """Its holder gives up."""
     turn_id = visited(world)
-    assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
+    assert goes_on(world, turn_id, "w1", 3)
     world.change(turn_id, cancel_requested=True)
-    assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is True
+    assert not goes_on(world, turn_id, "w1", 3)
 
 
-def test_beat_turn_tells_who_lost_the_turn(world: World):
+def test_beat_turns_tells_who_lost_the_turn(world: World):
     """Another took it, it was let go, it is over, or it is gone."""
     turn_id = visited(world)
-    assert world.store.beat_turn(turn_id, "w2", 3, 60.0) is True
-    assert world.store.beat_turn(turn_id, "w1", 2, 60.0) is True
-    assert world.store.beat_turn("nonsense", "w1", 3, 60.0) is True
+    assert not goes_on(world, turn_id, "w2", 3)
+    assert not goes_on(world, turn_id, "w1", 2)
+    assert not goes_on(world, "nonsense", "w1", 3)
     for change in ({"owner": None}, {"owner": "w1", "status": TurnStatus.FAILED}):
-        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
+        assert goes_on(world, turn_id, "w1", 3)
         world.change(turn_id, **change)
-        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is True
+        assert not goes_on(world, turn_id, "w1", 3)
         world.change(turn_id, owner="w1")
 
 
-def test_beat_turn_never_passes_the_visit_deadline(world: World):
+def test_beat_turns_never_passes_the_visit_deadline(world: World):
     """A hung visit is not kept alive by the heartbeat of its worker."""
     turn_id = visited(world, longest_s=2.0)
-    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    goes_on(world, turn_id, "w1", 3)
     turn = world.turn(turn_id)
     assert turn.lease_until == turn.visit_deadline
 
 
 @pytest.mark.parametrize(("owner", "fence"), [("w2", 3), ("w1", 2), ("w1", 4)])
-def test_beat_turn_of_another_holder_is_ignored(world: World, owner: str, fence: int):
+def test_beat_turns_of_another_holder_is_ignored(world: World, owner: str, fence: int):
     """Only the owner with today's fence prolongs."""
     turn_id = visited(world)
-    world.store.beat_turn(turn_id, owner, fence, 60.0)
+    goes_on(world, turn_id, owner, fence)
     assert lease_of(world, turn_id) < 0
 
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
-def test_beat_turn_of_a_finished_turn_is_ignored(world: World, status: TurnStatus):
+def test_beat_turns_of_a_finished_turn_is_ignored(world: World, status: TurnStatus):
     """Nothing about a finished turn changes."""
     turn_id = visited(world)
     world.change(turn_id, status=status)
     before = world.turn(turn_id)
-    world.store.beat_turn(turn_id, "w1", 3, 60.0)
+    goes_on(world, turn_id, "w1", 3)
     assert world.turn(turn_id) == before
 
 
@@ -128,14 +146,14 @@ def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World
     assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [True, True]
 
 
-def test_beat_turn_leaves_a_locked_turn_and_returns_at_once(postgres_world: World):
+def test_beat_turns_leaves_a_locked_turn_and_returns_at_once(postgres_world: World):
     """Locked is not lost: the next beat prolongs."""
     world = postgres_world
     turn_id = visited(world)
     held = select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)
     with world.locked(held):
         started = time.monotonic()
-        assert world.store.beat_turn(turn_id, "w1", 3, 60.0) is False
+        assert goes_on(world, turn_id, "w1", 3)
         assert time.monotonic() - started < AT_ONCE_S
     assert lease_of(world, turn_id) < 0
 

@@ -14,6 +14,7 @@ from harness_worker.adapters.sql.engine import BEAT, Timeouts, make_engine
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.errors import TransientError
+from harness_worker.ports import HeldTurn
 from harness_worker.schema import turns
 from tests.contract.store_world import RecordedEvents, World, one_event
 from tests.relay import Relay
@@ -58,7 +59,7 @@ def transact(world: World, turn_id: str) -> None:
 
 def beat(world: World, turn_id: str) -> None:
     """What must not take long."""
-    world.store.beat_turn(turn_id, "w", 1, 6.0)
+    world.store.beat_turns([HeldTurn(turn_id, "w", 1)], 6.0)
 
 
 @pytest.mark.parametrize("work", [load, transact, beat])

@@ -15,7 +15,7 @@ from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import OverdueTurn, RunningCall
+from harness_worker.ports import HeldTurn, OverdueTurn, RunningCall
 from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")
@@ -184,13 +184,17 @@ class MemoryTurnStore:
             for t in sorted(free, key=lambda t: (t.priority != Priority.INTERACTIVE, t.created_at))[:2]
         ]
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-        """See ``ports.TurnStore.beat_turn``."""
-        turn = self.turns.get(turn_id)
-        if turn is None or (turn.owner, turn.fence) != (owner, fence) or turn.visit_deadline is None:
-            return True
-        self.turns[turn_id] = replace(turn, lease_until=min(self._clock() + ttl_s, turn.visit_deadline))
-        return turn.cancel_requested
+    def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
+        """See ``ports.TurnStore.beat_turns``."""
+        return frozenset(visit for visit in visits if not self.goes_on(visit, ttl_s))
+
+    def goes_on(self, visit: HeldTurn, ttl_s: float) -> bool:
+        """Prolong the lease of one visit; whether it goes on."""
+        turn = self.turns.get(visit.turn_id)
+        if turn is None or (turn.owner, turn.fence) != visit[1:] or turn.visit_deadline is None:
+            return False
+        self.turns[visit.turn_id] = replace(turn, lease_until=min(self._clock() + ttl_s, turn.visit_deadline))
+        return not turn.cancel_requested
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
         """See ``ports.TurnStore.beat_calls``: by runner, not by attempt, like the SQL store."""

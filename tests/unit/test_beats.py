@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from harness_worker.errors import TransientError
+from harness_worker.ports import HeldTurn
 from harness_worker.testing.waiting import wait_until
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
@@ -68,11 +69,11 @@ def test_heartbeat_survives_a_silent_store(
     heartbeat: VisitHeartbeat, seen: Interrupted, store: MemoryTurnStore, now: list[float]
 ) -> None:
     """A beat that fails is made up for by the next."""
-    seen.before["beat_turn"] += [raising(SILENT), raising(SILENT)]
+    seen.before["beat_turns"] += [raising(SILENT), raising(SILENT)]
     now[0] += 1.0
     with heartbeat.holding(a_visit(store.turns["turn"])):
         wait_until(lambda: store.turns["turn"].lease_until == NOW + 1.0 + TIMING.lease_ttl_s, "a beat")
-    assert seen.before["beat_turn"] == []
+    assert seen.before["beat_turns"] == []
 
 
 def test_heartbeat_tells_a_visit_to_stop(heartbeat: VisitHeartbeat) -> None:
@@ -238,22 +239,39 @@ def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None
         rounds.stop()
 
 
-def test_visit_whose_beat_fails_costs_no_other_its_own(store: MemoryTurnStore, now: list[float]) -> None:
-    """Not even if it fails every time, in whatever way."""
+def test_heartbeats_of_all_visits_are_one_question(store: MemoryTurnStore) -> None:
+    """However many there are: one after the other, the last would lose their leases to a slow database."""
+    asked: list[int] = []
 
-    class Broken:
-        def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-            if turn_id == "other":
-                raise ValueError("no such thing")
-            return store.beat_turn(turn_id, owner, fence, ttl_s)
+    class Counted:
+        def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
+            asked.append(len(visits))
+            return store.beat_turns(visits, ttl_s)
 
-    beats = VisitHeartbeat(cast("Any", Broken()), every_s=SOON_S, ttl_s=TIMING.lease_ttl_s)
-    now[0] += 1.0
-    broken = replace(a_visit(a_held_turn(id="other")), owner="visit-2")
-    with beats.holding(broken), beats.holding(a_visit(store.turns["turn"])):
+    beats = VisitHeartbeat(cast("Any", Counted()), every_s=SOON_S, ttl_s=TIMING.lease_ttl_s)
+    store.turns["other"] = replace(a_held_turn(id="other"), owner="visit-2")
+    mine, other = a_visit(store.turns["turn"]), replace(a_visit(store.turns["other"]), owner="visit-2")
+    with beats.holding(mine), beats.holding(other):
         beats.start()
-        wait_until(lambda: store.turns["turn"].lease_until == NOW + 1.0 + TIMING.lease_ttl_s, "a beat")
+        wait_until(lambda: len(asked) > 1, "two rounds")
         beats.stop()
+    assert set(asked) == {2}
+    assert {turn.lease_until for turn in store.turns.values()} == {NOW + TIMING.lease_ttl_s}
+
+
+def test_heartbeat_of_calls_that_fails_is_sent_again_at_once() -> None:
+    """Not only after the time between two: by then the lease may be over."""
+    failing, sent = [raising(SILENT), raising(SILENT)], threading.Event()
+
+    def beat() -> None:
+        if failing:
+            failing.pop()()
+        sent.set()
+
+    beats = CallHeartbeat("writes", beat, every_s=1.0)
+    beats.start()
+    assert sent.wait(2.8), "one pause and two short ones, not three"
+    beats.stop()
 
 
 def test_no_process_is_forked_in_the_midst_of_a_beat() -> None:

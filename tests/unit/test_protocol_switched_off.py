@@ -22,7 +22,7 @@ from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
-from harness_worker.ports import Admission, GatePass, RunningCall
+from harness_worker.ports import Admission, GatePass, HeldTurn, RunningCall
 from harness_worker.turn import call_runner
 from harness_worker.wire import StopReason
 from tests.unit import test_protocol_scripts as scripts
@@ -62,13 +62,13 @@ class Experiment:
 def endless_visit(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat prolongs a visit for ever."""
 
-    def beat_turn(self: MemoryTurnStore, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-        turn = self.turns[turn_id]
-        if (turn.owner, turn.fence) == (owner, fence):
-            self.turns[turn_id] = replace(turn, lease_until=self._clock() + ttl_s)
-        return turn.cancel_requested
+    def goes_on(self: MemoryTurnStore, visit: HeldTurn, ttl_s: float) -> bool:
+        turn = self.turns[visit.turn_id]
+        if (turn.owner, turn.fence) == visit[1:]:
+            self.turns[visit.turn_id] = replace(turn, lease_until=self._clock() + ttl_s)
+        return not turn.cancel_requested
 
-    patch.setattr(MemoryTurnStore, "beat_turn", beat_turn)
+    patch.setattr(MemoryTurnStore, "goes_on", goes_on)
 
 
 def doubt_as_timeout(patch: pytest.MonkeyPatch) -> None:

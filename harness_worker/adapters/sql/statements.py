@@ -118,13 +118,12 @@ LOCK_TURN: Final = select(*(_locked.c[name] for name in TURN_FIELDS), db_now())
 """The turn's columns and then the database's time, read once the turn's row is locked."""
 
 _FINAL: Final = sorted(status.value for status in FINAL_STATUSES)
-HELD_TURN: Final = select(turns.c.id).where(
-    turns.c.id == bindparam("turn_id"),
-    turns.c.owner == bindparam("by"),
-    turns.c.fence == bindparam("with_fence"),
+_VISIT_KEY: Final = (turns.c.id, turns.c.owner, turns.c.fence)
+HELD_TURNS: Final = select(*_VISIT_KEY).where(
+    tuple_(*_VISIT_KEY).in_(bindparam("visits", expanding=True)),
     turns.c.status.not_in(_FINAL),
 )
-"""The turn's id, if the visit holds it."""
+"""Those of the visits that hold their turns."""
 
 _CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
 _beating: Final = select(*_CALL_KEY).where(
@@ -180,13 +179,13 @@ class Statements:
     Args:
         add_artifact: Does nothing if there is an artifact of that id.
         put_agent: Insert or replace.
-        beat_turn: Prolongs a visit's lease, unless its row is locked.
+        beat_turns: Prolongs the leases of visits whose rows are not locked.
         push_due: Puts off the next look at turns.
     """
 
     add_artifact: Insert
     put_agent: Insert
-    beat_turn: Update
+    beat_turns: Update
     push_due: Update
 
 
@@ -195,7 +194,7 @@ def statements_for(dialect: str) -> Statements:
     return Statements(
         add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
-        beat_turn=_beat_turn(dialect),
+        beat_turns=_beat_turns(dialect),
         push_due=update(turns)
         .where(turns.c.id.in_(bindparam("ids", expanding=True)))
         .values(wake_at=db_now() + _pause_s(dialect)),
@@ -235,8 +234,9 @@ def _put_agent(dialect: str) -> Insert:
     return put
 
 
-def _beat_turn(dialect: str) -> Update:
-    held = HELD_TURN.with_for_update(key_share=True, skip_locked=True)
+def _beat_turns(dialect: str) -> Update:
+    held = HELD_TURNS.with_only_columns(turns.c.id).with_for_update(key_share=True, skip_locked=True)
     least = func.least if dialect == "postgresql" else func.min
     until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
-    return update(turns).where(turns.c.id.in_(held)).values(lease_until=until).returning(turns.c.cancel_requested)
+    prolonged = update(turns).where(turns.c.id.in_(held)).values(lease_until=until)
+    return prolonged.returning(*_VISIT_KEY, turns.c.cancel_requested)

@@ -31,7 +31,7 @@ from harness_worker.adapters.sql.statements import (
     EXPIRED_ARTIFACTS,
     FORGET_ARTIFACTS,
     GIVE_BACK,
-    HELD_TURN,
+    HELD_TURNS,
     HISTORY,
     LOCK_CALLS,
     LOCK_DUE,
@@ -50,7 +50,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.ports import EventSink, OverdueTurn, RunningCall
+from harness_worker.ports import EventSink, HeldTurn, OverdueTurn, RunningCall
 from harness_worker.schema import db_now
 from harness_worker.wire import TurnStatus, child_turn_id
 
@@ -221,18 +221,21 @@ class SqlTurnStore:
         found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
         return [(row[0], row[1]) for row in chain.from_iterable(found)][:WOKEN]
 
-    def beat_turn(self, turn_id: str, owner: str, fence: int, ttl_s: float) -> bool:
-        """Prolong a visit's lease, never past its ``visit_deadline``; only if ``owner`` and ``fence`` still hold it.
+    def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
+        """Prolong the leases of visits that still hold their turns, none past its ``visit_deadline``.
 
-        Returns whether the visit shall give up.
+        Returns those that shall give up.
         """
-        held = {"turn_id": turn_id, "by": owner, "with_fence": fence, "ttl_s": ttl_s}
+        if not visits:
+            return frozenset()
 
-        def work(connection: Connection) -> Outcome[bool]:
-            cancelled = connection.execute(self._statements.beat_turn, held).scalar()
-            if cancelled is None:  # locked, or lost
-                cancelled = connection.execute(HELD_TURN, held).first() is None
-            return Outcome(value=bool(cancelled), writes=())
+        def work(connection: Connection) -> Outcome[frozenset[HeldTurn]]:
+            beaten = connection.execute(self._statements.beat_turns, {"visits": visits, "ttl_s": ttl_s}).all()
+            goes_on = {HeldTurn(*row[:3]): not row.cancel_requested for row in beaten}
+            if others := [visit for visit in visits if visit not in goes_on]:  # locked, or lost
+                held = connection.execute(HELD_TURNS, {"visits": others})
+                goes_on |= {HeldTurn(*row): True for row in held}
+            return Outcome(value=frozenset(visit for visit in visits if not goes_on.get(visit, False)), writes=())
 
         return write(self._beats, work)
 
@@ -242,14 +245,14 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        self._just(self._beats, BEAT_CALLS, values)
+        write(self._beats, _just(BEAT_CALLS, values), is_patient=False)
 
     def lose_call(self, run: RunningCall) -> None:
         """End the lease of a running write whose process is known to be dead."""
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
-        self._just(self._engine, LOSE_CALL, values)
+        write(self._engine, _just(LOSE_CALL, values))
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """Turns that somebody must look at and nobody does, oldest first."""
@@ -275,7 +278,7 @@ class SqlTurnStore:
 
     def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
         """Remove the rows of artifacts."""
-        self._just(self._engine, FORGET_ARTIFACTS, {"ids": list(artifact_ids)})
+        write(self._engine, _just(FORGET_ARTIFACTS, {"ids": list(artifact_ids)}))
 
     def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Publish agents; one of that name from another app or version is taken over."""
@@ -328,12 +331,13 @@ class SqlTurnStore:
         pushed = {"ids": [turn.id for turn in found], "backoff_s": backoff_s}
         return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])
 
-    def _just(self, engine: Engine, statement: Executable, values: dict[str, Any]) -> None:
-        write(engine, lambda _: Outcome(value=None, writes=[(statement, [values])]))
-
     def _send(self, events: Sequence[Event]) -> None:
         if events:
             self._events.send(events)
+
+
+def _just(statement: Executable, values: dict[str, Any]) -> Callable[[Connection], Outcome[None]]:
+    return lambda _: Outcome(value=None, writes=[(statement, [values])])
 
 
 def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:

@@ -33,17 +33,17 @@ class Outcome(Generic[T]):
     writes: Sequence[Write]
 
 
-def write(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
+def write(engine: Engine, work: Callable[[Connection], Outcome[T]], *, is_patient: bool = True) -> T:
     """Run ``work``, then execute the writes it asks for, all in one round trip where that can be, and commit.
 
     All of it is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
-    connection. An exception that ``work`` raises rolls back and propagates.
+    connection; without ``is_patient`` once, at once. An exception that ``work`` raises rolls back and propagates.
 
     Raises:
         TransientError: The database did not answer. If that happened during the commit, it may have been made:
             who repeats the work must find out from what it reads.
     """
-    return _repeated(engine, _commit, work)
+    return _repeated(engine, _commit, work, is_patient=is_patient)
 
 
 def read(reader: Engine, work: Callable[[Connection], T]) -> T:
@@ -72,14 +72,14 @@ def committing(engine: Engine) -> Generator[None]:
         raise TransientError(doubt) from error
 
 
-def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W) -> T:
+def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W, *, is_patient: bool = True) -> T:
     with translated(engine.url):
         try:
             return once(engine, work)
         except SQLAlchemyError as error:
             if not is_passing(error):
                 raise
-        return _patiently()(once, engine, work)
+        return _patiently()(once, engine, work) if is_patient else once(engine, work)
 
 
 def _patiently() -> Retrying:

@@ -44,7 +44,7 @@ _GATE: Final = {
     "beat": _Around(before=Point.IN_CALL_HEARTBEAT),
 }
 _STORE: Final = {
-    "beat_turn": _Around(before=Point.IN_VISIT_HEARTBEAT),
+    "beat_turns": _Around(before=Point.IN_VISIT_HEARTBEAT),
     "beat_calls": _Around(before=Point.IN_CALL_HEARTBEAT),
     "overdue": _Around(after=Point.IN_RECONCILER),
 }

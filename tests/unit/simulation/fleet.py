@@ -10,7 +10,7 @@ from typing import cast
 
 from harness_worker.core.visits import Visit
 from harness_worker.errors import TransientError
-from harness_worker.ports import Gate, Locks, RunningCall, TurnStore
+from harness_worker.ports import Gate, HeldTurn, Locks, RunningCall, TurnStore
 from tests.unit.simulation.broker import Broker, Message, Run
 from tests.unit.simulation.faults import Fault, Faults
 from tests.unit.simulation.kernel import FOREVER_S, Host, Kernel, Process
@@ -254,7 +254,7 @@ class Fleet:
     def _beat(self, worker: Worker) -> None:
         """What a worker's parent process says of what its processes do."""
         for visit, stop in tuple(worker.visits.values()):
-            if self.store.beat_turn(visit.turn.id, visit.owner, visit.turn.fence, self.ttl_s):
+            if self.store.beat_turns([HeldTurn(visit.turn.id, visit.owner, visit.turn.fence)], self.ttl_s):
                 self.kernel.at(self.kernel.now, stop.set)
         runs = [(m.call.is_read, _running(m, r)) for m, r in worker.busy.values() if isinstance(m, Run)]
         if self.has_locks:
