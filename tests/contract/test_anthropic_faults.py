@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from harness_worker.adapters.anthropic import silence
 from harness_worker.adapters.anthropic.client import AnthropicModel
 from harness_worker.adapters.embedded.ports import free_port
-from harness_worker.errors import ModelError, Stopped, TransientError
+from harness_worker.errors import ModelError, PromptTooLong, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.messages_replies import Answer, Ending, Refusal, Reply, Silence, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub
@@ -156,6 +157,24 @@ def test_refusal_for_good_is_told_in_the_providers_words(
         model.complete(asking())
     assert str(caught.value) == f"the model's provider answered {status} {kind}: max_tokens: too high"
     assert KEY not in repr(caught.value)
+    assert isinstance(caught.value, PromptTooLong) is (status == 413)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 206768 tokens > 200000 maximum",
+        "Input is too long for requested model.",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+    ],
+)
+def test_prompt_that_is_too_long_is_told_from_other_refusals(
+    stub: MessagesStub, model: AnthropicModel, message: str
+) -> None:
+    """By the words of the provider, and of those that stand before it: its type is that of any bad request."""
+    stub.answer(Refusal(status=400, kind="invalid_request_error", message=message))
+    with pytest.raises(PromptTooLong, match="400 invalid_request_error"):
+        model.complete(asking())
 
 
 @pytest.mark.parametrize("message", [{"error": "bad"}, 7, ["bad"], None, ""])
@@ -366,6 +385,43 @@ def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicMod
         model.complete(asking(timeout_s=0.4))
     assert time.monotonic() - started_s < 20
     assert stub.asked[0].left.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "limit"),
+    [
+        (Silence(), "FIRST_BYTE_S"),
+        (said(TEXT, ending=Ending.HANG, after=0), "FIRST_BYTE_S"),
+        (said(TEXT, ending=Ending.HANG, after=4), "PAUSE_S"),
+    ],
+    ids=["before the headers", "before the first event", "in the middle"],
+)
+def test_call_that_falls_silent_ends_before_its_time(
+    stub: MessagesStub, model: AnthropicModel, monkeypatch: pytest.MonkeyPatch, answer: Answer, limit: str
+) -> None:
+    """Each wait has its own limit; the connection is closed, and another try has what is left of the time."""
+    monkeypatch.setattr(silence, limit, 0.4)
+    stub.answer(answer)
+    with pytest.raises(TransientError, match=r"sent nothing for 0\.4 s"):
+        model.complete(asking(timeout_s=60.0))
+    assert stub.asked[0].left.wait(20)
+
+
+def test_pings_keep_a_call_from_being_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that thinks for long says nothing else, and the SDK does not tell of them."""
+    monkeypatch.setattr(silence, "PAUSE_S", 1.5)
+    first, *rest = (f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in EVENTS)
+
+    def pings() -> Generator[bytes]:
+        yield first
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            threading.Event().wait(0.05)
+            yield b"event: ping\ndata: {}\n\n"
+        yield from rest
+
+    with serving(pings()) as url:
+        assert AnthropicModel(KEY, url).complete(asking()).stop_reason == "end_turn"
 
 
 def calls_since(before: set[threading.Thread]) -> list[threading.Thread]:

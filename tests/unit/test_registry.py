@@ -436,6 +436,19 @@ def test_argument_that_claude_refuses_is_refused_of_its_agents(registry: Registr
         registry.agent("a", model="claude-sonnet-5-5", tools=["raw"])
 
 
+def test_schema_that_claude_refuses_is_refused_of_its_agents(registry: Registry) -> None:
+    """One of an older draft is told in the newest; what cannot be would fail every turn. A script takes any."""
+    draft_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}
+    registry.add_tool(echo, name="pair", schema={**draft_7, "properties": {"p": pair}}, description="")
+    registry.add_tool(echo, name="raw", schema={**draft_7, "properties": {"p": {"$id": "#p"}}}, description="")
+    registry.agent("played", model="scripted:s.jsonl", tools=["pair", "raw"])
+    registry.agent("claude", model="claude-sonnet-5-5", tools=["pair"])
+    refused = r"^agent 'a': the schema of its tool 'raw': properties\.p\.\$id: .*draft 2020-12; mend it"
+    with pytest.raises(ConfigError, match=refused):
+        registry.agent("a", model="claude-sonnet-5-5", tools=["pair", "raw"])
+
+
 def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:
     """A schema that is open by its own words stays open."""
     registry.add_tool(echo, name="a", schema={**SCHEMA, "additionalProperties": True}, description="")

@@ -13,6 +13,7 @@ from anthropic import APIConnectionError, APIStatusError, BaseModel
 
 from harness_worker.adapters.anthropic.connections import CONNECT_TIMEOUT_S, Checkout, ConnectionPool
 from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_event, told_by_status
+from harness_worker.adapters.anthropic.silence import Silence
 from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
 
@@ -57,6 +58,7 @@ class Call:
         self._timeout_s = timeout_s
         self._stop = stop
         self._clock = clock
+        self._silence = Silence(clock)
         self._arrived: queue.SimpleQueue[Event | Exception | None] = queue.SimpleQueue()
 
     def events(self) -> Generator[Event]:
@@ -64,8 +66,8 @@ class Call:
 
         Raises:
             CallStopped: The signal came.
-            TransientError: The time is over, the system gives no thread, or the provider or the connection failed in a
-                way that may pass.
+            TransientError: The time is over, nothing came for too long, the system gives no thread, or the provider or
+                the connection failed in a way that may pass.
             ModelError: The provider refused the request.
         """
         checkout = Checkout(self._pool, self._pool.take())
@@ -107,6 +109,7 @@ class Call:
             try:
                 arrived = self._arrived.get(timeout=min(POLL_S, left_s))
             except queue.Empty:
+                self._silence.check()
                 continue
             if isinstance(arrived, Exception):
                 raise arrived
@@ -139,6 +142,7 @@ class Call:
     def _stream(self, checkout: Checkout) -> None:
         timeout = httpx2.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
         with checkout.connection.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
+            self._silence.response = stream.response
             try:
                 for event in stream:
                     self._arrived.put(_told(_as_json(event), checkout.connection.client.api_key or ""))

@@ -8,6 +8,7 @@ from typing import Any, Final
 from harness_worker.adapters.anthropic.call_ids import acceptable
 from harness_worker.core.prompting.sent import blocks_of
 from harness_worker.core.records import Message
+from harness_worker.core.registration.schema_draft import in_2020_12
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.ports import ModelRequest
 
@@ -78,4 +79,4 @@ def _message(message: Message, *, ends: bool) -> dict[str, Any]:
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     schema = {word: rule for word, rule in tool.schema.items() if word not in REFUSED_AT_THE_TOP}
-    return {"name": tool.name, "description": tool.description, "input_schema": schema}
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(in_2020_12(schema))}

@@ -16,6 +16,7 @@ from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.hooks import Hooks, overrides
 from harness_worker.core.registration.model_names import PLAYED, is_model_name
+from harness_worker.core.registration.schema_draft import in_2020_12, problem_in_2020_12
 from harness_worker.core.registration.thinking import THINK_LEVELS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import UNSTORABLE
@@ -62,7 +63,9 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"vault must be a directory's path, not {vault!r}"
     yield from _switch_problems(spec)
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
-    yield from (_argument_problems(spec) if not model.startswith(PLAYED) else ())
+    if not model.startswith(PLAYED):
+        yield from _argument_problems(spec)
+        yield from _schema_problems(spec)
     if not _is_count(spec.select_tools):
         yield f"select_tools must be a whole number, one or more, not {spec.select_tools!r}"
     yield from (f"judge {judge!r} is listed twice" for judge in _twice(spec.judges))
@@ -82,6 +85,13 @@ def _argument_problems(spec: AgentSpec) -> Iterator[str]:
             if _ARGUMENT_NAME.fullmatch(argument) is None:
                 only = "Claude only takes names of 1 to 64 of A-Z a-z 0-9 _ . -; rename it, or leave the tool out"
                 yield f"argument {argument!r} of its tool {tool.name!r}: {only}"
+
+
+def _schema_problems(spec: AgentSpec) -> Iterator[str]:
+    for tool in spec.tools:
+        if problem := problem_in_2020_12(in_2020_12(tool.schema)):
+            only = "Claude only takes what is valid in JSON Schema draft 2020-12; mend it, or leave the tool out"
+            yield f"the schema of its tool {tool.name!r}: {problem}: {only}"
 
 
 def _switch_problems(spec: AgentSpec) -> Iterator[str]:
