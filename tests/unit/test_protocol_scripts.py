@@ -8,7 +8,7 @@ from harness_worker.core.doubt import is_doubt
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
-from harness_worker.ports import ModelReply
+from harness_worker.ports import HeldTurn, ModelReply
 from harness_worker.turn.call_runner import HAND_IN_RETRIES, Handed
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING
@@ -63,7 +63,7 @@ def test_hung_visit_is_not_kept_alive_by_its_heartbeat() -> None:
         holder = engine.turn
         while engine.turn.fence == holder.fence and len(beats) < 20:
             engine.clock.now_s += TIMING.lease_ttl_s / 2
-            engine.store.beat_turn(TURN_ID, holder.owner or "", holder.fence, TIMING.lease_ttl_s)
+            engine.store.beat_turns([HeldTurn(TURN_ID, holder.owner or "", holder.fence)], TIMING.lease_ttl_s)
             beats.append(engine.clock.now_s)
             engine.says(asks("look"))
             engine.advance()
@@ -84,7 +84,7 @@ def test_visit_lasts_as_long_as_its_tries() -> None:
 
     def asked_again() -> ModelReply:
         holder = engine.turn
-        engine.store.beat_turn(TURN_ID, holder.owner or "", holder.fence, TIMING.lease_ttl_s)
+        engine.store.beat_turns([HeldTurn(TURN_ID, holder.owner or "", holder.fence)], TIMING.lease_ttl_s)
         engine.advance()
         return answers("ok")
 
