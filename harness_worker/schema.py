@@ -176,6 +176,7 @@ past_turns = Table(
     Column("status", String(32), nullable=False),
     Column("output_text", Text, nullable=False),
     Column("preparation", JSON(none_as_null=True)),
+    Column("stop_reason", String(32)),
     PrimaryKeyConstraint("turn_id", "number"),
 )
 """What a fork was given of the session of its origin: copies of the turns before it, which may be removed any day.

@@ -63,11 +63,12 @@ _FORK: Final = (
     turns.c.session_id == bindparam("of_session"),
     turns.c.number == literal_column("1"),
 )
+_HOW_IT_ENDED: Final = ("number", "status", "output_text", "preparation", "stop_reason")
 _turns_before: Final = union_all(
-    select(past_turns.c.number, past_turns.c.status, past_turns.c.output_text, past_turns.c.preparation)
+    select(*(past_turns.c[name] for name in _HOW_IT_ENDED))
     .join(turns, turns.c.id == past_turns.c.turn_id)
     .where(*_FORK),
-    select(turns.c.number, turns.c.status, turns.c.output_text, turns.c.preparation).where(*_EARLIER),
+    select(*(turns.c[name] for name in _HOW_IT_ENDED)).where(*_EARLIER),
 ).subquery("turns_before")
 _messages_before: Final = union_all(
     select(past_messages.c.number, past_messages.c.position, past_messages.c.role, past_messages.c.content)
@@ -80,7 +81,7 @@ _messages_before: Final = union_all(
 
 PAST_TURNS: Final = select(_turns_before).order_by(_turns_before.c.number)
 """The earlier turns that have ended, and those that the session was forked with: (number, status, output_text,
-preparation), in order."""
+preparation, stop_reason), in order."""
 
 PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
 """Their messages, as (number, position, role, content), in order."""

@@ -31,7 +31,7 @@ from harness_worker.core.progress import abandon
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow
+from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow, pause_left
 from harness_worker.core.turn_request import TurnRequest, queued_turn
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
@@ -142,6 +142,8 @@ class AgentHarness:
     def scores(self, turn_id: str) -> tuple[ScoreRow, ...]:
         """What the judges of a turn's agent say of it, by judge; those who have not spoken are asked now.
 
+        One that fails is asked again after a pause, which is waited for.
+
         Each has ``judge``, ``score`` and ``reason``, or ``error``.
 
         Raises:
@@ -215,16 +217,19 @@ class AgentHarness:
         return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:
-        """Ask a judge, or who finds memories, if they have not spoken."""
+        """Ask a judge, or who finds memories, if they have not spoken; again after a pause, if they fail."""
+        clock, scores = SystemClock(), SqlScores(self._engine)
         judging = Judging(
             store=SqlTurnStore(self._engine, NoEvents()),
-            scores=SqlScores(self._engine),
+            scores=scores,
             judges=self._registry.judges,
             models=self._models,
             agents=self._registry.agents,
             memories=self._memories,
+            clock=clock,
         )
         for _ in range(ATTEMPTS):  # one that has spoken is not asked again
+            clock.wait(scores.change(turn_id, duty, pause_left) or 0.0)
             judging.judge(turn_id, duty)
 
     def _agent(self, name: str | None) -> AgentSpec:

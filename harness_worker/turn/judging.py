@@ -26,10 +26,11 @@ from harness_worker.core.scoring.scores import claim, give, lapse, miss
 from harness_worker.core.text import text_of
 from harness_worker.core.tool_results import describe
 from harness_worker.errors import HarnessError, InvariantError
-from harness_worker.ports import Dispatcher, MemoryStore, ModelClient, ModelRequest, Scores, TurnStore
+from harness_worker.ports import Clock, Dispatcher, MemoryStore, ModelClient, ModelRequest, Scores, TurnStore
 from harness_worker.threads.waiting import within
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
+from harness_worker.turn.retrying import retrying, wished_s
 from harness_worker.wire import MEMORY
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Judging:
         models: Clients by the prefix of the model's name.
         agents: Those that this process serves, by name: some have a model that finds what is worth remembering.
         memories: What is remembered already.
+        clock: For the time that a model and its retries may take.
     """
 
     store: TurnStore
@@ -64,6 +66,7 @@ class Judging:
     models: Mapping[str, ModelClient]
     agents: Mapping[str, AgentSpec]
     memories: MemoryStore
+    clock: Clock
 
     @property
     def duties(self) -> frozenset[str]:
@@ -95,7 +98,7 @@ class Judging:
         match author_code.attempt(duty.work):
             case Raised(error=error):
                 log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
-                said = partial(miss, attempt=attempt, why=_told(error))
+                said = partial(miss, attempt=attempt, why=_told(error), wished_s=wished_s(error))
             case (score, found):
                 said = partial(give, attempt=attempt, score=score)
         if not self.scores.change(turn_id, name, said, found):
@@ -139,7 +142,18 @@ class Judging:
         return Remembered(turn=turn, memories=memory_prompt.memories_told(said))
 
     def _said(self, request: ModelRequest) -> str:
-        return text_of(client_for(self.models, request.model).complete(request).content)
+        """What the model says, asked again while its provider fails in passing, as far as the request's time goes."""
+        client = client_for(self.models, request.model)
+        until = self.clock.monotonic() + request.timeout_s
+
+        def left_s() -> float:
+            return until - self.clock.monotonic()
+
+        def fits(pause_s: float) -> bool:
+            return pause_s <= left_s() / 2  # the answer needs time too
+
+        again = retrying(self.clock.wait, fits=fits)
+        return text_of(again(lambda: client.complete(replace(request, timeout_s=left_s()))).content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

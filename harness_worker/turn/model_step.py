@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random_exponential,
-)
+from tenacity import Retrying
 
 from harness_worker.core.prompting.artifact_reading import every_tool
 from harness_worker.core.prompting.prompt import (
@@ -37,14 +30,10 @@ from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, S
 from harness_worker.turn.deltas import Deltas, Hint
 from harness_worker.turn.gathering import Gathering
 from harness_worker.turn.hooking import HookCaller, whose
+from harness_worker.turn.retrying import retrying
 from harness_worker.turn.tool_selector import ToolSelector
 
 log = logging.getLogger(__name__)
-
-MODEL_TRIES = 5
-MAX_BACKOFF_S = 8.0
-_HALF = {"multiplier": 0.5, "max": MAX_BACKOFF_S / 2}
-_BACKOFF = wait_exponential(**_HALF) + wait_random_exponential(**_HALF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +154,7 @@ class ModelStep:
             if stop.wait(min(seconds, max(0.0, deadline - self.clock.monotonic()))):
                 raise Stopped
 
-        return Retrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=_backoff_s,
-            stop=stop_after_attempt(MODEL_TRIES),
-            sleep=nap,
-            before_sleep=_log_retry,
-            reraise=True,
-        )
+        return retrying(nap)
 
     def _prolong(self, turn: Turn, pause_s: float) -> None:
         """Make the visit last for the pause and another call; each of them has a time of its own.
@@ -201,15 +183,3 @@ def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:
     if client is None:
         raise ModelError(f"no client serves the model {model!r}; known: {', '.join(sorted(models))}")
     return client
-
-
-def _backoff_s(state: RetryCallState) -> float:
-    """Growing, half of it random, so that the tries outlast an outage of seconds; not sooner than the provider asks."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    wished_s = error.retry_after_s if isinstance(error, TransientError) else None
-    return max(_BACKOFF(state), wished_s or 0.0)
-
-
-def _log_retry(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome is not None else None
-    log.warning("model call failed (try %d), trying again: %s", state.attempt_number, error)

@@ -14,9 +14,9 @@ from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, in_threads, waiters
 
 
-def ends(snapshot: Snapshot) -> Decision[None]:
+def ends(snapshot: Snapshot, reason: StopReason = StopReason.END_TURN) -> Decision[None]:
     """The turn is over."""
-    ended = end_turn(snapshot.turn, TurnStatus.COMPLETED, StopReason.END_TURN, now=snapshot.now)
+    ended = end_turn(snapshot.turn, TurnStatus.COMPLETED, reason, now=snapshot.now)
     return Decision(result=None, turn=ended)
 
 
@@ -80,11 +80,11 @@ def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
     world.store.transact(first, lambda s: replace(ends(s), messages=(words,)))
     second = world.queued(session_id="s", input="two")
     world.change(second, preparation=preparation, output_text="done")
-    world.store.transact(second, ends)
+    world.store.transact(second, lambda s: ends(s, StopReason.REFUSAL))
     running, last = (world.turn(world.queued(session_id="s")) for _ in range(2))
-    assert [(past.preparation, past.output_text) for past in world.store.past(running)] == [
-        (None, ""),
-        (preparation, "done"),
+    assert [(past.preparation, past.output_text, past.stop_reason) for past in world.store.past(running)] == [
+        (None, "", StopReason.END_TURN),
+        (preparation, "done", StopReason.REFUSAL),
     ]
     said = [[(m.position, m.role, m.content) for m in past.messages] for past in world.store.past(last)]
     assert said == [[(0, "user", "one"), (1, "assistant", words.content)], [(0, "user", "two")]]

@@ -17,7 +17,7 @@ from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call
 from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns
-from harness_worker.wire import child_turn_id
+from harness_worker.wire import StopReason, child_turn_id
 from tests.contract.store_world import RecordedEvents
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 
@@ -124,6 +124,19 @@ def test_fork_of_a_fork_knows_what_both_were_given(gateway: Gateway) -> None:
     past, calls = known(gateway, again)
     assert (inputs(past), [call.call_id for call in calls]) == (["one"], ["0.0"])
     assert again["messages"] == first["messages"]
+
+
+def test_fork_knows_what_a_model_declined(gateway: Gateway) -> None:
+    """It is not sent again; nor is it by a fork of the fork. Of a turn that was copied before, it is not known."""
+    declined = ran(gateway, session_id="s", input="one")
+    gateway.worker.change(declined["id"], status="incomplete", stop_reason="refusal")
+    first = forked(gateway, ran(gateway, session_id="s", input="two"), 1)
+    second = forked(gateway, first, 1)
+    for fork in (first, second):
+        assert [each.stop_reason for each in known(gateway, fork)[0]] == [StopReason.REFUSAL]
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(update(past_turns).values(stop_reason=None))
+    assert [each.stop_reason for each in known(gateway, second)[0]] == [None]
 
 
 def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:

@@ -17,7 +17,9 @@ from typing import Any, cast
 
 import pytest
 
-from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings
+from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings, TurnResult
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.bootstrap import inline
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 
@@ -92,6 +94,40 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         told = json.dumps([[message["role"], message["content"]] for message in turn.messages])
         assert f"question {number}" in told
         assert told.count("word-") == told.count(f"word-{number:03}")
+
+
+def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on workers; nobody waits for one that has spoken."""
+    waits: list[float] = []
+
+    class HastyClock(SystemClock):
+        """Waits for nothing."""
+
+        def wait(self, seconds: float) -> None:
+            """See ``ports.Clock.wait``."""
+            waits.append(seconds)
+
+    monkeypatch.setattr(inline, "SystemClock", HastyClock)
+    registry, asked = Registry(), list[str]()
+
+    def fails(turn: TurnResult) -> float:
+        asked.append(turn.id)
+        raise ValueError("no idea")
+
+    registry.judge("fails", fails)
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
+    registry.agent("clerk", model=f"scripted:{script}", judges=["fails"])
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    turn = harness.run_turn(None, "Are you open?")
+    (score,) = harness.scores(turn.id)
+    assert (asked, score.error) == ([turn.id] * 3, "ValueError: no idea")
+    first, second, third = waits
+    assert first == 0.0
+    assert 0.0 < second <= 2.0 < third <= 4.0
+    assert harness.scores(turn.id) == (score,)
+    assert waits[3:] == [0.0] * 3
+    harness.close()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of
 from tests.unit.builders import ended, failed, ok
-from tests.unit.engine_kit import Sent, ToldModel, answers
+from tests.unit.engine_kit import Sent, SetClock, Told, ToldModel, answers
 
 
 @pytest.fixture
@@ -44,6 +45,7 @@ class Bench:
     world: World
     registry: Registry = field(default_factory=Registry)
     model: ToldModel = field(default_factory=ToldModel)
+    clock: SetClock = field(default_factory=SetClock)
     turn_id: str = ""
 
     @property
@@ -62,6 +64,7 @@ class Bench:
             models=models,
             agents=self.registry.agents,
             memories=SqlMemories(self.world.engine),
+            clock=self.clock,
         )
 
     def over(self, **changes: Any) -> None:  # noqa: ANN401 - any field of the turn
@@ -288,15 +291,67 @@ def test_model_judges_by_criterion_question_evidence_and_answer(world: World) ->
     assert (request.kind, request.metadata["script"]) == ("judge", "s/faithfulness")
 
 
-@pytest.mark.parametrize("reply", [TransientError("busy"), ModelError("refused"), answers("very good")])
-def test_model_that_fails_is_asked_again(world: World, reply: ModelReply | BaseException) -> None:
-    """A provider's fault, or a reply that is no score."""
+def bench_where(world: World, *said: Told) -> Bench:
+    """A turn that a model judges as ``relevance``, which says this."""
     bench = Bench(world)
     bench.registry.judge("relevance", model="m")
     bench.over()
-    bench.model.asides += [reply, answers('{"score": 1}')]
+    bench.model.asides += said
+    return bench
+
+
+@pytest.mark.parametrize("reply", [ModelError("refused"), answers("very good")])
+def test_model_that_fails_is_asked_again(world: World, reply: ModelReply | BaseException) -> None:
+    """A provider's fault, or a reply that is no score."""
+    bench = bench_where(world, reply, answers('{"score": 1}'))
     assert bench.judge("relevance").at is None
     assert bench.judge("relevance").score == 1.0
+
+
+@pytest.mark.parametrize("wish_s", [None, 1.0, 9.0])
+def test_model_that_fails_in_passing_is_asked_again_within_the_judges_time(world: World, wish_s: float | None) -> None:
+    """As a turn's model is: a rate limit of seconds costs no attempt, and no more time than the judge has."""
+    busy = TransientError("busy", retry_after_s=wish_s)
+    bench = bench_where(world, busy, answers('{"score": 1}'))
+    began_s = bench.clock.now_s
+    row = bench.judge("relevance")
+    assert (row.score, row.attempt) == (1.0, 1)
+    paused_s = bench.clock.now_s - began_s
+    assert (wish_s or 0.5) <= paused_s <= max(wish_s or 0.0, 1.0)
+    assert [request.timeout_s for request in bench.model.requests] == [30.0, pytest.approx(30.0 - paused_s)]
+
+
+def test_model_that_keeps_failing_in_passing_is_asked_again_later(world: World) -> None:
+    """Five tries are an attempt, as far as the judge's time goes."""
+    bench = bench_where(world, *[TransientError("busy")] * 5, answers('{"score": 1}'))
+    began_s = bench.clock.now_s
+    assert bench.judge("relevance").at is None
+    assert len(bench.model.requests) == 5
+    assert bench.clock.now_s - began_s < 30.0
+    row = bench.judge("relevance")
+    assert (row.score, row.attempt) == (1.0, 2)
+
+
+def test_model_that_is_silent_has_no_more_than_the_judges_time(world: World) -> None:
+    """What a try has used up, the next one has not."""
+    bench = bench_where(world)
+
+    def silent() -> ModelReply:
+        bench.clock.wait(bench.model.requests[-1].timeout_s)
+        raise TransientError("the model's provider did not answer in time")
+
+    bench.model.asides.append(silent)
+    assert bench.judge("relevance").at is None
+    assert len(bench.model.requests) == 1
+
+
+def test_provider_that_asks_for_a_longer_pause_than_a_judge_has_is_left_alone(world: World) -> None:
+    """Nobody waits for it: the score is due once the pause is over."""
+    bench = bench_where(world, TransientError("busy", retry_after_s=60.0))
+    began_s = bench.clock.now_s
+    row = bench.judge("relevance")
+    assert (row.at, row.lease_until, bench.clock.now_s) == (None, None, began_s)
+    assert 50.0 < (row.due_at or 0.0) - time.time() <= 60.0
 
 
 def test_models_reply_that_comes_after_the_journal_went_is_found_missing(world: World) -> None:

@@ -19,11 +19,11 @@ from harness_worker.core.ending import end_turn
 from harness_worker.core.memory.memories import Memory, MemoryKind, Remembered
 from harness_worker.core.scoring.scores import LAPSES_S, ScoreRow, claim
 from harness_worker.core.sealing import with_judges, with_memories
-from harness_worker.errors import TransientError
+from harness_worker.errors import ModelError, TransientError
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import MEMORY, StopReason, TurnStatus
 from tests.contract.store_world import World, world_of
-from tests.unit.engine_kit import Sent, ToldModel, answers
+from tests.unit.engine_kit import Sent, SetClock, ToldModel, answers
 
 TEA = {"kind": "preference", "text": "prefers tea"}
 ANN = {"metadata": {"user": "ann"}}
@@ -62,6 +62,7 @@ class Bench:
             models={"": self.model},
             agents=self.registry.agents,
             memories=SqlMemories(self.world.engine),
+            clock=SetClock(),
         )
 
     def over(self, said: str = "I like tea.", status: TurnStatus = TurnStatus.COMPLETED, agent: str = "guide") -> str:
@@ -184,12 +185,19 @@ def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> No
 
 def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:
     """Three times; nothing is remembered of that turn."""
-    bench.model.asides += [TransientError("busy"), answers("tea!"), answers(notes(TEA))]
+    bench.model.asides += [ModelError("refused"), answers("tea!"), answers(notes(TEA))]
     turn_id = bench.over()
     bench.judging.judge(turn_id, MEMORY)
     bench.judging.judge(turn_id, MEMORY)
     assert bench.known() == []
     bench.judging.judge(turn_id, MEMORY)
+    assert bench.known() == ["prefers tea"]
+
+
+def test_provider_that_fails_in_passing_costs_no_memory(bench: Bench) -> None:
+    """It is asked again at once, as in a turn."""
+    bench.model.asides += [TransientError("busy", retry_after_s=1.0), answers(notes(TEA))]
+    bench.judging.judge(bench.over(), MEMORY)
     assert bench.known() == ["prefers tea"]
 
 

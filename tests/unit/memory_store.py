@@ -163,6 +163,7 @@ class MemoryTurnStore:
                 output_text=each.output_text,
                 preparation=each.preparation,
                 messages=self.history(each.id),
+                stop_reason=each.stop_reason,
             )
             for each in sorted(found, key=lambda t: t.number)
             if each.number < turn.number

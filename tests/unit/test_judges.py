@@ -14,6 +14,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
 from harness_worker.core.scoring.scores import (
     ATTEMPTS,
+    LONGEST_PAUSE_S,
     MOST_CHARS,
     PAUSE_S,
     SEND_GRACE_S,
@@ -22,6 +23,7 @@ from harness_worker.core.scoring.scores import (
     due,
     give,
     miss,
+    pause_left,
 )
 from harness_worker.errors import ConfigError
 from tests.unit.builders import NOW
@@ -198,6 +200,25 @@ def test_judge_that_failed_is_asked_again_after_a_pause_and_at_last_given_up() -
     assert taken
     assert (row.score, row.at, row.due_at) == (None, NOW, None)
     assert len(row.error or "") == MOST_CHARS
+
+
+@pytest.mark.parametrize(
+    ("wished_s", "pause_s"), [(0.0, PAUSE_S), (1.0, PAUSE_S), (30.0, 30.0), (1e9, LONGEST_PAUSE_S)]
+)
+def test_judge_is_left_alone_as_long_as_its_models_provider_asks(wished_s: float, pause_s: float) -> None:
+    """No shorter than that, nor than our own pause; a wish without measure does not put a score off for ever."""
+    row, _ = miss(claimed(ROW), NOW, attempt=1, why="busy", wished_s=wished_s)
+    assert row.due_at == NOW + pause_s
+
+
+def test_pause_is_left_only_where_a_judge_failed() -> None:
+    """Not where nobody began yet, nor where somebody judges or has judged."""
+    failed, _ = miss(claimed(ROW), NOW, attempt=1, why="no")
+    assert pause_left(failed, NOW + 0.5) == (failed, PAUSE_S - 0.5)
+    assert pause_left(failed, NOW + 99) == (failed, 0.0)
+    given, _ = give(claimed(ROW), NOW, attempt=1, score=Score(1.0))
+    for row in (ROW, claimed(ROW), claimed(failed), given):
+        assert pause_left(row, NOW) == (row, 0.0)
 
 
 def test_score_whose_judges_all_died_is_given_up() -> None:

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
-from harness_worker.core.prompting.prompt import CLOSINGS, Gathered, PastTurn, Prompt, prepare
+from harness_worker.core.prompting.prompt import (
+    CLOSINGS,
+    DECLINED,
+    DECLINED_WORDS,
+    Gathered,
+    PastTurn,
+    Prompt,
+    prepare,
+)
 from harness_worker.core.prompting.sent import WORDLESS
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.registry import Registry
@@ -186,6 +194,67 @@ def test_prompt_leaves_out_what_no_model_ever_answered() -> None:
     assert len(sent(a_past())) == 2
 
 
+USE: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "u", "content": "done"}
+HALF: dict[str, Any] = {"type": "tool_use", "id": "h", "name": "look", "input": {}}
+NOT_RUN = {"type": "tool_result", "tool_use_id": "h", "content": "denied: not_run", "is_error": True}
+
+
+def declined(*said: Message, **changes: Any) -> PastTurn:  # noqa: ANN401 - any field
+    """An earlier turn whose model declined in the end."""
+    status, reason = TurnStatus.INCOMPLETE, StopReason.REFUSAL
+    return a_past(says("user", "bad"), *said, status=status, stop_reason=reason, **changes)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [says("assistant", [])],
+        [says("assistant", texts("I c"))],
+        [says("assistant", [*texts("I c"), HALF]), says("user", [NOT_RUN])],
+        [says("assistant", texts("Let me see.")), says("assistant", [])],
+    ],
+    ids=["nothing", "half a text", "half a call", "after a pause"],
+)
+def test_prompt_leaves_out_what_a_model_declined(said: list[Message]) -> None:
+    """While it is sent, all that follows is declined too. What was sent before it is sent as it was."""
+    before = a_past(says("user", "first"), says("assistant", texts("one")), preparation=a_prompt().preparation)
+    refused = declined(*said, preparation=before.preparation)
+    assert sent(before, refused) == sent(before)
+    assert not a_prompt(before, refused).is_cache_break
+    assert not a_prompt(refused).has_past
+
+
+def test_prompt_keeps_what_the_tools_of_a_declined_turn_did() -> None:
+    """For it is done: calls and results, without the words that were declined, nor what was thought of them."""
+    asks, pauses = says("assistant", [THOUGHT, *texts("So."), USE]), says("assistant", texts("Let me see."))
+    cut = [says("assistant", [*texts("I c"), HALF]), says("user", [NOT_RUN])]
+    known = replace(a_prompt().preparation, context=("bad, then",), notes={"1": "hm"})
+    refused = declined(asks, says("user", [RESULT]), pauses, *cut, preparation=known)
+    assert sent(refused)[:-1] == [
+        ("user", texts(DECLINED_WORDS)),
+        ("assistant", [*texts("So."), USE]),
+        ("user", [RESULT]),
+        ("assistant", texts(DECLINED)),
+    ]
+
+
+def test_summary_stands_though_it_was_made_in_a_turn_that_was_declined() -> None:
+    """What it replaces may be too long to send; the newest step's results stay behind it."""
+    before = a_past(says("user", "first"), says("assistant", texts("one")))
+    known = replace(PREPARED, summary="all")
+    ((role, content),) = sent(before, declined(says("assistant", []), preparation=known))
+    assert (role, content[0], content[-1]) == ("user", *texts("<summary>\nall\n</summary>", "hello"))
+    ran = [says("assistant", [USE]), says("user", [RESULT])]
+    twice = declined(*ran, *ran, says("assistant", []), preparation=replace(known, compacted_at=2))
+    assert sent(before, twice)[:-1] == [
+        ("user", texts("<summary>\nall\n</summary>", DECLINED_WORDS)),
+        ("assistant", [USE]),
+        ("user", [RESULT]),
+        ("assistant", texts(DECLINED)),
+    ]
+
+
 def test_prompt_hashes_tell_prompts_apart() -> None:
     """The same prompt has the same hashes; other words change the render hash, another system text both."""
     one, same, other = a_prompt(), a_prompt(), a_prompt(input="other")
@@ -240,15 +309,19 @@ class Provider:
 MODELS = st.sampled_from(["scripted:f", "scripted:g"])
 
 
-@given(turns=st.lists(st.tuples(MODELS, st.sampled_from([None, "be rude"]), RESULTS), min_size=1, max_size=4))
+SYSTEMS = st.sampled_from([None, "be rude"])
+REASONS = st.sampled_from([StopReason.END_TURN, StopReason.REFUSAL])
+
+
+@given(turns=st.lists(st.tuples(MODELS, SYSTEMS, RESULTS, REASONS), min_size=1, max_size=4))
 def test_thoughts_are_sent_back_only_behind_what_they_were_thought_behind(
-    turns: list[tuple[str, str | None, list[Result]]],
+    turns: list[tuple[str, str | None, list[Result], StopReason]],
 ) -> None:
-    """Whatever changes before them: the model, the system text, the tools (an artifact's reader), a summary."""
+    """Whatever changes before them: model, system text, tools (an artifact's reader), a summary, what was declined."""
     registry = Registry()
     registry.add_tool(look, name="read_artifact", schema={"type": "object"}, description="Reads.")
     provider, past = Provider(), list[PastTurn]()
-    for model, system, results in turns:
+    for model, system, results, reason in turns:
         agent = replace(an_agent(), model=model)
         turn = a_turn(started_at=DAY_S, system_prompt_override=system)
         own = [says("user", turn.input)]
@@ -261,6 +334,4 @@ def test_thoughts_are_sent_back_only_behind_what_they_were_thought_behind(
                 own.append(says("user", [{"type": "tool_result", "tool_use_id": "a", "content": content}]))
             if result == "summary":
                 turn = replace(turn, preparation=replace(prompt.preparation, summary="all", compacted_at=turn.step))
-        past.append(
-            PastTurn(status=TurnStatus.COMPLETED, output_text="", preparation=turn.preparation, messages=tuple(own))
-        )
+        past.append(a_past(*own, preparation=turn.preparation, output_text="", stop_reason=reason))

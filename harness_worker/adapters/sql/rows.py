@@ -84,7 +84,7 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -> tuple[PastTurn, ...]:
-    """Turns from (number, status, output_text, preparation), messages from (number, position, role, content)."""
+    """What ``sessions.PAST_TURNS`` and ``sessions.PAST_MESSAGES`` found, as turns."""
     said: dict[int, list[Message]] = defaultdict(list)
     for number, *message in messages:
         said[number].append(message_of(message))
@@ -94,8 +94,9 @@ def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -
             output_text=output_text,
             preparation=_preparation_of(preparation),
             messages=tuple(said[number]),
+            stop_reason=None if stop_reason is None else StopReason(stop_reason),
         )
-        for number, status, output_text, preparation in turns
+        for number, status, output_text, preparation, stop_reason in turns
     )
 
 

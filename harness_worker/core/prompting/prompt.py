@@ -2,7 +2,8 @@
 
 Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
 words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,
-until a summary takes the history's place; only what was thought under other tools or another system text is left out.
+until a summary takes the history's place; only what was thought under other tools or another system text is left out,
+and what a model declined.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ from harness_worker.core.records import Message, Turn, TurnPreparation
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.sources.citations import Source
 from harness_worker.core.sources.context_pack import ContextPack, memory_block, untrusted_block
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import StopReason, TurnStatus
 
 CLOSINGS: Final[Mapping[TurnStatus, str]] = {
     TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
     TurnStatus.FAILED: "(This request failed before it was answered.)",
 }
 """What stands in the place of an answer that never came."""
+
+DECLINED_WORDS: Final = "(A request that the model declined.)"
+DECLINED: Final = "(The model declined to go on with this request.)"
+"""What stands in the place of the words that a model declined, and of what it said then."""
 
 _UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
 
@@ -63,12 +68,14 @@ class PastTurn:
         output_text: What its user was told.
         preparation: With what it was sent; ``None`` if no model ever answered.
         messages: Its own history.
+        stop_reason: Why it ended; ``None``: it was given to a fork before that was kept.
     """
 
     status: TurnStatus
     output_text: str
     preparation: TurnPreparation | None
     messages: tuple[Message, ...]
+    stop_reason: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +266,8 @@ def _as_read(past: PastTurn) -> TurnMessages:
 
     A turn that failed before any model answered is left out: what no provider took once would fail for ever.
     """
+    if past.stop_reason is StopReason.REFUSAL:
+        return past.preparation, _without_declined(past.messages)
     spoken = past.messages[:-1] if past.messages and is_wordless(past.messages[-1]) else past.messages
     if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
         return past.preparation, ()
@@ -267,6 +276,23 @@ def _as_read(past: PastTurn) -> TurnMessages:
         return past.preparation, sent
     closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
     return past.preparation, (*sent, Message(role="assistant", content=[text_block(closing)]))
+
+
+def _without_declined(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What is sent of a turn whose last reply was a refusal: while all of it is there, a model declines for ever.
+
+    Its calls and their results stay, for what they did is done; without any, nothing does. What was thought before them
+    was bound to the user's words, and these are no longer there.
+    """
+    roles = [message.role for message in messages]
+    refusal = max((at for at, role in enumerate(roles) if role == "assistant"), default=0)
+    results = max((at for at, role in enumerate(roles[:refusal]) if role == "user"), default=0)
+    if results == 0:
+        return ()
+    words = replace(messages[0], content=[text_block(DECLINED_WORDS)])
+    done = map(ending_in_words, messages[1 : results + 1])
+    closing = Message(role="assistant", content=[text_block(DECLINED)])
+    return bound_from((words, *done, closing), len(messages))
 
 
 def _last_preparation(past: Sequence[PastTurn]) -> TurnPreparation | None:

@@ -26,6 +26,9 @@ LEASE_SLACK_S: Final = 5.0
 PAUSE_S: Final = 2.0
 """How long a judge that failed is left alone, for each attempt so far."""
 
+LONGEST_PAUSE_S: Final = 300.0
+"""The most of it, however long a provider asks to be left alone."""
+
 LAPSES_S: Final = 86_400.0
 """How long after the turn's end what nobody can give is due."""
 
@@ -86,13 +89,24 @@ def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tup
     return replace(_over(row, now), score=score.value, reason=clean_text(score.reason)[:MOST_CHARS]), True
 
 
-def miss(row: ScoreRow, now: float, *, attempt: int, why: str) -> tuple[ScoreRow, bool]:
-    """Take that the judge failed: it is asked again after a pause, or given up; False if that comes too late."""
+def miss(row: ScoreRow, now: float, *, attempt: int, why: str, wished_s: float = 0.0) -> tuple[ScoreRow, bool]:
+    """Take that the judge failed: it is asked again after a pause, or given up; False if that comes too late.
+
+    The pause is no shorter than the one that the model's provider asks for.
+    """
     if not _is_of(row, attempt):
         return row, False
     if attempt >= ATTEMPTS:
         return _given_up(row, now, why), True
-    return replace(row, lease_until=None, due_at=now + PAUSE_S * attempt), True
+    pause_s = min(max(PAUSE_S * attempt, wished_s), LONGEST_PAUSE_S)
+    return replace(row, lease_until=None, due_at=now + pause_s), True
+
+
+def pause_left(row: ScoreRow, now: float) -> tuple[ScoreRow, float]:
+    """How long a judge that failed is still left alone, in seconds; the row stays as it is."""
+    if row.due_at is None or row.attempt == 0 or row.lease_until is not None:
+        return row, 0.0
+    return row, max(0.0, row.due_at - now)
 
 
 def lapse(row: ScoreRow, now: float, *, ended_at: float) -> tuple[ScoreRow, bool]:

@@ -66,6 +66,7 @@ def serve_turns(
         models=models,
         agents=registry.agents,
         memories=memories,
+        clock=SystemClock(),
     )
     fleet.app.register_task(AdvanceTask(coordinator))
     fleet.app.register_task(JudgeTask(judging))
