@@ -9,6 +9,7 @@ HarnessError
 ├── TransientError       worth trying again: a broker, a database or a provider did not answer
 ├── PermanentError       not worth trying again
 │   ├── ModelError       the model's provider refused or failed for good; ends the turn
+│   │   └── PromptTooLong    it was asked more than its model reads
 │   └── ScriptExhausted  a scripted model has no line for this step
 ├── InvariantError       the harness broke one of its own rules: a bug
 ├── ArgumentsInvalid     a tool call's arguments do not fit the tool's schema
@@ -73,6 +74,10 @@ class PermanentError(HarnessError):
 
 class ModelError(PermanentError):
     """The model's provider refused the request or failed for good."""
+
+
+class PromptTooLong(ModelError):  # noqa: N818 - reads as what it says
+    """The request is longer than the model, or what stands before it, takes."""
 
 
 class ScriptExhausted(PermanentError):  # noqa: N818 - named after the stop reason it leads to

@@ -20,9 +20,9 @@ def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
 
 
 def _with(turn: Turn, aside: Aside) -> Turn:
-    """Charged; and warned anew of a context whose length is no longer known."""
+    """Charged; and after a summary warned anew of the context."""
     warned = turn.recall.warned
-    if aside.preparation.prompt_tokens == 0:
+    if aside.event.type == "compaction.completed":
         warned = tuple(name for name in warned if name != CONTEXT_LIMIT)
     recall = replace(turn.recall, warned=warned)
     return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, recall=recall)

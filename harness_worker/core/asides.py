@@ -6,15 +6,16 @@ it (ADR 17).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from harness_worker.core.budget import Usage
-from harness_worker.core.canonical import canonical
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
+from harness_worker.core.prompting.length import tokens_of
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
-from harness_worker.core.prompting.sent import blocks_of, with_text_behind
-from harness_worker.core.records import EventDraft, Turn, TurnPreparation
+from harness_worker.core.prompting.sent import blocks_of, bound_from, text_block, with_short_results, with_text_behind
+from harness_worker.core.records import EventDraft, Message, Turn, TurnPreparation
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.reply_commit import COUNTS
@@ -23,16 +24,18 @@ from harness_worker.wire import EventType, as_mapping
 NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"
 MOST_ERROR_CHARS: Final = 500
+MOST_RESULT_CHARS: Final = 1_000
+"""What a summary is made of, of each result, where all of it is too long to be read."""
 
 _REFLECT: Final = (
     "Before you go on, stop and think, in a few sentences: what did you want, what came of it, why did anything fail, "
     "and what will you do next? Do not ask for a tool now, and do not answer the user yet: only you will read this."
 )
 _SUM_UP: Final = (
-    "This conversation grows too long. Sum up all of it, for yourself: only your summary and the newest messages will "
-    "be there from now on. Keep what the user wants and prefers, what was found out, decided and done, what failed "
-    "and what is still open; keep names, numbers and ids (of artifacts too) exactly. Answer with the summary alone, "
-    "and do not ask for a tool."
+    "This conversation grows too long. Sum up all of it, for yourself: only your summary and the messages after this "
+    "one will be there from now on. Keep what the user wants and prefers, what was found out, decided and done, what "
+    "failed and what is still open; keep names, numbers and ids (of artifacts too) exactly. Answer with the summary "
+    "alone, and do not ask for a tool."
 )
 _WHOLE: Final = frozenset({"end_turn", "stop_sequence"})
 """Stop reasons of a reply that says all it wanted to."""
@@ -76,11 +79,15 @@ def due(prompt: Prompt, turn: Turn, agent: AgentSpec) -> RequestKind | None:
         turn: The turn.
         agent: Its agent.
     """
-    if not prompt.messages or prompt.messages[-1].role != "user":
+    if not _ends_with_user(prompt):
         return None
     if _reflects(prompt, turn, agent):
         return RequestKind.REFLECTION
     return RequestKind.COMPACTION if _compacts(prompt, turn) else None
+
+
+def _ends_with_user(prompt: Prompt) -> bool:
+    return bool(prompt.messages) and prompt.messages[-1].role == "user"
 
 
 def _reflects(prompt: Prompt, turn: Turn, agent: AgentSpec) -> bool:
@@ -91,18 +98,44 @@ def _reflects(prompt: Prompt, turn: Turn, agent: AgentSpec) -> bool:
 
 
 def _compacts(prompt: Prompt, turn: Turn) -> bool:
-    """Whether the last prompt was too long, and something stands in this one that a summary would replace."""
+    """Whether the prompt is too long, with all that was added since the last one was counted."""
+    at = prompt.preparation.compact_at
+    return at is not None and compactable(prompt, turn) and tokens_of(prompt) >= at
+
+
+def compactable(prompt: Prompt, turn: Turn) -> bool:
+    """Whether a summary may be asked for: once a step, and only if something stands there that it would replace."""
     prepared = prompt.preparation
-    if prepared.compact_at is None or prepared.prompt_tokens < prepared.compact_at:
+    if prepared.compact_at is None or prepared.tried_at == turn.step or not _ends_with_user(prompt):
         return False
     return prompt.has_past or turn.step - 1 > max(0, prepared.compacted_at - 1)
 
 
-def instead(prompt: Prompt, kind: RequestKind, agent: AgentSpec) -> Prompt:
+def instead(prompt: Prompt, turn: Turn, kind: RequestKind, agent: AgentSpec) -> Prompt:
     """The aside's prompt: the step's own with another wish at its end, so that the provider's cache serves both."""
-    wish, most = (_REFLECT, REFLECTION_TOKENS[agent.think]) if kind is RequestKind.REFLECTION else (_SUM_UP, None)
+    if kind is RequestKind.COMPACTION:
+        return replace(prompt, messages=_to_sum_up(prompt.messages, turn), kind=kind, max_tokens=None)
     *before, last = prompt.messages
-    return replace(prompt, messages=(*before, with_text_behind(last, wish)), kind=kind, max_tokens=most)
+    messages = (*before, with_text_behind(last, _REFLECT))
+    return replace(prompt, messages=messages, kind=kind, max_tokens=REFLECTION_TOKENS[agent.think])
+
+
+def _to_sum_up(messages: Sequence[Message], turn: Turn) -> tuple[Message, ...]:
+    """What a summary will replace: what was added since fits in no request, maybe, and is sent verbatim after it.
+
+    That is the newest step and its results, or a new turn's words. A step that went on from the provider's pause
+    cannot be told without it: then all is asked about.
+    """
+    if turn.step == 0:
+        return (*messages[:-1], Message(role="user", content=[text_block(_SUM_UP)]))
+    *before, last = messages if messages[-3].role == "assistant" else messages[:-2]
+    return (*before, with_text_behind(last, _SUM_UP))
+
+
+def shortened(prompt: Prompt) -> Prompt:
+    """The prompt with the beginnings of long results; without its thoughts, which are bound to what stood before."""
+    messages = bound_from(prompt.messages, len(prompt.messages))
+    return replace(prompt, messages=tuple(with_short_results(each, MOST_RESULT_CHARS) for each in messages))
 
 
 def refused(turn: Turn, kind: RequestKind, *, remaining_s: float) -> AsideAnswer | None:
@@ -145,10 +178,11 @@ def reflection(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> Aside:
 def compacted(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> TurnPreparation:
     """How the turn is sent from now on: from its newest step on, under the summary; as before, if there is none.
 
-    How long the prompt is will be known after the next call: so a summary that failed is not tried again before it.
+    Either way none is asked for again before this step, and how long the last prompt was stays known: so one that
+    failed is tried again before the next.
     """
-    unknown = replace(prompt.preparation, prompt_tokens=0)
-    return unknown if answer.is_stub else replace(unknown, summary=answer.text, compacted_at=turn.step)
+    tried = replace(prompt.preparation, tried_at=turn.step)
+    return tried if answer.is_stub else replace(tried, summary=answer.text, compacted_at=turn.step)
 
 
 def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -> Aside:
@@ -160,18 +194,12 @@ def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -
         answer: The summary.
         after: What is sent with it.
     """
-    tokens = prompt.preparation.prompt_tokens
     told = {
-        "tokens_before": tokens,
-        "tokens_after": round(tokens * _chars(after) / _chars(prompt)),
+        "tokens_before": tokens_of(prompt),
+        "tokens_after": tokens_of(after),
         "kept_messages": len(after.messages),
     }
     return _aside("compaction.completed", prompt, compacted(prompt, turn, answer), turn, answer, told)
-
-
-def _chars(prompt: Prompt) -> int:
-    tools = [[tool.name, tool.description, tool.schema] for tool in prompt.tools]
-    return len(canonical([prompt.system, tools, [message.content for message in prompt.messages]]))
 
 
 def _aside(

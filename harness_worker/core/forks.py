@@ -46,5 +46,6 @@ def _as_of(last: TurnPreparation, step: int) -> TurnPreparation:
     A summary that was made later is not of that step, and how long its prompt was is not known.
     """
     notes = {at: note for at, note in last.notes.items() if int(at) <= step}
-    as_of = replace(last, notes=notes, bound_from=min(last.bound_from, step), prompt_tokens=0)
+    bound = min(last.bound_from, step)
+    as_of = replace(last, notes=notes, bound_from=bound, tried_at=-1, prompt_tokens=0, prompt_chars=0)
     return as_of if last.compacted_at <= step else replace(as_of, summary=None, compacted_at=0)

@@ -39,7 +39,9 @@ class TurnPreparation:
         notes: Reflections, by the step that reads them; an empty one was made and says nothing.
         summary: What stands in the place of all that was said before the newest step; ``None``: nothing does.
         compacted_at: The step before which the summary was made.
+        tried_at: The step before which a summary was last asked for, whatever came of it; -1: none was.
         prompt_tokens: How many tokens the last step's call was sent with; 0 if that is not known.
+        prompt_chars: How many characters these were; 0 if that is not known.
         compact_at: At how many of them the history is compacted; ``None``: never.
         sources: The documents in the context, which may be cited.
         left_out: What should have been in it and could not be loaded, and why.
@@ -52,7 +54,9 @@ class TurnPreparation:
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     summary: str | None = None
     compacted_at: int = 0
+    tried_at: int = -1
     prompt_tokens: int = 0
+    prompt_chars: int = 0
     compact_at: int | None = None
     sources: tuple[Source, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from harness_worker.core.progress import (
     in_next_visit,
     stop_turn,
 )
+from harness_worker.core.prompting.length import measured
 from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, TurnPreparation
 from harness_worker.core.sources.citations import Citation
@@ -118,8 +119,9 @@ def _spoken(turn: Turn, said: Said) -> Turn:
 def _prepared(said: Said) -> TurnPreparation:
     """What the turn was sent with; how long the prompt was is kept only for an agent that compacts."""
     preparation = said.prompt.preparation
-    measures = preparation.compact_at is not None
-    return replace(preparation, prompt_tokens=said.usage.prompt_tokens if measures else 0)
+    if preparation.compact_at is None:
+        return replace(preparation, prompt_tokens=0, prompt_chars=0)
+    return measured(said.prompt, said.usage.prompt_tokens)
 
 
 def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said) -> Decision[Next]:

@@ -20,9 +20,12 @@ def budget_of(turn: Turn, *, now: float) -> TurnBudget:
 
 
 def context_of(turn: Turn) -> dict[str, Spending]:
-    """What the last prompt had of the tokens at which the history is compacted, if it ever is."""
+    """What the last prompt had of the tokens at which the history is compacted, if it ever is.
+
+    Nothing between a summary and the call after it: how long the prompt is now, that one will tell.
+    """
     prepared = turn.preparation
-    if prepared is None or prepared.compact_at is None:
+    if prepared is None or prepared.compact_at is None or prepared.tried_at == turn.step:
         return {}
     return {CONTEXT_LIMIT: Spending(used=prepared.prompt_tokens, limit=prepared.compact_at)}
 

@@ -15,14 +15,15 @@ from harness_worker.core.asides import (
     overdue,
     reflection,
     refused,
+    shortened,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import text_of
-from harness_worker.errors import ModelError, OutOfTime, ScriptExhausted, TransientError
-from harness_worker.ports import StopSignal
+from harness_worker.errors import ModelError, OutOfTime, PromptTooLong, ScriptExhausted, TransientError
+from harness_worker.ports import ModelReply, StopSignal
 from harness_worker.turn.model_step import ModelStep
 
 
@@ -61,15 +62,26 @@ class AsideStep:
 
     def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> AsideAnswer:
         """The model's, which leaves the step the time that it needs."""
-        asked = instead(prompt, kind, self.agent)
+        asked = instead(prompt, self.turn, kind, self.agent)
         most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
         try:
-            reply = self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)
+            reply = self._reply(asked, most_s)
         except OutOfTime:
             return overdue(kind)
         except (ModelError, ScriptExhausted, TransientError) as error:
             return failed(str(error), kind)
         return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)
+
+    def _reply(self, asked: Prompt, most_s: float) -> ModelReply:
+        """To all of it; to the beginnings of long results, if what shall be summed up is too long to be read."""
+        began = self.model_step.clock.monotonic()
+        try:
+            return self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)
+        except PromptTooLong:
+            if asked.kind is not RequestKind.COMPACTION:
+                raise
+        left_s = most_s - (self.model_step.clock.monotonic() - began)
+        return self.model_step.ask(self.turn, self.agent, shortened(asked), remaining_s=left_s, stop=self.stop)
 
     def _after(self, prompt: Prompt, answer: AsideAnswer) -> Prompt:
         if answer.is_stub:

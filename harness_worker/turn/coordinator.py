@@ -12,7 +12,7 @@ from typing import assert_never
 
 from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
-from harness_worker.core.asides import due
+from harness_worker.core.asides import compactable, due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -31,7 +31,15 @@ from harness_worker.core.reply_commit import give_up, go_on_asked, plan
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, StopCause, Visit, claim, fenced, release
 from harness_worker.core.warnings import with_warnings
-from harness_worker.errors import ConfigError, ModelError, OutOfTime, ScriptExhausted, Stopped, TransientError
+from harness_worker.errors import (
+    ConfigError,
+    ModelError,
+    OutOfTime,
+    PromptTooLong,
+    ScriptExhausted,
+    Stopped,
+    TransientError,
+)
 from harness_worker.ports import Dispatcher, Gate, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
@@ -204,12 +212,11 @@ class Coordinator:
     def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
         prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)
         kind = due(prompt, turn, agent)
-        if kind is None:
-            return self._ask_step(visit, turn, agent, prompt, stop)
         asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop)
-        return self._ask_aside(visit, asking, prompt, kind)
+        return self._ask_aside(visit, asking, prompt, kind) if kind else self._ask_step(visit, asking, prompt)
 
-    def _ask_step(self, visit: Visit, turn: Turn, agent: AgentSpec, prompt: Prompt, stop: StopSignal) -> Next | None:
+    def _ask_step(self, visit: Visit, asking: AsideStep, prompt: Prompt) -> Next | None:
+        turn, agent, stop = asking.turn, asking.agent, asking.stop
         try:
             reply = self.model_step.ask(turn, agent, prompt, remaining_s=self._remaining_s(visit, turn), stop=stop)
         except ScriptExhausted as error:
@@ -219,6 +226,8 @@ class Coordinator:
         except OutOfTime:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
+            if isinstance(error, PromptTooLong) and compactable(prompt, turn):
+                return self._ask_aside(visit, asking, prompt, RequestKind.COMPACTION)
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
         said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)), prompt)
         said = replace(said, citations=self.finalizer.citations(turn, said.text, prompt))

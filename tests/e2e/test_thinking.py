@@ -63,7 +63,8 @@ def test_session_is_summed_up(outsider: Outsider) -> None:
         *("model.completed", "budget.warning", "compaction.completed", "model.completed"),
     ]
     done, failed = (data for _, data in told(outsider, first, "compaction.completed"))
-    assert (done["step"], done["text"], done["tokens_before"], done["kept_messages"]) == (2, "They looked.", 1_000, 3)
+    assert (done["step"], done["text"], done["kept_messages"]) == (2, "They looked.", 3)
+    assert done["tokens_before"] > 1_000
     assert (failed["step"], failed["is_stub"]) == (3, True)
     assert len(first["messages"]) == 8
     breaks = [data.get("cache_break", False) for _, data in told(outsider, first, "model.completed")]

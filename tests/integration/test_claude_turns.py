@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from harness_worker import AgentHarness, Deny, Effect, Hooks, Registry, Settings
+from harness_worker.adapters.anthropic import silence
 from harness_worker.core.registration.hooks import PreToolUse
 from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub
@@ -185,6 +186,47 @@ def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harne
     assert [call.content.partition(" ")[2][:7] for call in result.calls] == ["not_run"]
 
 
+def test_session_goes_on_after_a_refusal(stub: MessagesStub, harness: AgentHarness) -> None:
+    """A provider that is sent again what it declined declines for ever; what tools did by then stays."""
+    stub.answer(said("Hello."), said("I c", stop_reason="refusal"), said("Yes."))
+    stub.answer(Reply(content=[THINKING, tool_use(1, "double", number=4)]), Reply(content=[], stop_reason="refusal"))
+    stub.answer(said("Hi."))
+    turns = [harness.run_turn("s", words) for words in ("Hi.", "Bad.", "Well?", "Worse.", "Hello?")]
+    ends = ["end_turn", "refusal", "end_turn", "refusal", "end_turn"]
+    assert [turn.stop_reason for turn in turns] == ends
+    before, again, last = messages_of(stub, 0), messages_of(stub, 2), messages_of(stub, 5)
+    assert again[: len(before)] == before
+    assert [each["role"] for each in again] == ["user", "assistant", "user"]
+    assert last[: len(again)] == again
+    assert [each["role"] for each in last[len(again) :]] == [
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert called(last[5]) == called(last[6]) == ["toolu_0001"]
+    assert not any(words in str(last) for words in ("Bad.", "Worse.", "I c", "Hm, let me see."))
+
+
+def test_memory_and_judge_survive_a_rate_limit(stub: MessagesStub, settings: Settings) -> None:
+    """A second of it costs neither: their models are asked again like a turn's."""
+    registry = a_registry()
+    registry.judge("relevance", model="claude-haiku-5-5")
+    registry.agent("guide", model="claude-sonnet-5-5", judges=["relevance"], memory="claude-haiku-5-5")
+    busy = Refusal(status=429, kind="rate_limit_error", message="slow down", headers={"retry-after": "0"})
+    stub.answer(said("Hi Ann."), busy, said('{"memories": [{"kind": "fact", "text": "Is called Ann."}]}'))
+    stub.answer(busy, said('{"score": 1, "reason": "so"}'), said("Ann."), said('{"memories": []}'))
+    harness = AgentHarness(registry, settings)
+    first = harness.run_turn(None, "I am Ann.", agent="guide", metadata={"user": "ann"})
+    (score,) = harness.scores(first.id)
+    assert (score.score, score.attempt) == (1.0, 1)
+    again = harness.run_turn(None, "What is my name?", agent="guide", metadata={"user": "ann"})
+    assert "- Is called Ann." in "".join(again.context)
+    harness.close()
+
+
 def test_turn_survives_faults_that_pass(stub: MessagesStub, harness: AgentHarness) -> None:
     """Overload and a cut socket are tried again unseen: one step, one message."""
     busy = Refusal(status=529, kind="overloaded_error", message="Overloaded", headers={"retry-after": "0"})
@@ -192,6 +234,17 @@ def test_turn_survives_faults_that_pass(stub: MessagesStub, harness: AgentHarnes
     result = harness.run_turn(None, "Double four.")
     assert (result.status, result.output_text, result.usage.steps) == ("completed", "Eight.", 1)
     assert len(stub.asked) == 3
+
+
+def test_turn_survives_a_stream_that_stalls(
+    stub: MessagesStub, harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again within the turn's time, of which a reply that goes on may take as much as it needs."""
+    monkeypatch.setattr(silence, "PAUSE_S", 1.0)
+    stub.answer(said("Eig", ending=Ending.HANG, after=3), said("Eight is what it is.", piece_chars=1, pause_s=0.1))
+    result = harness.run_turn(None, "Double four.")
+    assert (result.status, result.output_text, result.usage.steps) == ("completed", "Eight is what it is.", 1)
+    assert len(stub.asked) == 2
 
 
 def test_turn_that_is_refused_says_why(stub: MessagesStub, harness: AgentHarness) -> None:
@@ -349,4 +402,21 @@ def test_history_that_was_summed_up_goes_out_without_the_thoughts_of_its_newest_
     ]
     assert last[:3] == third
     assert last[3] == {"role": "assistant", "content": [THINKING, uses[2]]}
+    harness.close()
+
+
+def test_session_that_grew_past_the_models_window_goes_on(stub: MessagesStub, settings: Settings) -> None:
+    """A step that is refused for its length is sent again under a summary, whatever was measured before."""
+    harness = AgentHarness(a_registry(compact_at_tokens="auto"), settings)
+    too_long = Refusal(
+        status=400, kind="invalid_request_error", message="prompt is too long: 206768 tokens > 200000 maximum"
+    )
+    uses = [Reply(content=[tool_use(number, "double", number=number)]) for number in range(2)]
+    stub.answer(*uses, too_long, said("They double."), said("Done."), said("Again."))
+    turn = harness.run_turn("s", "Double them.")
+    assert (turn.status, turn.output_text) == ("completed", "Done.")
+    *_, summing, third = (asked.body["messages"] for asked in stub.asked)
+    assert "Sum up" in summing[-1]["content"][-1]["text"]
+    assert third[0]["content"][0]["text"] == "<summary>\nThey double.\n</summary>"
+    assert harness.run_turn("s", "And?").output_text == "Again."
     harness.close()

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harness_worker.core.asides import NO_TIME
+from harness_worker.core.asides import MOST_RESULT_CHARS, NO_TIME, instead, shortened
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.prompting.sent import since_summary
+from harness_worker.core.prompting.prompt import Prompt, RequestKind
+from harness_worker.core.prompting.sent import blocks_of, since_summary
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.hooks import Hooks, TurnStart
-from harness_worker.errors import ModelError, Stopped
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.errors import ModelError, PromptTooLong, Stopped
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus
+from tests.unit.builders import a_turn
 from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
 from tests.unit.simulation.prompts import ids_in
 
 SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
 SHORT = answers("what was")
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+AGENT = AgentSpec(name="agent", model="told", system="", tools=())
+SYSTEM = "be brief. " * 1_000
+"""So long that a step or two add next to nothing."""
+REFUSED = PromptTooLong("prompt is too long: 206768 tokens > 200000 maximum")
 
 
 def sent_with(tokens: int, reply: ModelReply) -> ModelReply:
@@ -33,7 +41,7 @@ def sent_with(tokens: int, reply: ModelReply) -> ModelReply:
 def an_engine(*replies: Told, asides: tuple[Told, ...] = (SHORT,), **options: Any) -> Engine:  # noqa: ANN401
     """A turn whose history is compacted at a hundred tokens."""
     engine = Engine()
-    engine.agent_is(**{"compact_at_tokens": 100, **options})
+    engine.agent_is(**{"compact_at_tokens": 100, "system": SYSTEM, **options})
     engine.says(*replies, asides=asides)
     return engine
 
@@ -45,11 +53,11 @@ def worked(*replies: Told, **options: Any) -> Engine:  # noqa: ANN401 - any of a
     return engine
 
 
-def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = ()) -> None:
+def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = (), words: str = "next") -> None:
     """Another turn of the session, which needs one look for each reply."""
     turn_id = f"turn-{len(engine.store.turns) + 1}"
     fresh = replace(engine.turn, preparation=None, step=0, used=Usage(), status=TurnStatus.QUEUED, fence=0)
-    engine.store.insert_turn(replace(fresh, id=turn_id, input="next", budget=BudgetLimits()))
+    engine.store.insert_turn(replace(fresh, id=turn_id, input=words, budget=BudgetLimits()))
     engine.says(*replies, asides=asides)
     for _ in (*replies, *asides):
         engine.coordinator.advance(turn_id)
@@ -74,18 +82,17 @@ LONG = (sent_with(10, asks("write", text="one")), sent_with(100, asks("look", te
 
 
 def test_history_is_summed_up_once_a_prompt_was_too_long() -> None:
-    """All of it is asked about; what is sent then are the user's words under the summary, and the newest step."""
+    """What is sent then are the user's words under the summary, and the newest step; all else is asked about."""
     engine = worked(*LONG, answers("done"))
     assert kinds(engine) == ["step", "step", "compaction", "step"]
     _, second, summing, third = engine.model.requests
     assert (summing.step, summing.tools, summing.system) == (2, second.tools, second.system)
-    assert summing.messages[: len(second.messages)] == second.messages
+    assert summing.messages[:-1] == second.messages[:-1]
+    assert summing.messages[-1].content[:-1] == second.messages[-1].content
     assert [block["type"] for block in summing.messages[-1].content] == ["tool_result", "text"]
     words, *rest = third.messages
     assert words.content == [SUMMARY, *second.messages[0].content]
-    assert [message.content for message in rest] == [
-        list(LONG[1].content), summing.messages[-1].content[:1],
-    ]  # fmt: skip
+    assert [message.content for message in rest] == [message.content for message in engine.store.history(TURN_ID)[3:5]]
     assert engine.turn.output_text.endswith("done")
 
 
@@ -94,8 +101,8 @@ def test_compaction_is_told_and_charged() -> None:
     engine = worked(*LONG, answers("done"), asides=(replace(SHORT, usage=Usage(output_tokens=7, dollars=0.25)),))
     (event,) = told(engine)
     assert (event["step"], event["text"], event["is_stub"], event["kept_messages"]) == (2, "what was", False, 3)
-    assert event["tokens_before"] == 100
-    assert 0 < event["tokens_after"] < 100
+    assert 0 < event["tokens_after"] < event["tokens_before"]
+    assert 100 < event["tokens_before"] < 105
     assert (event["usage"]["output_tokens"], event["usage"]["dollars"]) == (7, 0.25)
     assert (engine.turn.used.dollars, engine.turn.used.steps, engine.turn.used.reflections) == (0.25, 3, 0)
     breaks = [event.get("cache_break", False) for event in told(engine, "model.completed")]
@@ -120,17 +127,18 @@ def test_journal_keeps_what_was_summed_up() -> None:
 @pytest.mark.parametrize(
     ("replies", "compacts_before"),
     [
-        ((sent_with(99, asks("write")), sent_with(99, asks("look"))), []),
+        ((sent_with(90, asks("write")), sent_with(90, asks("look"))), []),
+        ((sent_with(90, asks("write")), sent_with(90, asks("look", text="two " * 500))), [2]),
         ((sent_with(999, asks("write")),), []),
-        ((sent_with(999, asks("write")), sent_with(99, asks("look"))), []),
+        ((sent_with(999, asks("write")), sent_with(90, asks("look"))), []),
         (LONG, [2]),
         ((*LONG, sent_with(50, asks("write"))), [2]),
         ((*LONG, sent_with(100, asks("write"))), [2, 3]),
-        ((*LONG, sent_with(99, asks("write")), sent_with(100, asks("look"))), [2, 4]),
+        ((*LONG, sent_with(90, asks("write")), sent_with(100, asks("look"))), [2, 4]),
     ],
 )
 def test_compaction_comes_when_it_must_and_can(replies: tuple[Told, ...], compacts_before: list[int]) -> None:
-    """Once the last prompt has the tokens, cached ones included, and there is more than the newest step."""
+    """Once the last prompt and what was added since have the tokens, and there is more than the newest step."""
     engine = worked(*replies, answers("done"), asides=(SHORT,) * 2)
     assert [event["step"] for event in told(engine)] == compacts_before
 
@@ -183,12 +191,35 @@ def test_session_is_summed_up_before_a_turns_first_call() -> None:
     engine = worked(sent_with(100, answers("done")))
     next_turn(engine, sent_with(20, answers("well")), asides=(SHORT,))
     assert kinds(engine) == ["step", "compaction", "step"]
-    (words,) = engine.model.requests[-1].messages
+    _, summing, last = engine.model.requests
+    assert roles(summing) == ["user", "assistant", "user"]
+    assert ["Sum up" in block["text"] for block in summing.messages[-1].content] == [True]
+    (words,) = last.messages
     assert (words.content[0], words.content[-1]) == (SUMMARY, {"type": "text", "text": "next"})
     assert told(engine)[0]["kept_messages"] == 1
     assert told(engine, "model.completed")[-1]["cache_break"]
     next_turn(engine, answers("again"))
     assert roles(engine.model.requests[-1]) == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(("words", "asked"), [("next", ["step"]), ("next " * 300, ["compaction", "step"])])
+def test_words_of_a_new_turn_count_too(words: str, asked: list[str]) -> None:
+    """Measured is only what was sent before them."""
+    engine = worked(sent_with(90, answers("done")))
+    next_turn(engine, answers("well"), asides=(SHORT,), words=words)
+    assert kinds(engine) == ["step", *asked]
+
+
+def test_preparation_of_an_older_worker_counts_what_was_measured() -> None:
+    """It kept no characters, so nothing can be said of what was added."""
+    older: dict[str, Any] = {"context": [], "prefix_hash": "x", "prompt_tokens": 100, "compact_at": 100}
+    engine = worked(sent_with(20, answers("done")))
+    preparation = TurnPreparation.from_record(older)
+    assert (preparation.prompt_chars, preparation.tried_at) == (0, -1)
+    engine.store.turns[TURN_ID] = replace(engine.turn, preparation=preparation)
+    next_turn(engine, answers("well"), asides=(SHORT,))
+    assert kinds(engine) == ["step", "compaction", "step"]
+    assert told(engine)[0]["tokens_before"] == 100
 
 
 class Starts(Hooks):
@@ -232,7 +263,121 @@ def test_summary_that_fails_leaves_the_history_as_it_is(aside: Told, said: str) 
     assert kinds(engine) == ["step", "step", "compaction", "step", "compaction", "step"]
     before, _, after = engine.model.requests[1:4]
     assert after.messages[: len(before.messages)] == before.messages
-    assert (told(engine)[0]["tokens_after"], told(engine)[0]["kept_messages"]) == (100, 5)
+    assert (told(engine)[0]["tokens_after"], told(engine)[0]["kept_messages"]) == (told(engine)[0]["tokens_before"], 5)
+
+
+def test_summary_is_tried_again_in_the_next_turn_if_the_step_failed_too() -> None:
+    """Nothing was measured since: what was known before still is."""
+    engine = worked(*LONG, REFUSED, asides=(ModelError("no"),))
+    assert (engine.turn.status, kinds(engine)) == (TurnStatus.FAILED, ["step", "step", "compaction", "step"])
+    next_turn(engine, sent_with(120, answers("well")), asides=(ModelError("no"),))
+    next_turn(engine, answers("well"), asides=(SHORT,))
+    assert kinds(engine)[4:] == ["compaction", "step"] * 2
+    assert [event["is_stub"] for event in told(engine)] == [True, True, False]
+    assert [turn.status for turn in engine.store.turns.values()] == [TurnStatus.FAILED, *[TurnStatus.COMPLETED] * 2]
+
+
+# --- what the provider refuses
+
+BRIEF = (sent_with(10, asks("write")), sent_with(20, asks("look")))
+
+
+def test_step_that_is_refused_as_too_long_is_asked_again_under_a_summary() -> None:
+    """Whatever was thought of its length before."""
+    engine = worked(*BRIEF, REFUSED, answers("done"))
+    assert kinds(engine) == ["step", "step", "step", "compaction", "step"]
+    assert (engine.turn.status, engine.turn.output_text, engine.turn.used.steps) == (TurnStatus.COMPLETED, "done", 3)
+    assert engine.model.requests[-1].messages[0].content[0] == SUMMARY
+
+
+@pytest.mark.parametrize("aside", [SHORT, ModelError("no")])
+def test_step_that_is_refused_again_ends_the_turn(aside: Told) -> None:
+    """A summary is asked for once a step, whatever comes of it."""
+    engine = worked(*BRIEF, REFUSED, REFUSED, asides=(aside,))
+    assert kinds(engine) == ["step", "step", "step", "compaction", "step"]
+    assert (engine.turn.stop_reason, engine.turn.error) == (
+        StopReason.MODEL_ERROR, {"code": "model_error", "message": str(REFUSED)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("replies", "options"),
+    [
+        ((*BRIEF, ModelError("prompt is odd")), {}),
+        ((*BRIEF, REFUSED), {"compact_at_tokens": None}),
+        ((BRIEF[0], REFUSED), {}),
+        ((REFUSED,), {}),
+    ],
+)
+def test_step_that_no_summary_would_mend_ends_the_turn(replies: tuple[Told, ...], options: dict[str, Any]) -> None:
+    """It failed otherwise, the agent does not compact, or there is nothing but the newest step."""
+    engine = worked(*replies, **options)
+    assert (engine.turn.stop_reason, kinds(engine)) == (StopReason.MODEL_ERROR, ["step"] * len(replies))
+
+
+def test_session_goes_on_after_a_turn_whose_newest_step_alone_was_too_long() -> None:
+    """The next one sums it up, if it must from the beginnings of its results."""
+    engine = worked(BRIEF[0], REFUSED, asides=())
+    next_turn(engine, REFUSED, answers("well"), asides=(REFUSED, SHORT))
+    assert kinds(engine)[2:] == ["step", "compaction", "compaction", "step"]
+    assert [event["is_stub"] for event in told(engine)] == [False]
+    assert engine.store.turns["turn-2"].output_text == "well"
+
+
+def test_nothing_is_summed_up_where_a_summary_stands_already() -> None:
+    """A turn that failed before any model answered it leaves no more than its summary."""
+    engine = worked(sent_with(100, answers("done")))
+    next_turn(engine, ModelError("refused"), asides=(SHORT,))
+    next_turn(engine, REFUSED)
+    assert kinds(engine) == ["step", "compaction", "step", "step"]
+
+
+def test_summary_that_is_refused_as_too_long_is_made_of_less() -> None:
+    """Asked once more, and charged, told and kept as one."""
+    thoughtful = replace(BRIEF[0], content=(THINKING, *BRIEF[0].content))
+    engine = worked(thoughtful, LONG[1], answers("done"), asides=(REFUSED, SHORT))
+    _, _, whole, less, _ = engine.model.requests
+    assert kinds(engine) == ["step", "step", "compaction", "compaction", "step"]
+    assert (whole.messages[1].content, less.messages[1].content) == (list(thoughtful.content), list(BRIEF[0].content))
+    assert [message for number, message in enumerate(less.messages) if number != 1] == [
+        whole.messages[0], whole.messages[2],
+    ]  # fmt: skip
+    assert [event["is_stub"] for event in told(engine)] == [False]
+
+
+def test_summary_that_is_refused_twice_is_a_stub() -> None:
+    """The step is asked all the same."""
+    engine = worked(*LONG, answers("done"), asides=(REFUSED, REFUSED))
+    assert kinds(engine) == ["step", "step", "compaction", "compaction", "step"]
+    assert [event["text"] for event in told(engine)] == [f"[model error: {REFUSED}]"]
+
+
+def test_reflection_that_is_refused_as_too_long_is_not_asked_again() -> None:
+    """What it is about are the newest results."""
+    engine = worked(*BRIEF, answers("done"), asides=(REFUSED,), think="low", reflect_every=2)
+    assert kinds(engine) == ["step", "step", "reflection", "step"]
+
+
+def test_less_is_the_beginnings_of_results() -> None:
+    """They say how long they were; calls, words and short results are whole."""
+    results = [{"type": "tool_result", "tool_use_id": "a", "content": "x" * 5_000}]
+    results += [{"type": "tool_result", "tool_use_id": "b", "content": "short"}, text("y" * 5_000)]
+    uses = [{"type": "tool_use", "id": use_id, "name": "look", "input": {"text": "z" * 5_000}} for use_id in "ab"]
+    messages = (Message(role="user", content="w" * 5_000), Message(role="assistant", content=[THINKING, *uses]))
+    words, said, heard = shortened(a_prompt(*messages, Message(role="user", content=results))).messages
+    assert (words, said.content, heard.content[1:]) == (messages[0], uses, results[1:])
+    cut = heard.content[0]
+    assert (cut["tool_use_id"], len(cut["content"])) == ("a", MOST_RESULT_CHARS)
+    assert cut["content"].endswith("[cut: 5000 characters]")
+
+
+def test_all_is_asked_about_if_the_newest_step_goes_on_from_a_pause() -> None:
+    """What the provider paused in may have no result but in the next step."""
+    paused = replace(sent_with(10, answers("hm")), stop_reason="pause_turn")
+    engine = worked(paused, LONG[1], answers("done"))
+    summing = engine.model.requests[2]
+    assert roles(summing) == ["user", "assistant", "assistant", "user"]
+    assert [block["type"] for block in summing.messages[-1].content] == ["tool_result", "text"]
 
 
 def test_summary_without_time_is_not_asked_for() -> None:
@@ -287,6 +432,14 @@ def test_reflection_comes_first_and_its_note_stays_with_its_results() -> None:
     assert engine.model.requests[-1].messages[-1].content[-1]["text"] == "<reflection>\nthought\n</reflection>"
 
 
+def a_prompt(*messages: Message) -> Prompt:
+    """Of these messages alone."""
+    known = TurnPreparation(context=(), prefix_hash="")
+    return Prompt(
+        system="", tools=(), messages=messages, preparation=known, render_hash="", is_cache_break=False, has_past=True
+    )
+
+
 # --- any history
 
 Step = tuple[int, bool]
@@ -338,3 +491,26 @@ def test_compaction_never_splits_a_call_from_its_result(
         assert message == was
     assert sent[1 + len(kept) :] == whole[made_of:]
     assert since_summary([(None, messages_of(0, past)), (known, whole[:made_of])]) == sent[: 1 + len(kept)]
+
+
+@settings(max_examples=300)
+@given(past=STEPS, own=STEPS)
+def test_summary_is_asked_for_as_any_provider_takes_it(past: list[Step], own: list[Step]) -> None:
+    """Whatever was said: results follow their calls, the wish is the user's last word, the rest was sent before.
+
+    What is not asked about is sent verbatim after the summary.
+    """
+    closed = (*messages_of(0, past), Message(role="assistant", content=[text("closed")]))
+    sent = (*closed, *messages_of(1, own))
+    assume(sent[-1].role == "user")
+    turn = a_turn(step=len(own))
+    asked = instead(a_prompt(*sent), turn, RequestKind.COMPACTION, AGENT).messages
+    for before, after in pairwise((*asked, Message(role="user", content=[]))):
+        assert ids_in(after, "tool_result", "tool_use_id") == ids_in(before, "tool_use", "id")
+    *whole, last = asked
+    assert whole == list(sent[: len(whole)])
+    assert (last.role, last.content[:-1]) == ("user", blocks_of(sent[len(whole)]) if own else [])
+    known = TurnPreparation(context=(), prefix_hash="", summary="what was", compacted_at=len(own))
+    kept = since_summary([(None, closed), (known, messages_of(1, own))])
+    left_out = sent[len(asked) :]
+    assert left_out == kept[len(kept) - len(left_out) :]

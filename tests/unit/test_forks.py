@@ -100,7 +100,8 @@ def test_call_that_succeeded_is_a_duplicate_in_the_fork() -> None:
         ({"summary": "so far", "compacted_at": 3}, {"summary": None, "compacted_at": 0}),
         ({"bound_from": 1}, {"bound_from": 1}),
         ({"bound_from": 3}, {"bound_from": 2}),
-        ({"prompt_tokens": 9, "compact_at": 10}, {"prompt_tokens": 0, "compact_at": 10}),
+        ({"prompt_tokens": 9, "prompt_chars": 30, "compact_at": 10}, {"compact_at": 10}),
+        ({"tried_at": 2}, {}),
     ],
 )
 def test_fork_is_sent_what_the_step_was_sent(last: dict[str, Any], expected: dict[str, Any]) -> None:

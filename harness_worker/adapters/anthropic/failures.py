@@ -13,11 +13,12 @@ import httpx2
 from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
 from harness_worker.core.canonical import compact
-from harness_worker.errors import HarnessError, ModelError, TransientError
+from harness_worker.errors import HarnessError, ModelError, PromptTooLong, TransientError
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 RETRIED_TYPES: Final = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 MAX_MESSAGE_CHARS: Final = 500
+_TOO_LONG: Final = ("prompt is too long", "input is too long", "exceed context limit")
 
 
 def told_by_status(error: APIStatusError) -> HarnessError:
@@ -25,7 +26,7 @@ def told_by_status(error: APIStatusError) -> HarnessError:
     message = _message(error)
     if _may_pass(error):
         return TransientError(message, retry_after_s=_retry_after_s(error))
-    return ModelError(message)
+    return PromptTooLong(message) if _is_too_long(error) else ModelError(message)
 
 
 def told_by_event(event: Mapping[str, Any], *, key: str) -> HarnessError:
@@ -53,6 +54,12 @@ def _may_pass(error: APIStatusError) -> bool:
     if error.status_code < 400:
         return kind is None or kind in RETRIED_TYPES
     return error.status_code >= 500 or error.status_code in RETRIED_STATUSES or kind in RETRIED_TYPES
+
+
+def _is_too_long(error: APIStatusError) -> bool:
+    """By the status of a body, else by the words: the provider has no type of its own for it."""
+    words = _words(error, "").lower()
+    return error.status_code == 413 or any(known in words for known in _TOO_LONG)
 
 
 def _kind(error: APIStatusError) -> str | None:

@@ -171,7 +171,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         preparation=preparation,
         render_hash=_sha256([prefix_hash, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
-        has_past=preparation.summary is None and any(each for _, each in turns[:-1]),
+        has_past=preparation.summary is None and len(messages) > len(turns[-1][1]),
         sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
         model=agent.model,
     )
@@ -198,6 +198,7 @@ def _first_preparation(
         _UNPREPARED,
         context=contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
         prompt_tokens=before.prompt_tokens if before is not None else 0,
+        prompt_chars=before.prompt_chars if before is not None else 0,
         sources=gathered.pack.sources,
         left_out=gathered.left_out,
     )

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeAlias, cast
 
 from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.text import cut_text
 
 Blocks: TypeAlias = list[dict[str, Any]]
 TurnMessages: TypeAlias = tuple[TurnPreparation | None, tuple[Message, ...]]
@@ -38,6 +39,20 @@ def blocks_of(message: Message) -> Blocks:
 def with_text_behind(message: Message, text: str) -> Message:
     """The message with one more block of text at its end."""
     return replace(message, content=[*blocks_of(message), text_block(text)])
+
+
+def with_short_results(message: Message, most_chars: int) -> Message:
+    """The message with no more than the beginnings of what tools returned, which say how long that was."""
+    blocks = blocks_of(message)
+    short = [_short(block, most_chars) for block in blocks]
+    return message if short == blocks else replace(message, content=short)
+
+
+def _short(block: dict[str, Any], most_chars: int) -> dict[str, Any]:
+    content = block.get("content")
+    if block.get("type") != "tool_result" or not isinstance(content, str):
+        return block
+    return {**block, "content": cut_text(content, most_chars)}
 
 
 def is_wordless(message: Message) -> bool:

@@ -178,8 +178,8 @@ class Registry:
             think: How hard it thinks: ``off``, ``low``, ``medium`` or ``high``. Unless off, it reflects after a step
                 with a call that ended as an error.
             reflect_every: After how many steps it reflects whatever they came to.
-            compact_at_tokens: Its history is summarised before the next model call once a call was sent with so many
-                tokens; ``"auto"``: four fifths of 200,000.
+            compact_at_tokens: Its history is summarised before a model call with so many tokens; ``"auto"``: four
+                fifths of 200,000.
             judges: Score its turns once they are over, by name.
             memory: Whether it remembers what its users say: found by rules, or by the model named here.
             vault: A directory of Markdown and text whose passages are found for the user's words; left out,
