@@ -153,17 +153,26 @@ def test_leftover_known_by_its_file_is_ended(home: Home, output: io.StringIO) ->
     """A server without the mark is known by its pid and start time."""
     with subprocess.Popen([sys.executable, "-c", _STUBBORN]) as server:
         identity = ProcessIdentity.of(server.pid)
-        record = {"pid": identity.pid, "started_at": identity.started_at}
+        record = {"pid": identity.pid, "start": identity.start}
         home.pid_file("redis").write_text(json.dumps(record))
         end_leftovers(home, LogWriter(output, coloured=False))
         assert not psutil.pid_exists(server.pid)
     assert not home.pid_file("redis").exists()
 
 
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere the system keeps the time of day of a start")
+def test_process_is_known_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is set moves the boot, and with it every process's time of day."""
+    identity = ProcessIdentity.of(os.getpid())
+    said = psutil.Process().create_time()
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: said + 3_600)
+    assert identity.is_alive()
+
+
 def test_pid_that_was_given_again_is_left_alone(home: Home, output: io.StringIO) -> None:
     """A written pid whose process started at another time is somebody else's."""
     identity = ProcessIdentity.of(os.getpid())
-    record = {"pid": identity.pid, "started_at": identity.started_at - 60}
+    record = {"pid": identity.pid, "start": f"{identity.start}1"}
     home.pid_file("redis").write_text(json.dumps(record))
     end_leftovers(home, LogWriter(output, coloured=False))
     assert output.getvalue() == ""

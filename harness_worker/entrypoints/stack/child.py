@@ -131,5 +131,5 @@ class Child:
 
     def _write_down(self, pid: int) -> None:
         identity = ProcessIdentity.of(pid)
-        document = {"pid": identity.pid, "started_at": identity.started_at, "supervisor": os.getpid()}
+        document = {"pid": identity.pid, "start": identity.start, "supervisor": os.getpid()}
         self._home.write_private(self._home.pid_file(self.role), json.dumps(document))

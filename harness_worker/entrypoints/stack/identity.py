@@ -1,35 +1,36 @@
-"""Which process is meant by a pid that was written down: pids are given again, start times tell them apart."""
+"""Which process is meant by a pid that was written down: pids are given again, starts tell them apart."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import psutil
 
-_CLOCK_TOLERANCE_S = 1.0
-"""Start times are kept relative to the boot time, which the kernel states to about this much."""
+_PROC: Final = Path("/proc")
+_START_FIELD: Final = 19
+"""Of ``/proc/PID/stat`` behind the name: clock ticks from the boot to the start (proc_pid_stat(5), field 22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process: its pid, and when it started in seconds since the epoch."""
+    """A process: its pid, and a text that stands for its start and stays as it is when the clock is set."""
 
     pid: int
-    started_at: float
+    start: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """The process that has ``pid`` now; one that is gone already has started at 0."""
-        try:
-            return cls(pid=pid, started_at=psutil.Process(pid).create_time())
-        except psutil.NoSuchProcess:
-            return cls(pid=pid, started_at=0.0)
+        """The process that has ``pid`` now; one that is gone already has no start."""
+        return cls(pid=pid, start=_start_of(pid))
 
     def process(self) -> psutil.Process | None:
         """The process, unless it ended."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started_at) < _CLOCK_TOLERANCE_S
+            same = self.start != "" and _start_of(self.pid) == self.start
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.NoSuchProcess:
             return None
@@ -37,3 +38,20 @@ class ProcessIdentity:
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return self.process() is not None
+
+
+def _start_of(pid: int) -> str:
+    """On Linux in ticks since a boot, for its times of day are counted from a moment that moves with the clock."""
+    try:
+        if not psutil.LINUX:
+            return f"{psutil.Process(pid).create_time():.2f}"
+        of_process = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return f"{_boot()}+{of_process[_START_FIELD]}"
+    except (OSError, psutil.NoSuchProcess):
+        return ""
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return ""

@@ -81,7 +81,7 @@ def from_ready_line(line: str) -> StackInfo:
 def publish(home: Home, info: StackInfo) -> None:
     """Let others find this stack by its home."""
     identity = ProcessIdentity.of(info.pid)
-    home.write_private(home.stack_file, json.dumps({"started_at": identity.started_at, "stack": info.ready_line()}))
+    home.write_private(home.stack_file, json.dumps({"start": identity.start, "stack": info.ready_line()}))
 
 
 def running_stack(home: Path) -> StackInfo | None:
@@ -89,7 +89,7 @@ def running_stack(home: Path) -> StackInfo | None:
     try:
         document = json.loads(Home(home).stack_file.read_text())
         info = from_ready_line(document["stack"])
-        identity = ProcessIdentity(pid=info.pid, started_at=document["started_at"])
+        identity = ProcessIdentity(pid=info.pid, start=document["start"])
     except (OSError, ValueError, KeyError):
         return None
     return info if identity.is_alive() else None

@@ -32,6 +32,6 @@ def end_leftovers(home: Home, log: LogWriter) -> None:
 def _written(file: Path) -> psutil.Process | None:
     try:
         document = json.loads(file.read_text())
-        return ProcessIdentity(pid=int(document["pid"]), started_at=float(document["started_at"])).process()
+        return ProcessIdentity(pid=int(document["pid"]), start=str(document["start"])).process()
     except (OSError, ValueError, KeyError, TypeError):
         return None
