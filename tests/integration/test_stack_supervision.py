@@ -165,7 +165,11 @@ def test_process_is_known_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatc
     """A clock that is set moves the boot, and with it every process's time of day."""
     identity = ProcessIdentity.of(os.getpid())
     said = psutil.Process().create_time()
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: said + 3_600)
+
+    def an_hour_later(_: psutil.Process) -> float:
+        return said + 3_600
+
+    monkeypatch.setattr(psutil.Process, "create_time", an_hour_later)
     assert identity.is_alive()
 
 
