@@ -44,6 +44,9 @@ from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import MEMORY, TENANT, Priority
 
+LONGEST_WAIT_S = 10.0
+"""How long the caller is kept waiting for a judge that failed, or for who finds memories."""
+
 LAST_TRACES_S = 2.0
 """How long :meth:`AgentHarness.close` may go on sending traces."""
 
@@ -142,7 +145,7 @@ class AgentHarness:
     def scores(self, turn_id: str) -> tuple[ScoreRow, ...]:
         """What the judges of a turn's agent say of it, by judge; those who have not spoken are asked now.
 
-        One that fails is asked again after a pause, which is waited for.
+        One that fails is asked again after a pause, which is waited for unless it is long: then it stays due.
 
         Each has ``judge``, ``score`` and ``reason``, or ``error``.
 
@@ -217,7 +220,7 @@ class AgentHarness:
         return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:
-        """Ask a judge, or who finds memories, if they have not spoken; again after a pause, if they fail."""
+        """Ask a judge, or who finds memories, if they have not spoken; again after a short pause, if they fail."""
         clock, scores = SystemClock(), SqlScores(self._engine)
         judging = Judging(
             store=SqlTurnStore(self._engine, NoEvents()),
@@ -229,7 +232,10 @@ class AgentHarness:
             clock=clock,
         )
         for _ in range(ATTEMPTS):  # one that has spoken is not asked again
-            clock.wait(scores.change(turn_id, duty, pause_left) or 0.0)
+            pause_s = scores.change(turn_id, duty, pause_left) or 0.0
+            if pause_s > LONGEST_WAIT_S:  # its provider wishes that: it stays due
+                return
+            clock.wait(pause_s)
             judging.judge(turn_id, duty)
 
     def _agent(self, name: str | None) -> AgentSpec:

@@ -20,7 +20,7 @@ import pytest
 from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings, TurnResult
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.bootstrap import inline
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, TransientError
 from harness_worker.testing.waiting import wait_until
 
 TURNS = 200
@@ -127,6 +127,25 @@ def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkey
     assert 0.0 < second <= 2.0 < third <= 4.0
     assert harness.scores(turn.id) == (score,)
     assert waits[3:] == [0.0] * 3
+    harness.close()
+
+
+def test_judge_whose_provider_asks_for_a_long_pause_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It stays due: whoever asks for the scores after the pause asks it again."""
+    registry, asked = Registry(), list[str]()
+
+    def busy(turn: TurnResult) -> float:
+        asked.append(turn.id)
+        raise TransientError("busy", retry_after_s=3_600)
+
+    registry.judge("busy", busy)
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
+    registry.agent("clerk", model=f"scripted:{script}", judges=["busy"])
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    turn = harness.run_turn(None, "Are you open?")
+    (score,) = harness.scores(turn.id)
+    assert (asked, score.at, score.error) == ([turn.id], None, None)
     harness.close()
 
 
