@@ -256,6 +256,15 @@ class GatePass:
     ticket: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAttempt:
+    """A read that was sent, as a coordinator asks the gate for it; its parts are those of a :class:`GatePass`."""
+
+    call_id: str
+    tool_use_id: str
+    attempt: int
+
+
 class Admission(StrEnum):
     """The gate's answer to a tool that wants to start."""
 
@@ -282,8 +291,8 @@ class Gate(Protocol):
         """Let ``fence`` in: creates a missing gate, reopens for a higher fence; False if a higher one is there."""
         ...
 
-    def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
-        """Read the state of each (call, attempt) and close what is expired, lost or, with ``close``, everything.
+    def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
+        """Read the state of each attempt and close what is expired, lost or, with ``close``, everything.
 
         A read whose time is over is expired only if its process has beaten since; else it was lost on the way.
         """

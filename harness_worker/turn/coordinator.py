@@ -40,7 +40,7 @@ from harness_worker.errors import (
     Stopped,
     TransientError,
 )
-from harness_worker.ports import Dispatcher, Gate, StopSignal, TurnStore
+from harness_worker.ports import Dispatcher, Gate, ReadAttempt, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer
@@ -193,7 +193,7 @@ class Coordinator:
 
     def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
         """What the gate knows of the visit's open reads, by call id."""
-        reads = [(call.call_id, call.attempt) for call in visit.calls if call.is_read and call.is_open]
+        reads = [_asked(call) for call in visit.calls if call.is_read and call.is_open]
         settled = self.gate.settle(visit.turn.id, visit.turn.fence, reads, close=stop) if reads else []
         return {each.call_id: _report(each) for each in settled}
 
@@ -332,6 +332,10 @@ class Coordinator:
                 self.store.transact(visit.turn.id, fenced(visit, let_go))
         except TransientError as error:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
+
+
+def _asked(call: Call) -> ReadAttempt:
+    return ReadAttempt(call_id=call.call_id, tool_use_id=call.tool_use_id, attempt=call.attempt)
 
 
 def _report(settled: SettledRead) -> ReadReport:

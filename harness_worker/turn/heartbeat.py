@@ -17,7 +17,7 @@ from harness_worker.threads.rounds import Rounds
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.1
-"""After a heartbeat of calls that failed, the next try: soon, for leases run on, but forks go between."""
+"""The pause after a heartbeat of calls that failed; doubled each time: leases run on, and forks go between."""
 
 
 class VisitHeartbeat(Rounds):
@@ -94,8 +94,9 @@ class CallHeartbeat(Rounds):
         super().start()
 
     def _round(self) -> None:
-        while not self._is_sent() and not self._stop.wait(AGAIN_S):
-            pass
+        pause_s = AGAIN_S
+        while not self._is_sent() and not self._stop.wait(pause_s):
+            pause_s = min(2 * pause_s, self._every_s)
 
     def _is_sent(self) -> bool:
         with self._under_way:

@@ -105,7 +105,7 @@ class InlineDispatcher:
         while not self._is_over(turn_id, store):
             if not answer_all(store, turn_id, self._approved):
                 self._wait(turn_id)
-            self._beat(drive.gate)
+            self._beat(drive)
             for waited_for in self._left_behind():
                 coordinator.advance(waited_for)
             coordinator.advance(turn_id)
@@ -184,11 +184,14 @@ class InlineDispatcher:
         except queue.Empty:
             return
 
-    def _beat(self, gate: Gate) -> None:
-        """For reads alone: past its time, one without a beat is lost. A write's lease, a day, needs none."""
+    def _beat(self, drive: Drive) -> None:
+        """Past its time, a call without a beat is lost. The lease of a write, a day, needs none before."""
+        now = self._clock.monotonic()
         with self._lock:
-            jobs = [under.job for under in self._under.values()]
-        gate.beat([job for job in jobs if job.is_read])
+            under = tuple(self._under.values())
+        drive.gate.beat([each.job for each in under if each.job.is_read])
+        late = [each.job for each in under if not each.job.is_read and now >= each.until_s]
+        drive.store.beat_calls(late, drive.runner.timing.lease_ttl_s)
 
     def _is_over(self, turn_id: str, store: TurnStore) -> bool:
         loaded = store.load(turn_id)

@@ -25,8 +25,17 @@ from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict
 from harness_worker.core.scoring.scores import claim, give, lapse, miss
 from harness_worker.core.text import text_of
 from harness_worker.core.tool_results import describe
-from harness_worker.errors import HarnessError, InvariantError
-from harness_worker.ports import Clock, Dispatcher, MemoryStore, ModelClient, ModelRequest, Scores, TurnStore
+from harness_worker.errors import HarnessError, InvariantError, TransientError
+from harness_worker.ports import (
+    Clock,
+    Dispatcher,
+    MemoryStore,
+    ModelClient,
+    ModelReply,
+    ModelRequest,
+    Scores,
+    TurnStore,
+)
 from harness_worker.threads.waiting import within
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
@@ -152,8 +161,12 @@ class Judging:
         def fits(pause_s: float) -> bool:
             return pause_s <= left_s() / 2  # the answer needs time too
 
-        again = retrying(self.clock.wait, fits=fits)
-        return text_of(again(lambda: client.complete(replace(request, timeout_s=left_s()))).content)
+        def once() -> ModelReply:
+            if left_s() <= 0:
+                raise TransientError("its time was over before its model could be asked again")
+            return client.complete(replace(request, timeout_s=left_s()))
+
+        return text_of(retrying(self.clock.wait, fits=fits)(once).content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,13 @@ from uuid_utils.compat import uuid7
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.reads import ReadState, SettledRead
-from harness_worker.ports import Admission, Gate, GatePass, RunningCall
+from harness_worker.ports import Admission, Gate, GatePass, ReadAttempt, RunningCall
 from harness_worker.testing.keys import keys_without_ttl
 
 MINUTE_MS = 60_000
 RUNNER = "host/1"
 READ = "0.0"
+TOOL_USE = "toolu_1"
 
 
 class _WatchedGate:
@@ -52,7 +53,7 @@ def a_pass(
     attempt: int = 1,
     remaining_ms: int = MINUTE_MS,
     ticket: str = "{}",
-    tool_use_id: str = "toolu_1",
+    tool_use_id: str = TOOL_USE,
 ) -> GatePass:
     """A call about to be dispatched, with a minute to go."""
     return GatePass(call_id=call_id, tool_use_id=tool_use_id, attempt=attempt, remaining_ms=remaining_ms, ticket=ticket)
@@ -84,9 +85,14 @@ def running(gate: Gate, *passes: GatePass) -> str:
     return turn_id
 
 
+def asked(call_id: str, attempt: int = 1, tool_use_id: str = TOOL_USE) -> ReadAttempt:
+    """A read as a coordinator asks for it."""
+    return ReadAttempt(call_id=call_id, tool_use_id=tool_use_id, attempt=attempt)
+
+
 def settle(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> SettledRead:
     """What the gate says of the one read."""
-    [read] = gate.settle(turn_id, fence, [(READ, attempt)], close=close)
+    [read] = gate.settle(turn_id, fence, [asked(READ, attempt)], close=close)
     return read
 
 

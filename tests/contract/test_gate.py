@@ -22,6 +22,7 @@ from tests.contract.gate_kit import (
     a_pass,
     a_run,
     admit,
+    asked,
     beaten,
     new_turn_id,
     opened,
@@ -285,8 +286,10 @@ def test_another_call_by_a_known_name_begins_anew(gate: Gate, attempt: int) -> N
     """The journal was set back and the model asked anew: what it asked before gives no answer to that."""
     turn_id = running(gate, a_pass(attempt=2, ticket="old"))
     assert gate.complete(a_run(turn_id, attempt=2), "old")
+    anew = [asked(READ, attempt, "toolu_2")]
+    assert [read.state for read in gate.settle(turn_id, 1, anew, close=False)] == [ReadState.UNADMITTED]
     assert gate.open(turn_id, 1, [a_pass(attempt=attempt, ticket="new", tool_use_id="toolu_2")])
-    assert state(gate, turn_id, attempt=attempt) is ReadState.UNADMITTED
+    assert [read.state for read in gate.settle(turn_id, 1, anew, close=False)] == [ReadState.UNADMITTED]
     assert gate.admit(turn_id, READ, attempt, MINUTE_MS, RUNNER).ticket == "new"
 
 
@@ -386,7 +389,7 @@ def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
         ("0.1", 1, None),
         ("0.0", 1, ReadState.LIVE),
     ]
-    found = gate.settle(turn_id, 1, [(call_id, attempt) for call_id, attempt, _ in expected], close=False)
+    found = gate.settle(turn_id, 1, [asked(call_id, attempt) for call_id, attempt, _ in expected], close=False)
     assert [(read.call_id, read.state) for read in found] == [(call_id, what) for call_id, _, what in expected]
 
 
@@ -466,7 +469,7 @@ def test_settle_leaves_live_and_unadmitted_reads_open(gate: Gate) -> None:
     """Looking disturbs nobody who is in time."""
     turn_id = running(gate, a_pass(READ))
     gate.open(turn_id, 1, [a_pass("0.1")])
-    gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=False)
+    gate.settle(turn_id, 1, [asked(READ), asked("0.1")], close=False)
     assert gate.complete(a_run(turn_id), "x")
     assert admit(gate, turn_id, "0.1") is Admission.OK
 
@@ -475,11 +478,11 @@ def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
     """The end of a turn: what is not completed now never will be."""
     turn_id = running(gate, a_pass(READ))
     gate.open(turn_id, 1, [a_pass("0.1")])
-    found = gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=True)
+    found = gate.settle(turn_id, 1, [asked(READ), asked("0.1")], close=True)
     assert [read.state for read in found] == [ReadState.LIVE, ReadState.UNADMITTED]
     assert not gate.complete(a_run(turn_id), "late")
     assert admit(gate, turn_id, "0.1") is Admission.CLOSED
-    found = gate.settle(turn_id, 1, [(READ, 1), ("0.1", 1)], close=False)
+    found = gate.settle(turn_id, 1, [asked(READ), asked("0.1")], close=False)
     assert [read.state for read in found] == [ReadState.CLOSED, ReadState.CLOSED]
 
 

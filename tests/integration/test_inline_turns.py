@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,30 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         told = json.dumps([[message["role"], message["content"]] for message in turn.messages])
         assert f"question {number}" in told
         assert told.count("word-") == told.count(f"word-{number:03}")
+
+
+def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_path: Path) -> None:
+    """Its thread cannot be ended; its turn must not wait for it."""
+    registry, ended = Registry(), threading.Event()
+
+    @registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=0.5)
+    def hang() -> str:
+        """Outlive the turn."""
+        return str(ended.wait(60))
+
+    script = tmp_path / "script.jsonl"
+    asks: dict[str, Any] = {"step": 0, "content": [{"type": "tool_use", "id": "1", "name": "hang", "input": {}}]}
+    said: dict[str, Any] = {"step": 1, "content": [{"type": "text", "text": "Went on."}]}
+    script.write_text("\n".join(map(json.dumps, [asks, said])))
+    registry.agent("clerk", model=f"scripted:{script}", tools=[hang])
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    try:
+        turn = harness.run_turn(None, "Do it.", budget={"timeout_s": 50})
+    finally:
+        ended.set()
+    assert (turn.status, turn.output_text) == ("completed", "Went on.")
+    assert turn.calls[0].content.startswith("outcome_unknown: hang started and did not end in time")
+    harness.close()
 
 
 def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

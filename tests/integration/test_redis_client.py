@@ -22,7 +22,7 @@ from harness_worker.ports import Gate
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import LATE_RESULTS
-from tests.contract.gate_kit import a_pass, a_run, new_turn_id, opened, running
+from tests.contract.gate_kit import a_pass, a_run, asked, new_turn_id, opened, running
 
 forking = multiprocessing.get_context("fork")
 LONG_TTL_S = 60.0
@@ -31,7 +31,7 @@ OPERATIONS: dict[str, Callable[[Gate], object]] = {
     "raise_fence": lambda gate: gate.raise_fence("t", 1),
     "open": lambda gate: gate.open("t", 1, [a_pass()]),
     "close": lambda gate: gate.close("t", 1),
-    "settle": lambda gate: gate.settle("t", 1, [("0.0", 1)], close=False),
+    "settle": lambda gate: gate.settle("t", 1, [asked("0.0")], close=False),
     "admit": lambda gate: gate.admit("t", "0.0", 1, 1_000, "host/1"),
     "admits_write": lambda gate: gate.admits_write("t", "0.0", 1),
     "goes_on": lambda gate: gate.goes_on(a_run("t")),

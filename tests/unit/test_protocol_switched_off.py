@@ -22,7 +22,7 @@ from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
-from harness_worker.ports import Admission, GatePass, HeldTurn, RunningCall
+from harness_worker.ports import Admission, GatePass, HeldTurn, ReadAttempt, RunningCall
 from harness_worker.turn import call_runner
 from harness_worker.wire import StopReason
 from tests.unit import test_protocol_scripts as scripts
@@ -111,7 +111,7 @@ def stop_leaves_the_gate_open(patch: pytest.MonkeyPatch) -> None:
     really_settle = MemoryGate.settle
 
     def look_only(
-        self: MemoryGate, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool
+        self: MemoryGate, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool
     ) -> list[SettledRead]:
         del close
         return really_settle(self, turn_id, fence, reads, close=False)

@@ -39,7 +39,7 @@ class ToolRequest(Request):
     """Tells its task when a call's process is known to be dead."""
 
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
-        """Called in the parent when the task failed, its process was lost, or will be killed at its hard limit."""
+        """Called in the parent when the task failed, its process was lost, or is to be ended at its hard limit."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
         overran = isinstance(error, TimeLimitExceeded)
         if overran:

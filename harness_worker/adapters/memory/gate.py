@@ -9,7 +9,7 @@ from threading import Lock
 
 from harness_worker.adapters.memory.gate_state import Entry, TurnGate
 from harness_worker.core.reads import ReadState, SettledRead
-from harness_worker.ports import Admission, Admitted, GatePass, RunningCall
+from harness_worker.ports import Admission, Admitted, GatePass, ReadAttempt, RunningCall
 
 
 class MemoryGate:
@@ -49,13 +49,13 @@ class MemoryGate:
             if gate is not None:
                 gate.closed(fence, is_over=is_over)
 
-    def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
+    def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
         with self._lock:
             gate = self._turns.get(turn_id)
             if gate is None or not gate.leads(fence):
-                return [SettledRead(call_id=call_id, state=ReadState.GONE) for call_id, _ in reads]
-            return [self._settled(gate, call_id, attempt, close=close) for call_id, attempt in reads]
+                return [SettledRead(call_id=read.call_id, state=ReadState.GONE) for read in reads]
+            return [self._settled(gate, read, close=close) for read in reads]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
         """See :meth:`harness_worker.ports.Gate.admit`."""
@@ -126,10 +126,11 @@ class MemoryGate:
         entry = gate.entry(run.call_id, run.attempt) if gate else None
         return gate, entry if entry and entry.runner == run.runner else None
 
-    def _settled(self, gate: TurnGate, call_id: str, attempt: int, *, close: bool) -> SettledRead:
-        entry = gate.entry(call_id, attempt)
-        if entry is None:
-            return SettledRead(call_id=call_id, state=gate.unknown(call_id, attempt))
+    def _settled(self, gate: TurnGate, read: ReadAttempt, *, close: bool) -> SettledRead:
+        call_id = read.call_id
+        entry = gate.entry(call_id, read.attempt)
+        if entry is None or entry.tool_use_id != read.tool_use_id:
+            return SettledRead(call_id=call_id, state=gate.unknown(read))
         state = entry.state(self._now_ms, self._ttl_ms)
         if state is not None and (close or state in (ReadState.EXPIRED, ReadState.LOST)):
             gate.calls[call_id] = replace(entry, closed=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from harness_worker.core.reads import ReadState, SettledRead
-from harness_worker.ports import Admission, GatePass
+from harness_worker.ports import Admission, GatePass, ReadAttempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +113,11 @@ class TurnGate:
         known = self.calls.get(call_id)
         return known if known is not None and known.attempt == attempt else None
 
-    def unknown(self, call_id: str, attempt: int) -> ReadState:
+    def unknown(self, read: ReadAttempt) -> ReadState:
         """What becomes of an attempt that has no entry: one that was never opened was never started."""
-        known = self.calls.get(call_id)
-        never_opened = known.attempt < attempt if known is not None else self.is_whole
+        known = self.calls.get(read.call_id)
+        is_another = known is not None and known.tool_use_id != read.tool_use_id
+        never_opened = is_another or (known.attempt < read.attempt if known is not None else self.is_whole)
         return ReadState.UNADMITTED if never_opened else ReadState.GONE
 
     def register(self, one: GatePass, now_ms: int) -> None:

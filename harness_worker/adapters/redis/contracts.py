@@ -7,18 +7,9 @@ clock, inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harness_worker.adapters.redis._lua import lua
-from harness_worker.ports import GatePass, RunningCall
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadAttempt:
-    """A read as ``settle`` asks for it."""
-
-    call_id: str
-    attempt: int
+from harness_worker.ports import GatePass, ReadAttempt, RunningCall
 
 
 @lua("raise")

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from harness_worker.adapters.redis import contracts
 from harness_worker.adapters.redis.client import RedisClient
-from harness_worker.adapters.redis.contracts import ReadAttempt
 from harness_worker.core.reads import ReadState, SettledRead
-from harness_worker.ports import Admission, Admitted, GatePass, RunningCall
+from harness_worker.ports import Admission, Admitted, GatePass, ReadAttempt, RunningCall
 
 
 class RedisGate:
@@ -36,11 +35,10 @@ class RedisGate:
         """See :meth:`harness_worker.ports.Gate.close`."""
         self._client.run(contracts.close_gate(_key(turn_id), fence, is_over))
 
-    def settle(self, turn_id: str, fence: int, reads: Sequence[tuple[str, int]], *, close: bool) -> list[SettledRead]:
+    def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
         """See :meth:`harness_worker.ports.Gate.settle`."""
-        asked = [ReadAttempt(call_id=call_id, attempt=attempt) for call_id, attempt in reads]
-        replies = self._client.run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, asked))
-        return [_settled(read.call_id, reply) for read, reply in zip(asked, replies, strict=True)]
+        replies = self._client.run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, reads))
+        return [_settled(read.call_id, reply) for read, reply in zip(reads, replies, strict=True)]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
         """See :meth:`harness_worker.ports.Gate.admit`."""

@@ -37,7 +37,8 @@ _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum
 def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema in draft 2020-12, as far as an older one can be told in it.
 
-    One that is valid there stays as it is, to the byte: providers cache what they were sent before.
+    One that is valid there, and does not say that it is of draft 4, stays as it is, to the byte: providers cache what
+    they were sent before.
     """
     if "draft-04" not in str(schema.get("$schema")) and problem_in_2020_12(schema) is None:
         return schema

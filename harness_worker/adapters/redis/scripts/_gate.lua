@@ -33,6 +33,11 @@ local function entry_of(call_id)
   return text and cjson.decode(text) or nil
 end
 
+-- Whether it is of another call by the same name: the journal was set back, and the model asked anew.
+local function is_of_another(entry, tool_use_id)
+  return entry.use and entry.use ~= tool_use_id
+end
+
 local function save(call_id, entry)
   redis.call('HSET', key, 'e:' .. call_id, cjson.encode(entry))
 end

@@ -3,9 +3,7 @@
 if not leads(fence) or not gate.open then return answer(0) end
 for _, pass in ipairs(passes) do
   local known = entry_of(pass.call_id)
-  -- Another call by the same name: the journal was set back, and the model asked anew.
-  local strange = known and known.use and known.use ~= pass.tool_use_id
-  if not known or known.attempt < pass.attempt or strange then
+  if not known or known.attempt < pass.attempt or is_of_another(known, pass.tool_use_id) then
     local deadline = now + math.min(pass.remaining_ms, LONGEST_MS)
     save(pass.call_id, {attempt = pass.attempt, deadline = deadline, use = pass.tool_use_id})
     redis.call('HSET', key, 't:' .. pass.call_id, pass.ticket)

@@ -18,7 +18,8 @@ end
 local function settled(read)
   local entry = led and entry_of(read.call_id)
   -- The attempt was committed and is not open yet: nobody can have started it, and it must not be counted as lost.
-  local early = entry and entry.attempt < read.attempt or not entry and led and whole
+  local early = entry and (entry.attempt < read.attempt or is_of_another(entry, read.tool_use_id))
+  early = early or not entry and led and whole
   if early then return {'unadmitted', '', '', '', '', ''} end
   if not entry or entry.attempt ~= read.attempt then return {'gone', '', '', '', '', ''} end
   local state, completion, shut = '', completion_of(read.call_id), false
