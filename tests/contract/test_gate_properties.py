@@ -15,7 +15,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.core.reads import SettledRead
 from harness_worker.ports import Admission, Admitted, Gate, RunningCall
-from tests.contract.gate_kit import MINUTE_MS, a_pass, a_run, new_turn_id
+from tests.contract.gate_kit import MINUTE_MS, a_pass, a_run, asked, new_turn_id
 
 TTL_S = 600.0
 HOUR_MS = 3_600_000
@@ -26,8 +26,6 @@ attempts = st.integers(1, 3)
 call_ids = st.sampled_from(["0.0", "0.1"])
 runners = st.sampled_from(["host/1", "host/2"])
 times_ms = st.sampled_from([OVER_MS, MINUTE_MS, MINUTE_MS, MINUTE_MS, 3 * HOUR_MS])
-reads = st.lists(st.tuples(call_ids, attempts), max_size=3)
-passes = st.lists(st.builds(a_pass, call_ids, attempts, times_ms, st.sampled_from(["", "t"])), max_size=3)
 runs = st.builds(a_run, st.just("?"), call_ids, attempts, runners)
 
 
@@ -55,23 +53,27 @@ def step(name: str, *arguments: st.SearchStrategy[Any], **keywords: st.SearchStr
     return st.builds(Step, st.just(name), st.tuples(*arguments), st.fixed_dictionaries(keywords))
 
 
-steps = st.one_of(
-    step("raise_fence", fences),
-    step("open", fences, passes),
-    step("open", fences, passes),
-    step("close", fences),
-    step("settle", fences, reads, close=st.booleans()),
-    step("admit", call_ids, attempts, times_ms, runners),
-    step("admit", call_ids, attempts, times_ms, runners),
-    step("admits_write", call_ids, attempts),
-    step("complete", runs, st.sampled_from(["x", "y"])),
-    step("complete", runs, st.sampled_from(["x", "y"])),
-    step("beat", st.lists(runs, max_size=2)),
-    step("lose", runs),
-    step("goes_on", runs),
-    step("flush"),
-)
-histories = st.lists(steps, min_size=5, max_size=40).map(lambda rest: [Step("raise_fence", (1,)), *rest])
+def histories(uses: st.SearchStrategy[str]) -> st.SearchStrategy[list[Step]]:
+    """Random operations on a gate; calls by one name are as many as there are of the model's ids of them."""
+    reads = st.lists(st.builds(asked, call_ids, attempts, uses), max_size=3)
+    passes = st.lists(st.builds(a_pass, call_ids, attempts, times_ms, st.sampled_from(["", "t"]), uses), max_size=3)
+    steps = st.one_of(
+        step("raise_fence", fences),
+        step("open", fences, passes),
+        step("open", fences, passes),
+        step("close", fences),
+        step("settle", fences, reads, close=st.booleans()),
+        step("admit", call_ids, attempts, times_ms, runners),
+        step("admit", call_ids, attempts, times_ms, runners),
+        step("admits_write", call_ids, attempts),
+        step("complete", runs, st.sampled_from(["x", "y"])),
+        step("complete", runs, st.sampled_from(["x", "y"])),
+        step("beat", st.lists(runs, max_size=2)),
+        step("lose", runs),
+        step("goes_on", runs),
+        step("flush"),
+    )
+    return st.lists(steps, min_size=5, max_size=40).map(lambda rest: [Step("raise_fence", (1,)), *rest])
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation repli
 
 
 @settings(max_examples=200)
-@given(history=histories)
+@given(history=histories(st.sampled_from(["toolu_1", "toolu_1", "toolu_2"])))
 def test_gates_give_equal_answers(client: RedisClient, history: list[Step]) -> None:
     """The gate in memory is the gate on Valkey, as far as anyone can tell; and every key expires, always."""
     real: Gate = RedisGate(client, lease_ttl_s=TTL_S)
@@ -162,14 +164,15 @@ class Promises:
             assert (run.call_id, run.attempt) in self.admitted, "only what was admitted completes"
 
     def _settled(self, one: Step, reply: list[SettledRead]) -> None:
-        for (call_id, attempt), read in zip(one.arguments[1], reply, strict=True):
+        for sent, read in zip(one.arguments[1], reply, strict=True):
             if read.state is None:
-                assert read.completion == self.accepted[call_id, attempt], "what is settled is what was accepted"
+                accepted = self.accepted[sent.call_id, sent.attempt]
+                assert read.completion == accepted, "what is settled is what was accepted"
 
 
 @pytest.mark.parametrize("kind", ["memory", "valkey"])
 @settings(max_examples=150)
-@given(history=histories)
+@given(history=histories(st.just("toolu_1")))
 def test_gate_keeps_its_promises(client: RedisClient, kind: str, history: list[Step]) -> None:
     """At most one run an attempt; a completion never changes; nothing starts or completes through a closed gate."""
     gate: Gate = MemoryGate(lease_ttl_s=TTL_S) if kind == "memory" else RedisGate(client, lease_ttl_s=TTL_S)
