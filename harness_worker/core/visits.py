@@ -220,7 +220,7 @@ def look_in(
         return now + QUEUE_LOOK_S
     by_habit = now + look_period_s(turn.looks, timing)
     grace_s = timing.hard_s + timing.grace_s
-    ends = [call.deadline_at + grace_s for call in calls if call.is_open and call.deadline_at is not None]
-    ends = [end for end in ends if end > now]  # past it, a write may be waited for until its lease is over
+    deadlines = [call.deadline_at for call in calls if call.is_open and call.deadline_at is not None]
+    ends = [at + grace_s for at in deadlines if at + grace_s > now]  # after it, a write's lease may still be waited for
     leases = [call.lease_until for call in calls if call.status is CallStatus.RUNNING and call.lease_until is not None]
     return max(now, min([by_habit, turn.deadline_at, *ends, *leases, *(now + live_s for live_s in lives_s)]))
