@@ -121,6 +121,14 @@ def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_pat
     harness.close()
 
 
+def judged_by(registry: Registry, judge: str, place: Path) -> AgentHarness:
+    """A harness whose one agent says yes, and has that judge."""
+    script = place / "script.jsonl"
+    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
+    registry.agent("clerk", model=f"scripted:{script}", judges=[judge])
+    return AgentHarness(registry, Settings(home=place))
+
+
 def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on workers; nobody waits for one that has spoken."""
     waits: list[float] = []
@@ -140,10 +148,7 @@ def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkey
         raise ValueError("no idea")
 
     registry.judge("fails", fails)
-    script = tmp_path / "script.jsonl"
-    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
-    registry.agent("clerk", model=f"scripted:{script}", judges=["fails"])
-    harness = AgentHarness(registry, Settings(home=tmp_path))
+    harness = judged_by(registry, "fails", tmp_path)
     turn = harness.run_turn(None, "Are you open?")
     (score,) = harness.scores(turn.id)
     assert (asked, score.error) == ([turn.id] * 3, "ValueError: no idea")
@@ -164,10 +169,7 @@ def test_judge_whose_provider_asks_for_a_long_pause_keeps_nobody_waiting(tmp_pat
         raise TransientError("busy", retry_after_s=3_600)
 
     registry.judge("busy", busy)
-    script = tmp_path / "script.jsonl"
-    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
-    registry.agent("clerk", model=f"scripted:{script}", judges=["busy"])
-    harness = AgentHarness(registry, Settings(home=tmp_path))
+    harness = judged_by(registry, "busy", tmp_path)
     turn = harness.run_turn(None, "Are you open?")
     (score,) = harness.scores(turn.id)
     assert (asked, score.at, score.error) == ([turn.id], None, None)
