@@ -11,7 +11,7 @@ class Timing:
 
     Args:
         lease_ttl_s: How long a visit or a running call is believed alive without a heartbeat.
-        visit_s: How long one visit may last, whatever its heartbeat says; asking a model again prolongs it.
+        visit_s: How long one visit may last, whatever its heartbeat says; each further model call prolongs it.
         look_s: The first look-in while tools run; the later ones are twice as long apart.
         hard_s: How long after its soft limit a tool's process is killed.
         grace_s: How long after that its outcome may still be on its way.

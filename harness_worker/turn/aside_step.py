@@ -80,6 +80,7 @@ class AsideStep:
         except PromptTooLong:
             if asked.kind is not RequestKind.COMPACTION:
                 raise
+        self.model_step.prolong_visit(self.turn)
         left_s = most_s - (self.model_step.clock.monotonic() - began)
         return self.model_step.ask(self.turn, self.agent, shortened(asked), remaining_s=left_s, stop=self.stop)
 

@@ -227,7 +227,7 @@ class Coordinator:
             return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
         except (ModelError, TransientError) as error:
             if isinstance(error, PromptTooLong) and compactable(prompt, turn):
-                return self._ask_aside(visit, asking, prompt, RequestKind.COMPACTION)
+                return self._sum_up_refused(visit, asking, prompt)
             return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
         said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)), prompt)
         said = replace(said, citations=self.finalizer.citations(turn, said.text, prompt))
@@ -241,6 +241,14 @@ class Coordinator:
             self.gate.close(visit.turn.id, visit.turn.fence)
         except TransientError as error:
             log.warning("gate of turn %s, none of whose calls is open, not closed: %s", visit.turn.id, error)
+
+    def _sum_up_refused(self, visit: Visit, asking: AsideStep, prompt: Prompt) -> Next | None:
+        """Ask for a summary of a prompt that was refused as too long, in the same visit, which gets the time for it."""
+        try:
+            self.model_step.prolong_visit(asking.turn)
+        except Stopped:  # somebody else drives the turn now
+            return None
+        return self._ask_aside(visit, asking, prompt, RequestKind.COMPACTION)
 
     def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
         try:

@@ -150,14 +150,14 @@ class ModelStep:
 
     def _retrying(self, turn: Turn, deadline: float, stop: StopSignal) -> Retrying:
         def nap(seconds: float) -> None:
-            self._prolong(turn, seconds)
+            self.prolong_visit(turn, pause_s=seconds)
             if stop.wait(min(seconds, max(0.0, deadline - self.clock.monotonic()))):
                 raise Stopped
 
         return retrying(nap)
 
-    def _prolong(self, turn: Turn, pause_s: float) -> None:
-        """Make the visit last for the pause and another call; each of them has a time of its own.
+    def prolong_visit(self, turn: Turn, *, pause_s: float = 0.0) -> None:
+        """Make the visit last for the pause and another call: to be called before each call but the visit's first.
 
         Raises:
             Stopped: The visit holds the turn no longer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,11 +18,12 @@ from harness_worker.core.prompting.sent import blocks_of, since_summary
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.hooks import Hooks, TurnStart
 from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.visits import MODEL_SLACK_S
 from harness_worker.errors import ModelError, PromptTooLong, Stopped
-from harness_worker.ports import ModelReply, ModelRequest
+from harness_worker.ports import HeldTurn, ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import a_turn
-from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
+from tests.unit.builders import NOW, TIMING, a_turn
+from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
 from tests.unit.simulation.prompts import ids_in
 
 SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
@@ -350,6 +352,51 @@ def test_summary_that_is_refused_twice_is_a_stub() -> None:
     engine = worked(*LONG, answers("done"), asides=(REFUSED, REFUSED))
     assert kinds(engine) == ["step", "step", "compaction", "compaction", "step"]
     assert [event["text"] for event in told(engine)] == [f"[model error: {REFUSED}]"]
+
+
+def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
+    """The step is refused, then its summary, both late, and a shorter one is slow: nobody else takes the turn."""
+    engine = an_engine(*BRIEF, asides=())
+    while engine.turn.step < 2:
+        engine.advance()
+        engine.run(f"{engine.turn.step - 1}.0")
+    engine.coordinator = replace(engine.coordinator, timing=replace(TIMING, visit_s=MODEL_TIMEOUT_S + MODEL_SLACK_S))
+    engine.store.turns[TURN_ID] = replace(engine.turn, deadline_at=NOW + 3 * MODEL_TIMEOUT_S)
+
+    def after(seconds: float, told: ModelReply | Exception) -> Callable[[], ModelReply]:
+        def told_then() -> ModelReply:
+            holder = HeldTurn(TURN_ID, engine.turn.owner or "", engine.turn.fence)
+            for _ in range(int(seconds)):
+                engine.clock.wait(1.0)
+                engine.store.beat_turns([holder], TIMING.lease_ttl_s)
+            engine.advance()  # another coordinator
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+        return told_then
+
+    engine.says(after(25, REFUSED), answers("done"), asides=(after(25, REFUSED), after(25, SHORT)))
+    visits = engine.turn.fence
+    engine.advance()
+    assert engine.turn.fence == visits + 1
+    assert [event["text"] for event in told(engine)] == ["what was"]
+
+
+def test_visit_that_lost_its_turn_asks_for_no_summary() -> None:
+    """It would be paid for, and thrown away."""
+    engine = an_engine(*BRIEF, asides=())
+    while engine.turn.step < 2:
+        engine.advance()
+        engine.run(f"{engine.turn.step - 1}.0")
+
+    def overtaken() -> ModelReply:
+        engine.store.turns[TURN_ID] = replace(engine.turn, owner="another", fence=engine.turn.fence + 1)
+        raise REFUSED
+
+    engine.says(overtaken)
+    engine.advance()
+    assert (kinds(engine), engine.turn.owner) == (["step"] * 3, "another")
 
 
 def test_reflection_that_is_refused_as_too_long_is_not_asked_again() -> None:
