@@ -37,6 +37,7 @@ from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
+from harness_worker.threads.waiting import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
@@ -75,6 +76,7 @@ class AgentHarness:
         self._registry = registry
         self._models = make_models(given, registry.models)
         self._locks = MemoryLocks(lease_ttl_s=NO_LEASE_S)
+        self._overdue = OverdueCalls()
         with ExitStack() as ending:
             home = Path(ending.enter_context(TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)))
             url = given.database_url or f"sqlite:///{home / 'harness.db'}"
@@ -230,6 +232,7 @@ class AgentHarness:
             agents=self._registry.agents,
             memories=self._memories,
             clock=clock,
+            overdue=self._overdue,
         )
         for _ in range(ATTEMPTS):  # one that has spoken is not asked again
             pause_s = scores.change(turn_id, duty, pause_left) or 0.0

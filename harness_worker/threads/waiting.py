@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TypeVar
+from time import monotonic
+from typing import Final, TypeVar
+
+from harness_worker.errors import TransientError
+
+log = logging.getLogger(__name__)
+
+MOST_OVERDUE: Final = 4
+"""So many calls of one name may be overdue before no more are started."""
 
 T = TypeVar("T")
 
@@ -44,3 +54,64 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
         if not said.cancel():  # it has just ended, or this is an error of its own
             return said.result()
         raise TimeoutError(f"no answer within {seconds:g} s") from None
+
+
+class OverdueCalls:
+    """Counts calls that run past their time, by name, and starts no more of a name that has too many of them.
+
+    Each holds a thread until it returns, if it ever does: a judge that always hangs would use up the process's threads.
+
+    Args:
+        most: How many calls of one name may be overdue before no more are started.
+    """
+
+    def __init__(self, most: int = MOST_OVERDUE) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._due_at: defaultdict[str, dict[object, float]] = defaultdict(dict)
+        self._refused: set[str] = set()
+
+    def within(self, seconds: float, work: Callable[[], T], *, name: str) -> T:
+        """What ``work`` returns or raises, on a thread of its own.
+
+        Args:
+            seconds: How long to wait for it.
+            work: What may take too long.
+            name: What the call is counted as, such as ``judge brief``.
+
+        Raises:
+            TimeoutError: It took longer.
+            TransientError: Too many earlier calls of that name are overdue; this one was not started.
+        """
+        call = self._begin(name, seconds)
+
+        def counted() -> T:
+            try:
+                return work()
+            finally:
+                self._end(name, call)
+
+        try:
+            return within(seconds, counted)
+        except RuntimeError:  # perhaps no thread could be started
+            self._end(name, call)
+            raise
+
+    def _begin(self, name: str, seconds: float) -> object:
+        call, now = object(), monotonic()
+        with self._lock:
+            overdue = sum(due_at <= now for due_at in self._due_at[name].values())
+            if overdue < self._most:
+                self._due_at[name][call] = now + seconds
+                self._refused.discard(name)
+                return call
+            is_known = name in self._refused
+            self._refused.add(name)
+        refused = f"{overdue} earlier calls of {name} have not returned"
+        if not is_known:
+            log.error("%s, and each holds a thread: no more are started until one returns", refused)
+        raise TransientError(refused, retry_after_s=seconds)
+
+    def _end(self, name: str, call: object) -> None:
+        with self._lock:
+            self._due_at[name].pop(call, None)

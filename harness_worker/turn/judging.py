@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -36,7 +36,7 @@ from harness_worker.ports import (
     Scores,
     TurnStore,
 )
-from harness_worker.threads.waiting import within
+from harness_worker.threads.waiting import OverdueCalls
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
 from harness_worker.turn.retrying import retrying, wished_s
@@ -67,6 +67,7 @@ class Judging:
         agents: Those that this process serves, by name: some have a model that finds what is worth remembering.
         memories: What is remembered already.
         clock: For the time that a model and its retries may take.
+        overdue: Which calls of judges have not returned in time; of one that has several, no more are started.
     """
 
     store: TurnStore
@@ -76,6 +77,7 @@ class Judging:
     agents: Mapping[str, AgentSpec]
     memories: MemoryStore
     clock: Clock
+    overdue: OverdueCalls = field(default_factory=OverdueCalls)
 
     @property
     def duties(self) -> frozenset[str]:
@@ -137,7 +139,8 @@ class Judging:
         turn, calls = loaded
         if spec.fn is not None:
             view = turn_result(turn, calls, self.store.history(turn_id))
-            return score_of(within(spec.timeout_s, partial(spec.fn, view)))
+            said = self.overdue.within(spec.timeout_s, partial(spec.fn, view), name=f"judge {spec.name}")
+            return score_of(said)
         case = case_of(turn.input, _evidence(turn, calls), turn.output_text)
         request = _request(turn, spec.model or "", system_of(spec.criterion), case, spec.timeout_s)
         script = f"{turn.metadata.get('script', DEFAULT_SCRIPT)}/{spec.name}"

@@ -23,7 +23,7 @@ from harness_worker.core.scoring.scores import ScoreRow, claim
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until
-from harness_worker.threads.waiting import within
+from harness_worker.threads.waiting import MOST_OVERDUE, OverdueCalls, within
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of
@@ -46,6 +46,7 @@ class Bench:
     registry: Registry = field(default_factory=Registry)
     model: ToldModel = field(default_factory=ToldModel)
     clock: SetClock = field(default_factory=SetClock)
+    overdue: OverdueCalls = field(default_factory=OverdueCalls)
     turn_id: str = ""
 
     @property
@@ -65,6 +66,7 @@ class Bench:
             agents=self.registry.agents,
             memories=SqlMemories(self.world.engine),
             clock=self.clock,
+            overdue=self.overdue,
         )
 
     def over(self, **changes: Any) -> None:  # noqa: ANN401 - any field of the turn
@@ -261,6 +263,34 @@ def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
     free.set()
     wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return")
     assert bench.row().score is None
+
+
+def test_judge_that_never_returns_takes_no_more_than_some_threads(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its later turns are not judged here until it does, and stay due for as long as the judge may take."""
+    free, begun = threading.Event(), list[str]()
+
+    def hang(turn: TurnResult) -> float:
+        begun.append(turn.id)
+        return float(free.wait(60))
+
+    bench = bench_with(world, hang, timeout_s=0.1)
+    for _ in range(MOST_OVERDUE + 2):
+        bench.over()
+        bench.judge()
+    assert len(begun) == MOST_OVERDUE
+    row = bench.row()
+    assert (row.attempt, row.error, row.lease_until) == (1, None, None)
+    assert (row.due_at or 0.0) > time.time()
+    refusal = f"{MOST_OVERDUE} earlier calls of judge brief have not returned"
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+    bench.judge()
+    assert bench.judge().error == refusal
+    free.set()
+    wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return")
+    bench.over()
+    assert bench.judge().score == 1.0
 
 
 def test_timeout_of_a_judges_own_is_told_as_it_is() -> None:
