@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -48,16 +49,28 @@ async def post_turn(
 
 
 async def make_turn(
-    wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, services: Services, follows: str | None = None
+    wanted: TurnRequest | Fork,
+    claim: IdempotencyClaim | None,
+    services: Services,
+    *,
+    follows: str | None = None,
+    on_commit: Callable[[], None] | None = None,
 ) -> Created:
     """Make the turn of a post, which counts against its tenant's rate, whatever becomes of it.
+
+    Args:
+        wanted: What to do.
+        claim: Its idempotency key.
+        services: The tenant's.
+        follows: The turn that must be the last of its session before this one.
+        on_commit: Called when the turn may have been made, before anybody knows whether it was.
 
     Raises:
         Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
     """
     await services.shared.rates.admit(services.tenant)
     refusal = await services.shared.spending.refusal(services.tenant)
-    return await services.creator.create(wanted, claim, follows=follows, refusal=refusal)
+    return await services.creator.create(wanted, claim, follows=follows, refusal=refusal, on_commit=on_commit)
 
 
 async def _wake_and_wait(

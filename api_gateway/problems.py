@@ -50,6 +50,10 @@ OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
 OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
 """What OpenAI calls errors that say no to who asks, not to what."""
 
+NO_RETRY: Final = {"x-should-retry": "false"}
+"""OpenAI's clients repeat a request that failed unless they are told not to: it would run a second turn."""
+
+MAY_BE_MADE: Final = "the turn may have been made: look for it with GET /v1/turns before you ask again"
 MOST_PROBLEMS: Final = 20
 """Of one request so many are told: a batch may have thousands."""
 
@@ -210,6 +214,11 @@ def no_database(error: Exception) -> Problem:
     return Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
 
 
+def forbid_retry(request: Request) -> None:
+    """Note that what was asked for may have been made: no error has the client repeat the request by itself."""
+    request.state.may_be_made = True
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error that leaves a route a problem document."""
     app.add_exception_handler(Problem, _on_problem)
@@ -255,10 +264,20 @@ def _allowed_methods(request: Request) -> list[str]:
 
 
 async def _on_database(request: Request, error: Exception) -> JSONResponse:
-    return no_database(error).response(request.url.path)
+    problem = no_database(error)
+    if _may_be_made(request):
+        detail = f"the database does not answer, and {MAY_BE_MADE}"
+        problem = Problem(problem.code, detail, headers=NO_RETRY, extra=problem.extra)
+    return problem.response(request.url.path)
 
 
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
     detail = "an unexpected error in the gateway; its log tells more"
     headers = {"Connection": "close"}  # the server closes it, for the error goes on to it; the client must know
+    if _may_be_made(request):
+        detail, headers = f"{detail}; {MAY_BE_MADE}", {**headers, **NO_RETRY}
     return Problem("internal", detail, headers=headers).response(request.url.path)
+
+
+def _may_be_made(request: Request) -> bool:
+    return getattr(request.state, "may_be_made", False)

@@ -1,4 +1,4 @@
-"""A relay before a database's server, which can fall silent."""
+"""A relay before a database's server, which can fall silent, or break a connection at a given statement."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Relay:
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._silent: set[socket.socket] = set()
+        self._breaks_at: bytes | None = None
+        self._broken: set[socket.socket] = set()
         here = behind.set(host="127.0.0.1", port=self._listener.getsockname()[1])
         self.url: str = here.render_as_string(hide_password=False)
         """The database, through the relay."""
@@ -36,6 +38,11 @@ class Relay:
         """Pass on nothing more on the connections that are open; those made later work."""
         with self._lock:
             self._silent.update(self._sockets)
+
+    def break_at(self, statement: bytes) -> None:
+        """Break the connection on which the statement is sent next: the server runs it, and nobody hears its answer."""
+        with self._lock:
+            self._breaks_at = statement
 
     def serve(self) -> None:
         """Accept connections until closed."""
@@ -61,6 +68,11 @@ class Relay:
                 with self._lock:
                     if source in self._silent:
                         return
+                    if source in self._broken:
+                        break
+                    if self._breaks_at is not None and self._breaks_at in received:
+                        self._breaks_at = None
+                        self._broken.add(sink)
                 sink.sendall(received)
             sink.shutdown(socket.SHUT_WR)
 

@@ -25,11 +25,8 @@ from api_gateway.openai_facade.answers import (
     ResponseStatus,
     ResponseUsage,
 )
-from api_gateway.problems import Problem
+from api_gateway.problems import NO_RETRY, Problem
 from harness_worker.wire import StopReason, TurnStatus
-
-NO_RETRY: Final = {"x-should-retry": "false"}
-"""OpenAI's clients repeat a request that failed unless they are told not to: it would run a second turn."""
 
 LONGEST: Final = 512
 """What a value of the metadata may have, in characters."""

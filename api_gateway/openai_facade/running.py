@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from fastapi import Request
@@ -15,7 +16,8 @@ from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.patience import answered_within
-from api_gateway.posting import idempotency_key_of, waited_for, wake
+from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
+from api_gateway.problems import forbid_retry
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, existing_turn, turn_now
 from api_gateway.sse import EventStream, Told
@@ -43,6 +45,19 @@ def claim_of(http: Request, digest: str) -> IdempotencyClaim | None:
     """A request's key. Whoever repeats the request waits for the same turn, so its first answer is never in flight."""
     key = idempotency_key_of(http.headers.getlist("idempotency-key"))
     return IdempotencyClaim(key=key, digest=digest, answers_later=False) if key else None
+
+
+async def make_once(
+    request: TurnRequest, http: Request, digest: str, services: Services, follows: str | None = None
+) -> Created:
+    """Make the turn of a request. Once it may be stored, no error has a client repeat a request that has no key.
+
+    Raises:
+        Problem: As ``make_turn``.
+    """
+    claim = claim_of(http, digest)
+    on_commit = partial(forbid_retry, http) if claim is None else None
+    return await make_turn(request, claim, services, follows=follows, on_commit=on_commit)
 
 
 @contextmanager

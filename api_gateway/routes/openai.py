@@ -14,11 +14,11 @@ from api_gateway.body import Body, body_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import awaited, claim_of, client_of, followed, made
+from api_gateway.openai_facade.running import awaited, client_of, followed, made, make_once
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
-from api_gateway.posting import make_turn, wake
+from api_gateway.posting import wake
 from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests import NoQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
@@ -72,7 +72,7 @@ async def create_response(
     before = asked.previous_response_id
     session_id = await _session_of(before, services) if before is not None else None
     request = turn_of_response(asked, session_id)
-    created = await make_turn(request, claim_of(http, body.digest), services, before)
+    created = await make_once(request, http, body.digest, services, before)
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.turn_id, services)
@@ -125,7 +125,7 @@ async def create_completion(
     """Have an agent answer the last message; it reads those before it as a transcript."""
     asked, client = body.value, client_of(http)
     request = turn_of_chat(asked)
-    created = await make_turn(request, claim_of(http, body.digest), services)
+    created = await make_once(request, http, body.digest, services)
     with made(created):
         if not asked.stream:
             return completion_of(await awaited(created, request, client, services))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import insert, select
@@ -57,6 +58,7 @@ class TurnCreator:
         *,
         follows: str | None = None,
         refusal: Problem | None = None,
+        on_commit: Callable[[], None] | None = None,
     ) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
 
@@ -65,6 +67,7 @@ class TurnCreator:
             claim: Its idempotency key.
             follows: The turn that must be the last of its session before this one.
             refusal: Why no other turn is made, if so.
+            on_commit: Called before the commit of a new turn: whatever is raised from then on, it may have been made.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
@@ -80,6 +83,8 @@ class TurnCreator:
                 raise refusal
             request, origin = await self._resolved(connection, wanted)
             turn, place = await self._insert(connection, turn_id, request, follows, origin)
+            if on_commit is not None:
+                on_commit()
         return Created(turn_id=turn_id, turn=turn, request=request, ahead=place.ahead)
 
     async def _resolved(

@@ -1,19 +1,17 @@
 """The official ``openai`` client at a gateway, with a hand that writes for workers: streams, waits, retries, errors."""
 
-# ruff: noqa: ANN401 - options of the client and answers are any JSON
 from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final
 
 import httpx2
 import openai
 import pytest
-from openai import OpenAI, Stream
+from openai import Stream
 from openai.types.chat import ChatCompletionChunk
 from sqlalchemy import text
 
@@ -21,36 +19,10 @@ from api_gateway.config import Settings
 from api_gateway.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.integration.openai_kit import ASKED, Client, client_of, the_turn
 
-ASKED: Any = [{"role": "user", "content": "Where is it?"}]
 SAID = "done"
 """What every turn that the worker's hand ends has said."""
-
-
-class Client:
-    """The official client, retries and all, and the requests it made."""
-
-    def __init__(self, url: str, http: httpx2.Client, **options: Any) -> None:
-        self.requests: list[httpx2.Request] = []
-        http.event_hooks = {"request": [self.requests.append]}
-        self.openai = OpenAI(base_url=f"{url}/v1", api_key="anything", http_client=http, **options)
-
-    def chat(self, **options: Any) -> Any:
-        """Ask for a completion."""
-        create: Any = self.openai.chat.completions.create
-        return create(model=AGENT, messages=ASKED, **options)
-
-    def respond(self, **options: Any) -> Any:
-        """Ask for a response."""
-        create: Any = self.openai.responses.create
-        return create(**{"model": AGENT, "input": "Where is it?", **options})
-
-
-@contextmanager
-def client_of(url: str, **options: Any) -> Generator[Client]:
-    """A client of that gateway, who gives up sooner than a user's, so that no test that fails waits for long."""
-    with httpx2.Client(trust_env=False) as http:
-        yield Client(url, http, **{"timeout": 10.0, **options})
 
 
 @pytest.fixture
@@ -80,18 +52,6 @@ def pool() -> Generator[ThreadPoolExecutor]:
     threads = ThreadPoolExecutor(4)
     yield threads
     threads.shutdown(wait=False, cancel_futures=True)
-
-
-def the_turn(gateway: Gateway) -> str:
-    """The one turn there is, once its wake-up is sent: then somebody waits for it."""
-
-    def found() -> str | None:
-        ids = gateway.ids()
-        return ids[0] if ids and gateway.worker.wake_ups(ids[0]) else None
-
-    turn_id = wait_until(found, "the turn and its wake-up")
-    assert turn_id is not None
-    return turn_id
 
 
 def say(gateway: Gateway, turn_id: str, *heard: str) -> None:
