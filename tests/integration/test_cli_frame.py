@@ -96,6 +96,26 @@ def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> Non
     assert "no database (503 not_ready)" in listed.stderr
 
 
+@pytest.mark.parametrize(
+    ("loaded", "level", "is_shown"),
+    [("httpx2", "INFO", False), ("httpx2", "debug", True), ("pydantic", "debug", False)],
+)
+def test_internal_error_shows_where_if_the_log_level_is_debug(
+    loaded: str, level: str, is_shown: bool, tmp_path: Path
+) -> None:
+    """As its message promises; not if the settings themselves cannot be read."""
+    (tmp_path / f"{loaded}.py").write_text("raise RuntimeError('odd')\n")
+    failed = run_harness("turns", "list", env={"PYTHONPATH": str(tmp_path), "HARNESS_LOG_LEVEL": level})
+    *before, last = failed.stderr.splitlines()
+    assert (failed.returncode, last) == (
+        1,
+        "harness: internal error: RuntimeError: odd (HARNESS_LOG_LEVEL=DEBUG shows where)",
+    )
+    assert (before[:1], f"{loaded}.py" in failed.stderr) == (
+        (["Traceback (most recent call last):"], True) if is_shown else ([], False)
+    )
+
+
 @pytest.mark.parametrize("loaded", ["pydantic", "typer", "httpx2"])
 def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> None:
     """It comes while the package, the command line or the command is imported: 130 at once, and not a word."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -30,7 +30,6 @@ UNAVAILABLE: Final = 503
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _DISTRIBUTION: Final = "agent-harness"
-_log = logging.getLogger(__name__)
 
 _HELP: Final = """Run agents whose turns survive any process dying.
 
@@ -114,7 +113,7 @@ def main() -> int:
     """Run the command line of this process.
 
     Returns:
-        The exit code. Errors are printed on stderr; no traceback reaches the user.
+        The exit code. Errors are printed on stderr, without a traceback unless HARNESS_LOG_LEVEL is DEBUG.
     """
     take_any_text()
     code = _run()
@@ -129,10 +128,24 @@ def _run() -> int:
         return _told(str(wrong), _exit_code(wrong))
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
-    except Exception as bug:  # noqa: BLE001 - the boundary where no traceback may reach a user
-        _log.debug("internal error", exc_info=bug)
-        return _told_loss() or _told(_in_words(bug), FAILED)
+    except Exception as bug:  # noqa: BLE001 - the boundary where errors of any kind become words
+        return _told_loss() or _told_bug(bug)
     return 0
+
+
+def _told_bug(bug: Exception) -> int:
+    if _is_debugging():
+        tell("".join(traceback.format_exception(bug)).rstrip())
+    return _told(_in_words(bug), FAILED)
+
+
+def _is_debugging() -> bool:
+    try:
+        from harness_worker.config import load_settings  # noqa: PLC0415 - not needed unless something breaks
+
+        return load_settings().log_level == "DEBUG"
+    except Exception:  # noqa: BLE001 - what broke may be what this needs: the first error is the one to tell
+        return False
 
 
 def _told_loss() -> int:
