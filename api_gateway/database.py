@@ -17,7 +17,7 @@ from harness_worker.databases import (
     longest_answer_s,
     parse_url,
     postgres_arguments,
-    set_pragmas,
+    prepare_sqlite,
 )
 from harness_worker.schema import give_clock, metadata, turns
 
@@ -124,14 +124,10 @@ def _sqlite(url: URL) -> AsyncEngine:
         hide_parameters=True,
         connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
     )
-    event.listen(engine.sync_engine, "connect", _use_wal)
+    event.listen(engine.sync_engine, "connect", prepare_sqlite)
     event.listen(engine.sync_engine, "connect", give_clock)
     event.listen(engine.sync_engine, "begin", _begin)
     return engine
-
-
-def _use_wal(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
-    set_pragmas(connection, "journal_mode=WAL")
 
 
 def _begin(connection: Connection) -> None:

@@ -34,6 +34,10 @@ _STATEMENT_TIMEOUT: Final = re.compile(
 )
 _UNITS_S: Final = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
+_PRAGMAS: Final = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+"""``FULL`` syncs each commit to the disk. With ``NORMAL`` a loss of power would undo the last ones, and a write whose
+start is forgotten runs again."""
+
 READ_ONLY: Final = "25006"
 """Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from. It did not
 commit."""
@@ -92,10 +96,10 @@ def longest_answer_s(options: str) -> float | None:
     return limit_s + _ANSWER_SLACK_S if limit_s else None
 
 
-def set_pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401 - the driver's connection
-    """Set pragmas of a new connection to SQLite, each as ``name=value``."""
+def prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
+    """Set up a new connection to SQLite, for an engine's event ``connect``."""
     cursor = connection.cursor()
-    for pragma in pragmas:
+    for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from harness_worker.adapters.sql.answers import AnsweredConnection
 from harness_worker.adapters.sql.failures import is_stale
-from harness_worker.databases import connect_anew_after, longest_answer_s, parse_url, postgres_arguments, set_pragmas
+from harness_worker.databases import connect_anew_after, longest_answer_s, parse_url, postgres_arguments, prepare_sqlite
 from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
@@ -92,24 +92,20 @@ def _close_returned(_driver: object, record: ConnectionPoolEntry) -> None:
 
 
 def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
+    # isolation_level None: the driver leaves BEGIN to us.
     engine = create_engine(
         url,
-        connect_args={"timeout": timeouts.lock_s, "check_same_thread": False},
+        connect_args={"isolation_level": None, "timeout": timeouts.lock_s, "check_same_thread": False},
         json_serializer=_encode,
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=timeouts.checkout_s,
     )
-    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "connect", prepare_sqlite)
     event.listen(engine, "connect", give_clock)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
-    connection.isolation_level = None  # the driver shall start no transactions of its own
-    set_pragmas(connection, "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 
 
 def _begin_sqlite(connection: Connection) -> None:
