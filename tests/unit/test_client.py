@@ -7,6 +7,7 @@ import json
 import httpx2
 import pytest
 
+from api_gateway.config import load_settings
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 
@@ -41,6 +42,17 @@ def test_client_all_events_follows_pages() -> None:
 
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
     assert [event["seq"] for event in client.all_events("t1")] == [1, 2]
+
+
+def test_client_waits_for_a_live_event_longer_than_for_any_heartbeat() -> None:
+    """A stream that is only idle is not taken for dead, however seldom its gateway is set to send heartbeats."""
+    seen: list[httpx2.Request] = []
+    stream = httpx2.Response(200, headers={"content-type": "text/event-stream"})
+    with _client(stream, seen) as client:
+        assert list(client.live_events("t1")) == []
+    too_long_s = seen[0].extensions["timeout"]["read"] - 10
+    with pytest.raises(ConfigError, match="HARNESS_SSE_HEARTBEAT_S"):
+        load_settings(sse_heartbeat_s=too_long_s)
 
 
 def test_client_refusal_carries_the_problem() -> None:

@@ -26,6 +26,9 @@ from harness_worker.urls import host_of, is_loopback, masked
 __all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable"]
 
 TIMEOUT_S: Final = 30.0
+STREAM_TIMEOUT_S: Final = 75.0
+"""How long a stream of events may keep silent: longer than the gateway's largest ``HARNESS_SSE_HEARTBEAT_S``."""
+
 BATCH_TIMEOUT_S: Final = 120.0
 """Ten thousand turns take a while to be stored, on a busy database."""
 
@@ -133,7 +136,11 @@ class GatewayClient:
         """
         headers = {"Accept": "text/event-stream"}
         request = self._http.build_request(
-            "GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after}, headers=headers
+            "GET",
+            f"/v1/turns/{quote(turn_id, safe='')}/events",
+            params={"after": after},
+            headers=headers,
+            timeout=httpx2.Timeout(TIMEOUT_S, read=STREAM_TIMEOUT_S),
         )
         with self._reaching():
             response = self._http.send(request, stream=True)
