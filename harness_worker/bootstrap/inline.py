@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -34,16 +35,19 @@ from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow, pause_left
 from harness_worker.core.turn_request import TurnRequest, queued_turn
 from harness_worker.core.visits import Visit
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.threads.waiting import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
+from harness_worker.turn.patience import patiently
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import MEMORY, TENANT, Priority
+
+log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 10.0
 """How long the caller is kept waiting for a judge that failed, or for who finds memories."""
@@ -121,6 +125,7 @@ class AgentHarness:
 
         Raises:
             ConfigError: There is no such agent, an option or a limit makes no sense, or this was closed.
+            TransientError: The database did not answer, though asked again for half a minute.
         """
         self._check_open()
         spec = self._agent(agent)
@@ -212,10 +217,17 @@ class AgentHarness:
             store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
-            self._ask(turn.id, MEMORY)
-        loaded = store.load(turn.id)
+            self._remember(turn.id)
+        loaded = patiently(partial(store.load, turn.id), SystemClock())
         ended, calls = loaded if loaded is not None else (turn, ())
-        return turn_result(ended, calls, store.history(turn.id))
+        return turn_result(ended, calls, patiently(partial(store.history, turn.id), SystemClock()))
+
+    def _remember(self, turn_id: str) -> None:
+        """Look for what is worth remembering of a turn, which has ended and whose answer must not be lost over it."""
+        try:
+            self._ask(turn_id, MEMORY)
+        except TransientError as error:
+            log.warning("memories of turn %s not looked for: %s", turn_id, error)
 
     def _left_behind(self, turn: Turn) -> Sequence[str]:
         values = {"of_tenant": turn.tenant, "of_session": turn.session_id, "turn_id": turn.id}

@@ -13,14 +13,18 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.call_runner import CallRunner, Handed, Job
 from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.patience import patiently
 from harness_worker.turn.results import RequiredAction
+from harness_worker.wire import child_turn_id
 
 log = logging.getLogger(__name__)
 
@@ -70,51 +74,54 @@ class InlineDispatcher:
         self._drive: Drive | None = None
 
     def drive(self, turn_id: str, drive: Drive) -> None:
-        """Work the turn until it is over, and so are those that it asked for."""
+        """Work the turn until it is over, and so are those that it asked for.
+
+        Raises:
+            TransientError: The journal has not answered for a while.
+        """
         self._drive, self._drivers[turn_id] = drive, threading.current_thread()
         self._work(turn_id, drive)
         while asked := [each for each in tuple(self._drivers.values())[1:] if each.is_alive()]:
             asked[0].join()
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
-        """See ``ports.Dispatcher.advance``; who is told of for the first time may be a turn that was asked for."""
+        """See ``ports.Dispatcher.advance``; a turn that is not driven here has a driver of its own."""
         self._wakes_of(turn_id).put(None)
-        drive = self._drive
-        if drive is not None and turn_id not in self._drivers and self._was_asked_for(turn_id, drive.store):
-            self._start_aside(turn_id, drive)
         return True
 
     def _start_aside(self, turn_id: str, drive: Drive) -> None:
-        thread = threading.Thread(target=self._work_aside, args=(turn_id, drive), name="inline-turn", daemon=True)
+        """Have a thread drive a turn that another asked for, unless one does."""
         with self._lock:
-            if self._drivers.setdefault(turn_id, thread) is thread:
-                thread.start()
-
-    def _was_asked_for(self, turn_id: str, store: TurnStore) -> bool:
-        """Whether it is a call of a turn that is driven here; other turns have drivers of their own."""
-        loaded = store.load(turn_id)
-        return loaded is not None and loaded[0].parent_id in self._drivers
+            driver = self._drivers.get(turn_id)
+            if driver is None or not driver.is_alive():
+                driver = threading.Thread(
+                    target=self._work_aside, args=(turn_id, drive), name="inline-turn", daemon=True
+                )
+                self._drivers[turn_id] = driver
+                driver.start()
 
     def _wakes_of(self, turn_id: str) -> queue.SimpleQueue[None]:
         with self._lock:
             return self._wakes[turn_id]
 
     def _work(self, turn_id: str, drive: Drive) -> None:
-        store, coordinator = drive.store, drive.coordinator
-        coordinator.advance(turn_id)
-        while not self._is_over(turn_id, store):
-            if not answer_all(store, turn_id, self._approved):
-                self._wait(turn_id)
-            self._beat(drive)
-            for waited_for in self._left_behind():
-                coordinator.advance(waited_for)
-            coordinator.advance(turn_id)
+        patiently(partial(drive.coordinator.advance, turn_id), self._clock)
+        while not patiently(partial(self._is_over, turn_id, drive), self._clock):
+            patiently(partial(self._look, turn_id, drive), self._clock)
+
+    def _look(self, turn_id: str, drive: Drive) -> None:
+        if not answer_all(drive.store, turn_id, self._approved):
+            self._wait(turn_id)
+        self._beat(drive)
+        for waited_for in self._left_behind():
+            drive.coordinator.advance(waited_for)
+        drive.coordinator.advance(turn_id)
 
     def _work_aside(self, turn_id: str, drive: Drive) -> None:
         try:
             self._work(turn_id, drive)
-        except Exception:  # the thread's boundary: whoever waits for this turn ends in time without it
-            log.exception("turn %s, which another asked for, is left where it is", turn_id)
+        except Exception:  # the thread's boundary: whoever asked for this turn starts another thread
+            log.exception("turn %s, which another asked for, is left where it is for now", turn_id)
 
     def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
         """What the person says; one question at a time, whoever's turn it is."""
@@ -193,6 +200,11 @@ class InlineDispatcher:
         late = [each.job for each in under if not each.job.is_read and now >= each.until_s]
         drive.store.beat_calls(late, drive.runner.timing.lease_ttl_s)
 
-    def _is_over(self, turn_id: str, store: TurnStore) -> bool:
-        loaded = store.load(turn_id)
-        return loaded is None or loaded[0].status.is_final
+    def _is_over(self, turn_id: str, drive: Drive) -> bool:
+        """Whether the turn is over; while it is not, each turn that it asked for has a driver."""
+        loaded = drive.store.load(turn_id)
+        if loaded is None or loaded[0].status.is_final:
+            return True
+        for call in open_delegated(loaded[1]):
+            self._start_aside(child_turn_id(turn_id, call.call_id), drive)
+        return False

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from harness_worker import AgentHarness, Effect, Registry, Settings
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.errors import TransientError
 from harness_worker.turn.results import TurnResult
 
 Said = str | Sequence[tuple[str, dict[str, Any]]]
@@ -104,6 +106,28 @@ def test_open_question_of_one_agent_stops_no_other(team: Team) -> None:
     team.says("expert", [("unknown", {})], [("unheard_of", {})], [("meet", {})], "known")
     assert [call.content for call in team.run().calls] == ["helped", "known"]
     assert not team.met.broken
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [("load", TransientError("no answer")), ("transact", TransientError("no answer")), ("load", RuntimeError("a bug"))],
+)
+def test_agent_goes_on_after_something_went_wrong(
+    team: Team, monkeypatch: pytest.MonkeyPatch, operation: str, error: Exception
+) -> None:
+    """At the first look at its turn: whoever asked it does not wait for the deadline."""
+    works, left = getattr(SqlTurnStore, operation), [error]
+
+    def fails_once(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operation
+        if threading.current_thread().name == "inline-turn" and left:
+            raise left.pop()
+        return works(*args, **kwargs)
+
+    monkeypatch.setattr(SqlTurnStore, operation, fails_once)
+    team.says("lead", [HELP], "done")
+    team.says("helper", [("unknown", {})], "helped")
+    turn = team.run()
+    assert (left, turn.output_text, turn.calls[0].content) == ([], "done", "helped")
 
 
 def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:

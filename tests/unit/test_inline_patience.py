@@ -1,0 +1,70 @@
+"""The engine in one process while its database does not answer: nobody else would look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness_worker.errors import TransientError
+from harness_worker.turn.answering import nobody
+from harness_worker.turn.inline import Drive, InlineDispatcher
+from harness_worker.turn.patience import AGAIN_S, TRIES
+from harness_worker.wire import TurnStatus
+from tests.unit.builders import NOW
+from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
+
+SILENCE = raising(TransientError("no answer"))
+
+
+def work(engine: Engine, left_behind: Callable[[], Sequence[str]] = tuple) -> None:
+    """Work the engine's turn."""
+    dispatcher = InlineDispatcher(engine.clock, nobody, left_behind)
+    store: Any = engine.seen_store
+    drive = Drive(
+        coordinator=replace(engine.coordinator, dispatcher=dispatcher),
+        runner=replace(engine.runner, dispatcher=dispatcher),
+        store=store,
+        gate=engine.gate,
+    )
+    dispatcher.drive(TURN_ID, drive)
+
+
+@pytest.mark.parametrize(
+    ("operation", "earlier"), [("transact", 0), ("load", 0), ("load", 1), ("load", 2), ("beat_calls", 0)]
+)
+def test_database_that_is_silent_for_a_moment_ends_no_turn(operation: str, earlier: int) -> None:
+    """Wherever that is: before a claim, when the turn is read, when a call is kept alive."""
+    engine = Engine()
+    engine.seen_store.before[operation] += [*[lambda: None] * earlier, SILENCE]
+    engine.says(asks("write"), asks("look"), answers("done"))
+    work(engine)
+    assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "done")
+    assert engine.ran == ["write", "look"]
+
+
+def test_database_that_is_silent_about_earlier_turns_ends_no_turn() -> None:
+    """Those whose process is gone are looked for at the next look."""
+    engine, looked = Engine(), list[str]()
+
+    def left_behind() -> Sequence[str]:
+        looked.append("looked")
+        if len(looked) == 1:
+            raise TransientError("no answer")
+        return ()
+
+    engine.says(asks("write"), answers("done"))
+    work(engine, left_behind)
+    assert engine.turn.status is TurnStatus.COMPLETED
+
+
+def test_database_that_stays_silent_is_told() -> None:
+    """Rather than keep the caller waiting for ever."""
+    engine = Engine()
+    engine.seen_store.before["load"] += [SILENCE] * TRIES
+    engine.says(asks("write"))
+    with pytest.raises(TransientError, match="no answer"):
+        work(engine)
+    assert engine.clock.now_s == NOW + (TRIES - 1) * AGAIN_S
