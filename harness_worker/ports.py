@@ -148,8 +148,11 @@ class TurnStore(Protocol):
         """
         ...
 
-    def lose_call(self, run: RunningCall) -> None:
-        """End the lease of a running write whose process is known to be dead."""
+    def lose_call(self, run: RunningCall) -> str | None:
+        """End the lease of a running write whose process is known to be dead, or give up soon: it ends by itself.
+
+        Returns the priority of its turn, for who wakes it then; ``None`` if there is no such turn.
+        """
         ...
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:

@@ -165,12 +165,17 @@ def test_lose_call_ends_the_lease_of_that_run(world: World):
     world.put(*(running(turn_id, position, lease_until=future) for position in range(5)))
     world.put(running(turn_id, 3, status=CallStatus.ENDED, lease_until=future))
     world.put(running(turn_id, 4, attempt=2, lease_until=future))
-    world.store.lose_call(run_of(turn_id, 0))
+    assert world.store.lose_call(run_of(turn_id, 0)) == "interactive"
     world.store.lose_call(run_of(turn_id, 1, attempt=2))
     world.store.lose_call(run_of(turn_id, 2, runner="host/8"))
     world.store.lose_call(run_of(turn_id, 3))
     world.store.lose_call(run_of(turn_id, 4))  # its process raised the attempt that the message named
     assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False, True]
+
+
+def test_lose_call_of_no_turn_is_for_nobody(world: World):
+    """The turn was pruned meanwhile."""
+    assert world.store.lose_call(run_of("nobody", 0)) is None
 
 
 def test_late_beat_does_not_bring_back_a_lost_call(world: World):

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from harness_worker.adapters.sql.engine import BEAT, Timeouts, make_engine
+from harness_worker.adapters.sql.engine import BEAT, WORK, Timeouts, make_engine
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.errors import TransientError
-from harness_worker.ports import HeldTurn
+from harness_worker.ports import HeldTurn, RunningCall
 from harness_worker.schema import turns
 from tests.contract.store_world import RecordedEvents, World, one_event
 from tests.relay import Relay
@@ -71,6 +71,21 @@ def test_store_heals_though_its_connections_are_never_answered(
     line.silence()
     assert LIMIT_S <= took_s(lambda: work(far, turn_id)) < LIMIT_S + SLACK_S
     assert took_s(lambda: work(far, turn_id)) < LIMIT_S
+
+
+def test_lose_call_waits_no_longer_than_a_heartbeat(line: Relay):
+    """It keeps a tool worker's main thread, once for each process that dies, while the database is silent."""
+    engine, beats = make_engine(line.url), make_engine(line.url, timeouts=BEAT, pool_size=1)
+    world = World(store=SqlTurnStore(engine, RecordedEvents(), beats=beats), engine=engine, sink=RecordedEvents())
+    turn_id = world.queued()
+    run = RunningCall(turn_id=turn_id, call_id="0.0", attempt=1, runner="host/7")
+    try:
+        world.store.lose_call(run)
+        line.silence()
+        assert took_s(lambda: world.store.lose_call(run)) < WORK.statement_s
+    finally:
+        engine.dispose()
+        beats.dispose()
 
 
 def test_transact_whose_commit_is_never_answered_is_in_doubt(far: World, line: Relay):

@@ -204,11 +204,13 @@ class MemoryTurnStore:
             if call is not None and (call.lease_until or 0.0) > 0:  # else its process is known to be dead
                 self._put(replace(call, lease_until=self._clock() + ttl_s))
 
-    def lose_call(self, run: RunningCall) -> None:
+    def lose_call(self, run: RunningCall) -> str | None:
         """See ``ports.TurnStore.lose_call``."""
         call = self._running(run)
         if call is not None and call.attempt >= run.attempt:
             self._put(replace(call, lease_until=-self._clock()))
+        turn = self.turns.get(run.turn_id)
+        return None if turn is None else turn.priority
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """See ``ports.TurnStore.overdue``."""

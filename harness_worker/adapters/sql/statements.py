@@ -47,6 +47,7 @@ LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, 
 
 CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
+PRIORITY: Final = select(turns.c.priority).where(turns.c.id == bindparam("turn_id"))
 ONE_TURN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = (
     select(*(tool_calls.c[name] for name in CALL_FIELDS))

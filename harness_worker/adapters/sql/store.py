@@ -38,6 +38,7 @@ from harness_worker.adapters.sql.statements import (
     LOCK_TURN,
     LOSE_CALL,
     ONE_TURN,
+    PRIORITY,
     WHETHER,
     statements_for,
 )
@@ -247,12 +248,20 @@ class SqlTurnStore:
         values = {"runs": named, "ttl_s": ttl_s}
         write(self._beats, _just(BEAT_CALLS, values), is_patient=False)
 
-    def lose_call(self, run: RunningCall) -> None:
-        """End the lease of a running write whose process is known to be dead."""
+    def lose_call(self, run: RunningCall) -> str | None:
+        """End the lease of a running write whose process is known to be dead; returns the priority of its turn.
+
+        As impatient as a heartbeat: a worker's main thread waits, and the lease ends by itself.
+        """
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
-        write(self._engine, _just(LOSE_CALL, values))
+
+        def work(connection: Connection) -> Outcome[str | None]:
+            (rows,) = fetch(connection, [PRIORITY], {"turn_id": run.turn_id})
+            return Outcome(value=rows[0][0] if rows else None, writes=[(LOSE_CALL, [values])])
+
+        return write(self._beats, work, is_patient=False)
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """Turns that somebody must look at and nobody does, oldest first."""

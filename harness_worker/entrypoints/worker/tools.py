@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from celery.signals import worker_process_init
 
@@ -24,6 +25,8 @@ from harness_worker.errors import HarnessError
 from harness_worker.ports import Gate, RunningCall
 from harness_worker.testing.faults import Faults, faulty_deadline
 from harness_worker.turn.heartbeat import CallHeartbeat
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -69,31 +72,28 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
     """A call's process is known to be dead: say so, and have somebody look.
 
     The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
+    The worker's main thread does this, so nobody is waited for long; what is not told shows when the call's lease ends.
     """
     what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
-    _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
+    priority = _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
     _try(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
     _try(f"{what} not told to the locks", lambda: fleet.locks.lose(run))
-    _try(f"nobody woken by the {what}", lambda: _wake(fleet, run.turn_id))
+    if priority is not None:
+        fleet.dispatcher.advance(run.turn_id, priority)
 
 
-def _try(otherwise: str, work: Callable[[], object]) -> None:
+def _try(otherwise: str, work: Callable[[], T]) -> T | None:
     try:
-        work()
+        return work()
     except HarnessError as error:
         log.warning("%s: %s", otherwise, error)
+        return None
 
 
 def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
     if overran:
         gate.beat([run])  # it lived until its time was over: a timeout, not a loss
     gate.lose(run)
-
-
-def _wake(fleet: Fleet, turn_id: str) -> None:
-    loaded = fleet.store.load(turn_id)
-    if loaded is not None:
-        fleet.dispatcher.advance(turn_id, loaded[0].priority)
 
 
 def _beats(fleet: Fleet, registry: Registry) -> tuple[CallHeartbeat, ...]:
