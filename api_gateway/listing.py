@@ -1,16 +1,55 @@
-"""Pages of rows, newest first, stable while rows are added."""
+"""Pages of rows: newest first, stable while rows are added, and bounded in bytes as well as in number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Column, ColumnElement, Row, Select, Table, and_, literal_column, or_
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    LargeBinary,
+    Row,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 from api_gateway.cursors import Cursor, format_cursor
 
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+
+MOST_BYTES: Final = 8_000_000
+"""Of the texts of one page: a text may be as long as a request's body, and a page is in memory several times over."""
+
+OCTET_LENGTH: Final = (3, 43)
+"""The first SQLite that knows ``octet_length``, which needs not read the text."""
+
+
+class octets(FunctionElement[int]):  # noqa: N801 - used like an SQL function
+    """How many bytes a text has."""
+
+    type: TypeEngine[int] = BigInteger()
+    inherit_cache = True
+
+
+@compiles(octets)
+def _octets(element: octets, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
+    if compiler.dialect.name == "sqlite" and sqlite3.sqlite_version_info < OCTET_LENGTH:
+        return compiler.process(func.length(cast(next(iter(element.clauses)), LargeBinary)), **options)
+    return f"octet_length({compiler.process(element.clauses, **options)})"
 
 
 def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, few: bool = False) -> AnySelect:
@@ -31,7 +70,47 @@ def _older(created_at: ColumnElement[float], row_id: Column[Any], cursor: Cursor
     return or_(created_at < cursor.created_at, same)
 
 
-def next_of(rows: Sequence[AnyRow], limit: int) -> str | None:
-    """The cursor behind the first ``limit`` rows, if there are more."""
-    last = rows[limit - 1 : limit]
-    return format_cursor(Cursor(created_at=last[0].created_at, id=last[0].id)) if rows[limit:] else None
+Order: TypeAlias = Callable[[Subquery], Sequence[ColumnElement[Any]]]
+"""What the rows of a subquery with ``created_at`` and ``id`` are ordered by."""
+
+
+def in_order_made(rows: Subquery) -> Sequence[ColumnElement[Any]]:
+    """By id alone, which later ones have later ones of."""
+    return [rows.c.id.asc()]
+
+
+def in_order_listed(rows: Subquery) -> Sequence[ColumnElement[Any]]:
+    """As :func:`newest_first` has them."""
+    return [rows.c.created_at.desc(), rows.c.id.desc()]
+
+
+def within_bytes(page: AnySelect, texts: Sequence[Column[str]], order: Order) -> AnySelect:
+    """The first rows of a page, as many as have ``MOST_BYTES`` of text together; the first one in any case.
+
+    Each says beside its columns how many rows the page has, ``found``. The rows are chosen by their ids and sizes, and
+    only those that are chosen are read.
+
+    Args:
+        page: Columns of one table with the primary key ``id``, ordered and limited.
+        texts: Its columns that may be long.
+        order: That of the page.
+    """
+    table = texts[0].table
+    sizes = sum((octets(text) for text in texts[1:]), start=octets(texts[0]))
+    sized = page.with_only_columns(table.c.id, table.c.created_at, sizes.label("bytes")).subquery("sized")
+    by = order(sized)
+    chosen = select(
+        sized.c.id,
+        func.row_number().over(order_by=by).label("place"),
+        func.sum(sized.c.bytes).over(order_by=by).label("bytes"),
+        func.count().over().label("found"),
+    ).subquery("chosen")
+    columns = page.selected_columns
+    rows = select(*columns, chosen.c.found).join_from(chosen, table, table.c.id == chosen.c.id)
+    return rows.where(or_(chosen.c.place == 1, chosen.c.bytes <= MOST_BYTES)).order_by(chosen.c.place)
+
+
+def next_of(shown: Sequence[AnyRow], found: int) -> str | None:
+    """The cursor behind the rows of a page, if more than these were found."""
+    last = shown[-1:]
+    return format_cursor(Cursor(created_at=last[0].created_at, id=last[0].id)) if found > len(shown) else None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from api_gateway.answers import Agent, Call, Event, Message, Parent, Score, Session, Turn, TurnSummary
 from api_gateway.listing import AnyRow
+from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,15 @@ _SHOWN: Final = (
     *("output_text", "budget", "error", "decision", "metadata", "batch_id", "custom_id"),
 )
 _TIMES: Final = ("created_at", "started_at", "finished_at")
+_WORKED_UP: Final = (
+    *("used", "delegated", "citations", "parent_id", "parent_call_id"),
+    *("forked_from", "first_step", "parked_below"),
+)
+TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_WORKED_UP))
+"""The columns of a turn that are looked at to show it; the others may be long, as what it was prepared with."""
+
+LONG_TEXTS: Final = (turns.c.input, turns.c.output_text)
+"""Those of them of which only a request's body and a model say how long they are."""
 
 
 def summary_of(row: AnyRow, calls: Sequence[AnyRow] = (), below: Sequence[AnyRow] = ()) -> TurnSummary:

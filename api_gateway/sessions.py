@@ -44,7 +44,8 @@ class Sessions:
         )
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
-        return SessionPage(data=[session_of(row) for row in found[: query.limit]], next=next_of(found, query.limit))
+        shown = found[: query.limit]
+        return SessionPage(data=[session_of(row) for row in shown], next=next_of(shown, len(found)))
 
     async def one(self, session_id: str) -> Session | None:
         """The session of that id."""

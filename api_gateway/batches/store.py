@@ -13,15 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.standing import BatchState, batch_of, standing_of
 from api_gateway.database import writer_of
-from api_gateway.listing import AnyRow, newest_first, next_of
+from api_gateway.listing import AnyRow, in_order_made, newest_first, next_of, within_bytes
 from api_gateway.requests import PageQuery
-from api_gateway.rows import turn_of
+from api_gateway.rows import LONG_TEXTS, TURN_COLUMNS, turn_of
 from api_gateway.turns.asked import calls_by_turn
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 RESULTS_PAGE: Final = 50
-"""Turns that are in memory for a reader of results."""
+"""Turns that are in memory for a reader of results, if they are not long."""
 
 _OPEN: Final = turns.c.status.not_in(FINAL_STATUSES)
 _GOES_ON: Final = and_(_OPEN, turns.c.cancel_requested == false())
@@ -62,7 +62,7 @@ class Batches:
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
             data = await self._shown(connection, found[: query.limit])
-        return BatchPage(data=data, next=next_of(found, query.limit))
+        return BatchPage(data=data, next=next_of(found[: query.limit], len(found)))
 
     async def has(self, batch_id: str, turn_id: str) -> bool:
         """Whether the turn is one of the batch."""
@@ -72,9 +72,10 @@ class Batches:
 
     async def results(self, batch_id: str, after: str) -> list[BatchResult]:
         """The next turns of a batch that are over, in the order in which they were posted."""
-        page = select(turns).where(*self._of(batch_id), ~_OPEN, turns.c.id > after).order_by(turns.c.id)
+        over = select(*TURN_COLUMNS).where(*self._of(batch_id), ~_OPEN, turns.c.id > after)
+        page = over.order_by(turns.c.id).limit(RESULTS_PAGE)
         async with self._engine.connect() as connection:
-            found = (await connection.execute(page.limit(RESULTS_PAGE))).all()
+            found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_made))).all()
             calls = await calls_by_turn(connection, [row.id for row in found])
         return [BatchResult(custom_id=row.custom_id, turn=turn_of(row, calls[row.id])) for row in found]
 

@@ -81,7 +81,10 @@ async def _post(
 
 @router.get("/v1/turns", responses=problems(), openapi_extra={"parameters": [METADATA]})
 async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()]) -> TurnPage:
-    """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata."""
+    """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata.
+
+    A page whose turns are long has fewer than ``limit``, at least one; the last page is the one whose ``next`` is null.
+    """
     return await services.turns.page(query)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,9 +17,17 @@ CallsByTurn: TypeAlias = Mapping[str, Sequence[AnyRow]]
 """Rows of ``tool_calls``, by turn."""
 
 
+_UNANSWERED: Final = (
+    tool_calls.c.approval.is_not(None),
+    tool_calls.c.outcome.is_(None),
+    tool_calls.c.approval["decision"].as_string().is_(None),
+)
+"""What no question is without that waits; an answer may be as long as a request's body."""
+
+
 async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:
     """The calls of these turns that may wait for a person, by turn."""
-    return await calls_by_turn(connection, turn_ids, tool_calls.c.approval.is_not(None))
+    return await calls_by_turn(connection, turn_ids, *_UNANSWERED)
 
 
 async def calls_by_turn(

@@ -21,10 +21,19 @@ from api_gateway.answers import (
     TurnWithScores,
 )
 from api_gateway.database import writer_of
-from api_gateway.listing import newest_first, next_of
+from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
 from api_gateway.narrowing import few, narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
-from api_gateway.rows import event_of, message_of, question_of, score_of, summary_of, turn_of
+from api_gateway.rows import (
+    LONG_TEXTS,
+    TURN_COLUMNS,
+    event_of,
+    message_of,
+    question_of,
+    score_of,
+    summary_of,
+    turn_of,
+)
 from api_gateway.turns.asked import asked_below, asked_calls
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
@@ -86,16 +95,16 @@ class Turns:
             return None if is_there is None else ScoreList(data=await _scores(connection, turn_id))
 
     async def page(self, query: TurnsQuery) -> TurnPage:
-        """One page, newest first."""
-        rows = select(turns).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
+        """One page, newest first; shorter than asked for where its turns are long."""
+        rows = select(*TURN_COLUMNS).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
         page = newest_first(rows, turns, query.cursor, few=few(query)).limit(query.limit + 1)
         async with self._engine.connect() as connection:
-            found = (await connection.execute(page)).all()
+            found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_listed))).all()
             shown = found[: query.limit]
             asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
             below = await asked_below(connection, shown)
         data = [summary_of(row, asked[row.id], below[row.id]) for row in shown]
-        return TurnPage(data=data, next=next_of(found, query.limit))
+        return TurnPage(data=data, next=next_of(shown, found[0].found if found else 0))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
         """One page of a turn's events, in order; empty for a turn that does not exist."""

@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - bodies and answers are any JSON
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,11 +14,13 @@ from sqlalchemy import func, select, text
 
 from api_gateway.batches.creation import LOOKED_AT_A_S
 from api_gateway.batches.requests import MOST_REQUESTS
-from api_gateway.batches.store import RESULTS_PAGE
+from api_gateway.batches.store import RESULTS_PAGE, Batches
+from api_gateway.database import create_engine
 from api_gateway.problems import MOST_PROBLEMS
 from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 
 ZEROS = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
@@ -404,6 +407,23 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
 
 
 @pytest.mark.one_database("sqlite")
+def test_results_of_long_turns_are_read_a_few_at_a_time(gateway: Gateway) -> None:
+    """No more of their texts than ``MOST_BYTES``, or one turn, is in memory at once; all are given nevertheless."""
+    batch, ids = gateway.posted_batch({}, {}, {}, {})
+    for turn_id, text_size in zip(ids, [4_000_000, 4_000_000, 9_000_000, 1], strict=True):
+        gateway.worker.finish(turn_id, live=False)
+        gateway.worker.change(turn_id, input="x", output_text="x" * (text_size - 1))
+    engine = create_engine(gateway.settings.database_url)
+
+    async def read(after: str) -> list[str]:
+        found = await Batches(engine, TENANT).results(batch["id"], after)
+        await engine.dispose()
+        return [line.turn.id for line in found]
+
+    assert [asyncio.run(read(after)) for after in ("", ids[1], ids[2])] == [ids[:2], ids[2:3], ids[3:]]
+    assert [line["turn"]["id"] for line in results(gateway, batch)] == ids
+
+
 def test_results_that_cannot_be_read_are_a_problem_not_an_empty_file(gateway: Gateway) -> None:
     """Nobody takes a database that is away for a batch without results."""
     batch, (turn_id,) = gateway.posted_batch({})

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx2
 import pytest
 
+from api_gateway.database import create_engine
+from api_gateway.listing import MOST_BYTES
+from api_gateway.turns.asked import asked_calls
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
 from harness_worker.wire import child_turn_id
@@ -94,6 +100,55 @@ def test_list_is_newest_first_and_stable_while_turns_are_added(gateway: Gateway)
             break
         query = {"limit": 2, "after": page["next"]}
     assert seen == made[:2:-1] + sorted(made[:3], reverse=True)
+
+
+def pages_of(gateway: Gateway, **query: str | int) -> Iterator[httpx2.Response]:
+    """The pages of a list, to the last."""
+    after: dict[str, str] | None = {}
+    while after is not None:
+        page = gateway.http.get("/v1/turns", params={**query, **after})
+        yield page
+        after = {"after": page.json()["next"]} if page.json()["next"] else None
+
+
+@pytest.mark.parametrize("query", [{}, {"session_id": "s"}], ids=["all", "few"])
+def test_list_page_of_long_turns_is_short(gateway: Gateway, query: dict[str, str]) -> None:
+    """A page has no more text than ``MOST_BYTES``, or one turn, and all turns are reached nevertheless."""
+    sizes = [3_000_000, 9_500_000, 10, 20, 3_000_000, 4_000_000, 30]
+    made = [gateway.posted(input="x" * size, session_id="s")["id"] for size in sizes[:-1]]
+    made.append(gateway.posted(input="ö", session_id="s")["id"])
+    gateway.worker.change(made[-1], output_text="ö" * 3_000_000)
+    pages = list(pages_of(gateway, limit=200, **query))
+    listed = [[turn["id"] for turn in page.json()["data"]] for page in pages]
+    assert listed == [made[6:], made[2:6][::-1], made[1:2], made[:1]]
+    assert all(len(page.content) < MOST_BYTES + 10_000 for page in pages if len(page.json()["data"]) > 1)
+
+
+def test_list_page_is_cut_by_number_where_turns_are_short(gateway: Gateway) -> None:
+    """The number asked for holds as before."""
+    made = [gateway.posted()["id"] for _ in range(5)]
+    pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway, limit=2)]
+    assert pages == [made[:2:-1], made[2:0:-1], made[:1]]
+
+
+def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
+    """A call whose question was answered is not read for a list: the arguments given with it may be long."""
+    turn_id = gateway.posted()["id"]
+    gateway.worker.change(turn_id, status="requires_action")
+    given = {"decision": "approve", "arguments": {"text": "x" * 1_000_000}}
+    for position, approval in enumerate([{"expires_at": 2e9, **given}, {"expires_at": 2e9}]):
+        gateway.worker.call(turn_id, 0, position, approval=approval)
+    engine = create_engine(gateway.settings.database_url)
+
+    async def read() -> Sequence[Any]:
+        async with engine.connect() as connection:
+            found = await asked_calls(connection, [turn_id])
+        await engine.dispose()
+        return found[turn_id]
+
+    assert [call.position for call in asyncio.run(read())] == [1]
+    (turn,) = gateway.http.get("/v1/turns").json()["data"]
+    assert [action["call_id"] for action in turn["required_actions"]] == ["0.1"]
 
 
 def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:

@@ -100,6 +100,14 @@ def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
     assert clock.waits == []
 
 
+def test_turns_are_all_that_there_are() -> None:
+    """A page may be short, for it is bounded in bytes too: only ``next`` says whether it is the last."""
+    pages = [{"data": [{"id": "t2"}], "next": "n"}, {"data": [{"id": "t1"}], "next": None}]
+    answers = [httpx2.Response(200, json=page) for page in pages]
+    asking = PatientGateway(gateway(answers[0], DOWN, answers[1], DOWN), Waits())
+    assert [turn["id"] for turn in asking.turns(session_id="s")] == ["t2", "t1"]
+
+
 def looks(*statuses: str) -> Iterator[dict[str, Any]]:
     """A turn, look by look; the last status for ever."""
     yield from ({"status": status} for status in statuses[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
@@ -102,8 +103,14 @@ class PatientGateway:
         return self._patiently(lambda: self._client.turn(turn_id, include))
 
     def turns(self, **filters: str | int) -> list[JsonObject]:
-        """The first page of turns, newest first."""
-        return self._patiently(lambda: self._client.turns(**filters))["data"]
+        """All turns that are asked for, newest first, over as many pages as it takes."""
+        found: list[JsonObject] = []
+        after: dict[str, str] | None = {}
+        while after is not None:
+            page = self._patiently(partial(self._client.turns, **filters, **after))
+            found += page["data"]
+            after = {"after": page["next"]} if page["next"] else None
+        return found
 
     def cancel(self, turn_id: str) -> JsonObject:
         """A turn that was asked to stop, perhaps more than once."""
