@@ -41,6 +41,9 @@ _STATUS: Final[Mapping[TurnStatus, ResponseStatus]] = {
     TurnStatus.FAILED: "failed",
     TurnStatus.CANCELLED: "cancelled",
 }
+_CUT_REPLY: Final = (StopReason.MAX_TOKENS, StopReason.REFUSAL)
+"""Why a turn is incomplete whose text is the model's; every other reason has a text of its own."""
+
 _REASON: Final = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
 
 
@@ -69,7 +72,10 @@ def output_of(turn: Turn) -> list[OutputItem]:
     calls = [item for call in ended_calls(turn.calls, 0) for item in items_of(turn.id, call)]
     if not turn.output_text:
         return calls
-    return [*calls, message_of(turn.id, len(calls), turn.output_text, _message_status(turn.status))]
+    return [
+        *calls,
+        message_of(message_id(turn.id, answering_step(turn)), turn.output_text, message_status(turn.status)),
+    ]
 
 
 def ended_calls(calls: Sequence[Call], told: int) -> Sequence[Call]:
@@ -90,15 +96,30 @@ def items_of(turn_id: str, call: Call) -> list[OutputItem]:
     return [asked, output]
 
 
-def message_id(turn_id: str, place: int) -> str:
-    """The id of the message at a place of the output."""
-    return f"msg_{turn_id}_{place}"
+def answering_step(turn: Turn) -> int | None:
+    """The step that said the turn's text; ``None`` if that joins several texts, or tells why the turn was stopped."""
+    if turn.status is not TurnStatus.COMPLETED and turn.stop_reason not in _CUT_REPLY:
+        return None
+    first = 0 if turn.forked_from is None else turn.forked_from.step
+    return first + turn.usage.steps - 1
 
 
-def message_of(turn_id: str, place: int, text: str, status: ItemStatus) -> OutputMessage:
-    """The message at a place of the output; one that begins has no text yet."""
+def message_id(turn_id: str, step: int | None) -> str:
+    """The id of a step's text; of the turn's own text if it is no step's."""
+    return f"msg_{turn_id}" if step is None else f"msg_{turn_id}_{step}"
+
+
+def message_of(item_id: str, text: str, status: ItemStatus) -> OutputMessage:
+    """A message; one that begins has no text yet."""
     content = [OutputText(text=text)] if text else []
-    return OutputMessage(id=message_id(turn_id, place), status=status, content=content)
+    return OutputMessage(id=item_id, status=status, content=content)
+
+
+def message_status(status: TurnStatus) -> ItemStatus:
+    """How the message of a turn's text stands."""
+    if not status.is_final:
+        return "in_progress"
+    return "completed" if status is TurnStatus.COMPLETED else "incomplete"
 
 
 def completion_of(turn: Turn) -> Completion:
@@ -173,12 +194,6 @@ def _question(turn: Turn) -> str:
 
 def _named(actions: Sequence[RequiredAction]) -> str:
     return ", ".join(f"{action.tool} ({action.call_id})" for action in actions)
-
-
-def _message_status(status: TurnStatus) -> ItemStatus:
-    if not status.is_final:
-        return "in_progress"
-    return "completed" if status is TurnStatus.COMPLETED else "incomplete"
 
 
 def _error(turn: Turn) -> ResponseError | None:

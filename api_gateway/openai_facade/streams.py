@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from api_gateway.answers import Turn
-from api_gateway.openai_facade.answers import OutputItem, OutputText
+from api_gateway.openai_facade.answers import ItemStatus, OutputItem, OutputText
 from api_gateway.openai_facade.from_turn import (
     ANSWERED,
     completion_usage,
@@ -18,6 +19,8 @@ from api_gateway.openai_facade.from_turn import (
     items_of,
     message_id,
     message_of,
+    message_status,
+    output_of,
     response_of,
     seconds,
     without_answer,
@@ -46,20 +49,22 @@ async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIter
             turn = piece
             for frame in told.calls(turn):
                 yield frame
-    for frame in told.close():
+    for frame in told.end(turn):
         yield frame
-    yield told.lifecycle(_LAST.get(turn.status, "response.incomplete"), turn)
 
 
 class _ResponseEvents:
-    """Numbers the events, and holds the message that is being said."""
+    """Numbers the events and the items, and holds the message that was begun last."""
 
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id
         self._sent = 0
         self._items = 0
         self._calls = 0
-        self._said: str | None = None
+        self._begun: Counter[str] = Counter()
+        self._is_open = False
+        self._item_id = ""
+        self._text = ""
 
     def lifecycle(self, kind: str, turn: Turn, **instead: object) -> str:
         """An event about the whole response."""
@@ -68,38 +73,51 @@ class _ResponseEvents:
     def say(self, delta: Delta) -> Iterator[str]:
         """Go on with a message, or begin one."""
         if delta.begins:
-            yield from self.close()
-        if self._said is None:
-            self._said = ""
-            yield self._item("added", message_of(self._turn_id, self._items, "", "in_progress"))
+            yield from self._close("completed")
+        if not self._is_open:
+            self._is_open, self._item_id, self._text = True, self._new_id(delta.step), ""
+            yield self._item("added", message_of(self._item_id, "", "in_progress"))
             yield self._event("response.content_part.added", **self._part, part=OutputText(text=""))
-        self._said += delta.text
+        self._text += delta.text
         yield self._event("response.output_text.delta", **self._part, delta=delta.text, logprobs=[])
-
-    def close(self) -> Iterator[str]:
-        """End the message that is being said."""
-        if self._said is None:
-            return
-        text, self._said = self._said, None
-        yield self._event("response.output_text.done", **self._part, text=text, logprobs=[])
-        yield self._event("response.content_part.done", **self._part, part=OutputText(text=text))
-        yield self._item("done", message_of(self._turn_id, self._items, text, "completed"))
-        self._items += 1
 
     def calls(self, turn: Turn) -> Iterator[str]:
         """Tell the calls that have ended since the last time."""
         for call in ended_calls(turn.calls, self._calls):
-            yield from self.close()
+            is_cut = turn.status.is_final and turn.output_text == self._text  # a reply whose calls never ran
+            yield from self._close(message_status(turn.status) if is_cut else "completed")
             self._calls += 1
             for item in items_of(turn.id, call):
                 yield self._item("added", item)
                 yield self._item("done", item)
                 self._items += 1
 
+    def end(self, turn: Turn) -> Iterator[str]:
+        """End the message that is being said, and tell the whole response."""
+        yield from self._close(message_status(turn.status) if turn.status.is_final else "completed")
+        output = output_of(turn)
+        if turn.output_text and turn.output_text == self._text:
+            output[-1] = output[-1].model_copy(update={"id": self._item_id})
+        yield self.lifecycle(_LAST.get(turn.status, "response.incomplete"), turn, output=output)
+
+    def _close(self, status: ItemStatus) -> Iterator[str]:
+        if not self._is_open:
+            return
+        self._is_open = False
+        yield self._event("response.output_text.done", **self._part, text=self._text, logprobs=[])
+        yield self._event("response.content_part.done", **self._part, part=OutputText(text=self._text))
+        yield self._item("done", message_of(self._item_id, self._text, status))
+        self._items += 1
+
+    def _new_id(self, step: int | None) -> str:
+        """A step's, or another one for what a model says in the same step when it is asked anew."""
+        item_id = message_id(self._turn_id, step)
+        self._begun[item_id] += 1
+        return item_id if self._begun[item_id] == 1 else f"{item_id}.{self._begun[item_id]}"
+
     @property
     def _part(self) -> dict[str, Any]:
-        item_id = message_id(self._turn_id, self._items)
-        return {"item_id": item_id, "output_index": self._items, "content_index": 0}
+        return {"item_id": self._item_id, "output_index": self._items, "content_index": 0}
 
     def _item(self, what: str, item: OutputItem) -> str:
         return self._event(f"response.output_item.{what}", output_index=self._items, item=item)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from api_gateway.answers import Turn
-from api_gateway.openai_facade.from_turn import ANSWERED
+from api_gateway.openai_facade.from_turn import ANSWERED, answering_step
 
 Data = Mapping[str, Any]
 
@@ -19,10 +19,12 @@ class Delta:
     Args:
         text: Never empty.
         begins: Whether a message begins with it; else it goes on with the one before.
+        step: The step that says it; ``None`` for a text that the turn ends with and no step said.
     """
 
     text: str
     begins: bool
+    step: int | None
 
 
 class Speech:
@@ -67,7 +69,10 @@ class Speech:
     def end(self, turn: Turn) -> Delta | None:
         """What an answer has besides its last step's text: its sources, or why it was cut short."""
         is_told = not self._said and turn.output_text == self._before
-        return self._rest(turn.output_text) if turn.status in ANSWERED and not is_told else None
+        if turn.status not in ANSWERED or is_told:
+            return None
+        rest = self._rest(turn.output_text)
+        return replace(rest, step=answering_step(turn)) if rest is not None and rest.begins else rest
 
     def _begin(self, step: int) -> None:
         if step > self._step:
@@ -95,4 +100,4 @@ class Speech:
     def _pass_on(self, text: str) -> Delta:
         begins = not self._said
         self._said += text
-        return Delta(text=text, begins=begins)
+        return Delta(text=text, begins=begins, step=self._step)

@@ -173,7 +173,12 @@ def test_response_is_streamed_as_it_happens(client: OpenAI, outsider: Outsider) 
     done = [event.item for event in events if event.type == "response.output_item.done"]
     calls = ["function_call", "function_call_output"]
     assert [item.type for item in done] == ["message", *calls, *calls, "message"]
-    assert [item.to_dict()["id"] for item in done[1:5]] == [item.to_dict()["id"] for item in final.output[:4]]
+    ids = [item.to_dict()["id"] for item in done]
+    assert ids[1:] == [item.to_dict()["id"] for item in final.output]
+    assert len({*ids}) == len(ids)
+    assert [item.to_dict() for item in done[1:]] == [
+        item.to_dict() for item in client.responses.retrieve(final.id).output
+    ]
     deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert "".join(deltas) == f"Let me look.{ANSWER}"
     assert len(deltas) > 3

@@ -1,5 +1,6 @@
 """The official ``openai`` client at a gateway, with a hand that writes for workers: streams, waits, retries, errors."""
 
+# ruff: noqa: ANN401 - answers are any JSON
 from __future__ import annotations
 
 import json
@@ -149,6 +150,45 @@ def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> 
 def _run(gateway: Gateway, statement: str) -> None:
     with gateway.worker.engine.begin() as connection:
         connection.execute(text(statement))
+
+
+def test_items_of_a_stream_are_those_of_the_whole_response(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """Each with one id: what is said before calls has another than the answer."""
+    reading = pool.submit(_streamed, client)
+    turn_id = the_turn(gateway)
+    for step in range(6):
+        gateway.worker.event(turn_id, "step.started", step=step)
+        gateway.worker.event(turn_id, "model.completed", step=step, text=f"Look {step}.")
+        gateway.worker.call(turn_id, step, 0, status="ended", outcome={"kind": "ToolExecutionResult", "content": "x"})
+        gateway.worker.event(turn_id, "wave.completed", step=step, wave=0, calls=[f"{step}.0"])
+    gateway.worker.event(turn_id, "step.started", step=6)
+    gateway.worker.event(turn_id, "model.completed", step=6, text=SAID)
+    gateway.worker.change(turn_id, used={**gateway.worker.row(turn_id).used, "steps": 7})
+    gateway.worker.finish(turn_id)
+    events, final = reading.result(30)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    done = [event for event in events if event.type == "response.output_item.done"]
+    assert [event.output_index for event in done] == list(range(6 * 3 + 1))
+    items = {event.item.id: event.item.to_dict() for event in done}
+    assert len(items) == len(done)
+    assert all(event.item_id in items for event in events if event.type == "response.output_text.delta")
+    read = client.openai.responses.retrieve(turn_id)
+    assert [item.to_dict() for item in read.output] == [items[item_id] for item_id in _ids(final)]
+    assert final.output_text == SAID
+    told_alone = [item["content"][0]["text"] for item_id, item in items.items() if item_id not in _ids(final)]
+    assert told_alone == [f"Look {step}." for step in range(6)]
+
+
+def _streamed(client: Client) -> tuple[list[Any], Any]:
+    """The events as the client's own stream tells them, and its whole response."""
+    with client.openai.responses.stream(model=AGENT, input="Where is it?") as stream:
+        return list(stream), stream.get_final_response()
+
+
+def _ids(response: Any) -> list[str]:
+    return [item.id for item in response.output]
 
 
 @pytest.mark.parametrize(

@@ -554,7 +554,7 @@ async def _events(frames: AsyncIterator[str]) -> list[dict[str, Any]]:
 def test_stream_whose_gateway_stops_says_that_the_turn_goes_on() -> None:
     """It was not over: a response says so, a completion has no end, but an error."""
     going_on = turn(status="running", output_text="")
-    pieces = (Delta(text="On", begins=True), going_on)
+    pieces = (Delta(text="On", begins=True, step=0), going_on)
     events = asyncio.run(_events(response_frames(going_on, _pieces(*pieces))))
     assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.incomplete", "in_progress")
     assert "response.output_item.done" in [event["type"] for event in events]
@@ -569,7 +569,7 @@ def test_no_frame_of_a_stream_is_split_by_unicodes_line_breaks(char: str) -> Non
     text = f"größe{char}zwei"
 
     def pieces() -> AsyncIterator[Piece]:
-        return _pieces(Delta(text=text, begins=True), turn(output_text=text))
+        return _pieces(Delta(text=text, begins=True, step=0), turn(output_text=text))
 
     async def whole_frames() -> list[str]:
         chat = chat_frames(turn(), pieces(), tells_usage=True)
@@ -586,11 +586,60 @@ def test_stream_tells_each_call_once_and_ends_the_message_before_it() -> None:
     """Items are numbered as they come, and none is open when another begins."""
     calls = [call("0.0"), call("0.1")]
     first, last = turn(status="running", calls=calls[:1]), turn(calls=calls)
-    said = (Delta(text="Let me", begins=True), Delta(text=" look.", begins=False))
-    pieces = (*said, first, first, Delta(text="On", begins=True), last, Delta(text="Done.", begins=True))
+    said = (Delta(text="Let me", begins=True, step=0), Delta(text=" look.", begins=False, step=0))
+    going_on, done = Delta(text="On", begins=True, step=1), Delta(text="Done.", begins=True, step=2)
+    pieces = (*said, first, first, going_on, last, done)
     events = asyncio.run(_events(response_frames(first, _pieces(*pieces))))
     assert [event["response"]["output"] for event in events[:2]] == [[], []]
     items = [(event["type"][21:], event["output_index"]) for event in events if "output_item" in event["type"]]
     assert items == [(what, index) for index in range(7) for what in ("added", "done")]
     texts = [event["text"] for event in events if event["type"] == "response.output_text.done"]
     assert texts == ["Let me look.", "On", "Done."]
+
+
+def said(text: str, step: int | None) -> Delta:
+    """A whole message."""
+    return Delta(text=text, begins=True, step=step)
+
+
+@pytest.mark.parametrize(
+    ("members", "deltas", "messages"),
+    [
+        ({}, [said("Let me look.", 0), said("On its way.", 1)], ["msg_t1_0", "msg_t1_1"]),
+        ({"forked_from": {"turn_id": "t0", "step": 3}}, [said("On its way.", 4)], ["msg_t1_4"]),
+        ({}, [said("On its", 1), said("On its way.", 1)], ["msg_t1_1", "msg_t1_1.2"]),
+        ({"status": "incomplete", "stop_reason": "refusal"}, [said("On its way.", 1)], ["msg_t1_1"]),
+        (
+            {"status": "incomplete", "stop_reason": "budget"},
+            [said("Hm", 1), said("On its way.", None)],
+            ["msg_t1_1", "msg_t1"],
+        ),
+        ({"status": "cancelled", "stop_reason": "cancelled"}, [said("On its way.", 0)], ["msg_t1_0"]),
+    ],
+    ids=["answer", "fork", "asked anew", "refusal", "budget", "cancelled"],
+)
+def test_message_has_one_id_wherever_it_is_told(
+    members: dict[str, Any], deltas: list[Delta], messages: list[str]
+) -> None:
+    """Each message of a stream has its own, and the whole response is the calls and the last of them."""
+    ended = turn(calls=[call("0.0")], usage={**USAGE, "steps": 2}, **members)
+    events = asyncio.run(_events(response_frames(turn(), _pieces(deltas[0], ended, *deltas[1:]))))
+    told = {event["item"]["id"]: event["item"] for event in events if event["type"] == "response.output_item.done"}
+    assert [item_id for item_id in told if item_id.startswith("msg")] == messages
+    assert events[-1]["response"]["output"] == [told["fc_t1_0.0"], told["fco_t1_0.0"], told[messages[-1]]]
+
+
+def test_end_says_which_step_said_it() -> None:
+    """What a step said goes on in its message; what no step said is the turn's own."""
+    for text, members, step in (
+        ("Hello\n\nSources: x", {}, 1),
+        ("I could not produce a response.", {}, 1),
+        ("I stopped.", {"status": "incomplete", "stop_reason": "budget"}, None),
+    ):
+        speech = Speech(hears_hints=True)
+        heard(speech, started(), whole("Let me look."), ("wave.completed", {}), started(1))
+        if text.startswith("Hello"):
+            heard(speech, whole("Hello", 1))
+        delta = speech.end(turn(output_text=text, usage={**USAGE, "steps": 2}, **members))
+        assert delta is not None
+        assert delta.step == step
