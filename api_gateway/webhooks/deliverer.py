@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Final
@@ -17,9 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.config import Settings
 from api_gateway.logs import in_a_line
+from api_gateway.webhooks.backlog import Backlog
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.payload import told
-from api_gateway.webhooks.rules import IN_FLIGHT, Lane, Outcome, ReceiverAnswer, Verdict, admitted, full_of, verdict_of
+from api_gateway.webhooks.rules import Lane, Outcome, ReceiverAnswer, Verdict, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.credentials import webhook_secrets
@@ -31,7 +32,7 @@ LOOKING_SHARE: Final = 0.05
 """How much of the time that may take: where very many turns wait, it is done less often."""
 
 FOUND_AT_ONCE: Final = 1_000
-TAKEN_AT_ONCE: Final = 200
+ASKED_AT_ONCE: Final = 200
 MOST_POKED: Final = 10_000
 """More turns are not remembered: the next look finds them."""
 
@@ -57,7 +58,8 @@ class Deliverer:
         self._outbox = outbox
         self._signer = signer
         self._sender = sender
-        self._pending: dict[str, None] = {}
+        self._poked: dict[str, None] = {}
+        self._backlog = Backlog()
         self._busy: Counter[Lane] = Counter()
         self._under_way: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -67,8 +69,8 @@ class Deliverer:
 
     def poke(self, turn_id: str) -> None:
         """Look at a turn soon: something happened to it."""
-        if len(self._pending) < MOST_POKED:
-            self._pending[turn_id] = None
+        if len(self._poked) < MOST_POKED:
+            self._poked[turn_id] = None
             self._wake.set()
 
     def stop(self) -> None:
@@ -94,11 +96,11 @@ class Deliverer:
         while not self._stopping:
             self._wake.clear()
             began = clock()
-            is_time = began >= look_at
-            await self._try(self._look if is_time else self._start_pending)
-            if is_time:
+            if began >= look_at:
+                await self._try(self._look)
                 took = 0.0 if self._is_cut_off else clock() - began  # one that failed says nothing of how many wait
                 look_at = clock() + max(POLL_S, took / LOOKING_SHARE)
+            await self._try(self._start_poked)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
 
@@ -111,30 +113,26 @@ class Deliverer:
             self._is_cut_off = True
 
     async def _look(self) -> None:
-        """Look at all that may be due, and start what there is room for."""
+        """Look for all that is due and has room, once what waits already has taken its places."""
+        await self._start_waiting()
         found = await self._outbox.due(FOUND_AT_ONCE, full_of(self._busy))
         self._is_cut_off = False
-        self._pending.update(dict.fromkeys(found))
-        await self._start_pending()
+        self._backlog.add(found)
 
-    async def _start_pending(self) -> None:
-        """Go once through the turns to look at; those without room stay."""
-        left: list[str] = []
-        while self._pending and not self._stopping and self._has_room():
-            turn_ids = list(islice(self._pending, TAKEN_AT_ONCE))
+    async def _start_poked(self) -> None:
+        """Start what there is room for, also of the turns to which something happened; the rest of that waits."""
+        await self._start_waiting()
+        while self._poked and not self._stopping:
+            turn_ids = list(islice(self._poked, ASKED_AT_ONCE))
             for turn_id in turn_ids:  # before they are looked at: what happens meanwhile pokes them again
-                del self._pending[turn_id]
-            claims, full = await self._outbox.take(turn_ids, self._admitted)
-            left += full
-            for claim in claims:
+                del self._poked[turn_id]
+            self._backlog.add(await self._outbox.due_of(turn_ids))
+            await self._start_waiting()
+
+    async def _start_waiting(self) -> None:
+        while not self._stopping and (turn_ids := self._backlog.take(self._busy)):
+            for claim in await self._outbox.take(turn_ids):
                 self._start(claim)
-        self._pending.update(dict.fromkeys(left))
-
-    def _has_room(self) -> bool:
-        return self._busy.total() < IN_FLIGHT
-
-    def _admitted(self, lanes: Sequence[Lane]) -> list[bool]:
-        return admitted(lanes, self._busy)
 
     def _start(self, claim: Claim) -> None:
         self._busy[claim.lane] += 1

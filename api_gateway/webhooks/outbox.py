@@ -6,7 +6,7 @@ Who takes a row holds it by a lease, and writes what became of it only if nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.answers import TurnSummary
 from api_gateway.database import writer_of
-from api_gateway.listing import AnyRow
+from api_gateway.listing import AnyRow, AnySelect
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.rows import summary_of
 from api_gateway.turns.asked import asked_below, asked_calls
-from api_gateway.webhooks.rules import Full, Lane, Outcome, ReceiverAnswer, Verdict
+from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
@@ -48,6 +48,8 @@ _IS_DUE: Final = and_(
     _NEWEST > _ABOVE,
 )
 """What somebody tells of is left to them."""
+
+_DUE: Final = select(_C.turn_id, _C.host, turns.c.tenant).join(turns).where(_IS_DUE).order_by(_C.due_at)
 
 _TAKE: Final = (
     update(webhooks)
@@ -113,35 +115,22 @@ class Outbox:
         self._engine = engine
         self._writer = writer_of(engine)
 
-    async def due(self, limit: int, full: Full) -> list[str]:
-        """The turns that somebody is to be told of, the longest due first, but none of who is full."""
+    async def due(self, limit: int, full: Full) -> list[DueDelivery]:
+        """What is due, the longest due first, but nothing of who is full."""
         has_room = (_C.host.not_in(full.hosts), turns.c.tenant.not_in(full.tenants))
-        query = select(_C.turn_id).join(turns).where(_IS_DUE, *has_room).order_by(_C.due_at).limit(limit)
+        return await self._due(_DUE.where(*has_room).limit(limit))
+
+    async def due_of(self, turn_ids: Sequence[str]) -> list[DueDelivery]:
+        """What is due of these turns, the longest due first; no lock, for there may be no room for it."""
+        return await self._due(_DUE.where(_C.turn_id.in_(turn_ids)))
+
+    async def _due(self, query: AnySelect) -> list[DueDelivery]:
         async with self._engine.connect() as connection:
-            return list((await connection.execute(query)).scalars())
+            rows = (await connection.execute(query)).all()
+        return [DueDelivery(turn_id=row.turn_id, lane=_lane(row)) for row in rows]
 
-    async def take(
-        self, turn_ids: Sequence[str], admit: Callable[[Sequence[Lane]], Sequence[bool]]
-    ) -> tuple[list[Claim], list[str]]:
-        """Take what is due of these turns.
-
-        Args:
-            turn_ids: Which.
-            admit: Says of what is due, in order, for which there is room.
-
-        Returns:
-            What was taken, and the turns for which there was no room.
-        """
-        waiting = select(_C.turn_id, _C.host, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE)
-        async with self._engine.connect() as connection:  # no lock for the many for which there is no room
-            rows = (await connection.execute(waiting.order_by(_C.due_at))).all()
-        room = admit([_lane(row) for row in rows])
-        chosen = [row.turn_id for row, has_room in zip(rows, room, strict=True) if has_room]
-        claims = await self._claimed(chosen) if chosen else []
-        return claims, [row.turn_id for row, has_room in zip(rows, room, strict=True) if not has_room]
-
-    async def _claimed(self, turn_ids: Sequence[str]) -> list[Claim]:
-        """Those of these turns' webhooks that are still due and that nobody else takes."""
+    async def take(self, turn_ids: Sequence[str]) -> list[Claim]:
+        """Take those of these turns' webhooks that are still due and that nobody else takes."""
         columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
         found = (
             select(*columns, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE).order_by(_C.due_at)

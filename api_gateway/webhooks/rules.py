@@ -28,7 +28,7 @@ IN_FLIGHT_A_HOST: Final = 8
 """How many of them to one host: one that hangs holds up no others."""
 
 IN_FLIGHT_A_TENANT: Final = 16
-"""How many of them for one tenant: one whose receivers all hang holds up no others."""
+"""How many of them for one tenant at most; fewer where many have some, for a tenant never has more than are free."""
 
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
@@ -57,6 +57,19 @@ class Lane:
 
     tenant: str
     host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueDelivery:
+    """A turn with an event to deliver.
+
+    Args:
+        turn_id: The turn.
+        lane: Its tenant, and the host of its webhook.
+    """
+
+    turn_id: str
+    lane: Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,24 +161,47 @@ def _share(turn_id: str) -> float:
     return crc32(turn_id.encode()) / 2**32
 
 
-def admitted(lanes: Sequence[Lane], busy: Mapping[Lane, int]) -> list[bool]:
-    """Which of those who wait, in order, may be told beside what is under way."""
-    hosts, tenants = _by_host(busy), _by_tenant(busy)
-    found: list[bool] = []
-    for lane in lanes:
-        has_room = hosts.total() < IN_FLIGHT and hosts[lane.host] < IN_FLIGHT_A_HOST
-        has_room = has_room and tenants[lane.tenant] < IN_FLIGHT_A_TENANT
-        hosts[lane.host] += has_room
-        tenants[lane.tenant] += has_room
-        found.append(has_room)
-    return found
+def admitted(waiting: Mapping[Lane, int], busy: Mapping[Lane, int]) -> list[Lane]:
+    """The lanes that may send another request now, the first one first; a lane may be named several times.
+
+    A place goes to the tenant with the fewest requests under way, and of its hosts to the one with the fewest, so a
+    backlog, however old it is, gives nobody a second place before others have their first.
+
+    Args:
+        waiting: How many deliveries wait in each lane; among equals the lane that is named first goes first.
+        busy: How many requests of each lane are under way.
+    """
+    left, hosts, tenants = Counter(waiting), _by_host(busy), _by_tenant(busy)
+    chosen: list[Lane] = []
+    while lanes := _with_room([lane for lane in left if left[lane]], hosts, tenants):
+        lane = min(lanes, key=lambda each: (tenants[each.tenant], hosts[each.host]))
+        left[lane] -= 1
+        hosts[lane.host] += 1
+        tenants[lane.tenant] += 1
+        chosen.append(lane)
+    return chosen
 
 
 def full_of(busy: Mapping[Lane, int]) -> Full:
-    """The hosts and the tenants that are told as much at a time as one may be."""
-    hosts = [host for host, number in _by_host(busy).items() if number >= IN_FLIGHT_A_HOST]
-    tenants = [tenant for tenant, number in _by_tenant(busy).items() if number >= IN_FLIGHT_A_TENANT]
-    return Full(hosts=hosts, tenants=tenants)
+    """The hosts and the tenants that have as many requests under way as they may."""
+    tenants = _by_tenant(busy)
+    most = _most_a_tenant(tenants.total())
+    return Full(
+        hosts=[host for host, number in _by_host(busy).items() if number >= IN_FLIGHT_A_HOST],
+        tenants=[tenant for tenant, number in tenants.items() if number >= most],
+    )
+
+
+def _with_room(lanes: Sequence[Lane], hosts: Counter[str], tenants: Counter[str]) -> list[Lane]:
+    if (total := tenants.total()) >= IN_FLIGHT:
+        return []
+    most = _most_a_tenant(total)
+    return [lane for lane in lanes if hosts[lane.host] < IN_FLIGHT_A_HOST and tenants[lane.tenant] < most]
+
+
+def _most_a_tenant(total: int) -> int:
+    """How many requests a tenant may have under way: as many as are left for others; the last place is a first one."""
+    return min(IN_FLIGHT_A_TENANT, max(1, IN_FLIGHT - total))
 
 
 def _by_host(busy: Mapping[Lane, int]) -> Counter[str]:

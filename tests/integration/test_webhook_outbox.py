@@ -12,7 +12,7 @@ from sqlalchemy import insert, update
 from api_gateway.database import create_engine
 from api_gateway.webhooks.outbox import Claim, Outbox, Telling
 from api_gateway.webhooks.reading import Webhooks
-from api_gateway.webhooks.rules import Full, Outcome, ReceiverAnswer, Verdict
+from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import webhooks
 from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
@@ -53,11 +53,14 @@ def play(gateway: Gateway, story: Story) -> None:
     asyncio.run(played())
 
 
+def due(turn_id: str) -> DueDelivery:
+    """The turn, as it is found."""
+    return DueDelivery(turn_id=turn_id, lane=Lane(tenant=TENANT, host="h"))
+
+
 async def taken(outbox: Outbox, turn_id: str) -> list[Claim]:
-    """What is taken of the turn where there is room."""
-    claims, full = await outbox.take([turn_id], lambda lanes: [True] * len(lanes))
-    assert full == []
-    return claims
+    """What is taken of the turn."""
+    return await outbox.take([turn_id])
 
 
 async def telling_of(outbox: Outbox, claim: Claim) -> Telling:
@@ -79,10 +82,10 @@ def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str)
         gateway.worker.event(turn_id, "turn.started", live=False)
         assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
-        assert await outbox.due(9, Full(hosts=["other"], tenants=["other"])) == [turn_id]
+        assert await outbox.due(9, Full(hosts=["other"], tenants=["other"])) == [due(turn_id)]
         assert await outbox.due(9, Full(hosts=["h"])) == await outbox.due(9, Full(tenants=[TENANT])) == []
-        assert await outbox.take([turn_id], lambda lanes: [False] * len(lanes)) == ([], [turn_id])
-        assert await taken(outbox, "another") == []
+        assert await outbox.due_of([turn_id, "another"]) == [due(turn_id)]
+        assert await outbox.due_of(["another"]) == await taken(outbox, "another") == []
         assert [claim.seq for claim in await taken(outbox, turn_id)] == [3]
 
     play(gateway, story)
@@ -118,7 +121,7 @@ def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gatew
         await outbox.record(first, await telling_of(outbox, first), *BAD)
         assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
-        assert await outbox.due(9, Full()) == [turn_id]
+        assert await outbox.due(9, Full()) == [due(turn_id)]
         (second,) = await taken(outbox, turn_id)
         assert (second.seq, second.attempt) == (3, 1)
         await outbox.record(second, await telling_of(outbox, second), *BAD)

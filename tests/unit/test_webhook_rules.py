@@ -6,12 +6,13 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from api_gateway.answers import Budget, TurnSummary, Usage
 from api_gateway.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
+from api_gateway.webhooks.backlog import MOST_A_TENANT, Backlog
 from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, told
 from api_gateway.webhooks.rules import (
     IN_FLIGHT,
@@ -20,6 +21,7 @@ from api_gateway.webhooks.rules import (
     JITTER,
     MOST_WAIT_S,
     PAUSES_S,
+    DueDelivery,
     Full,
     Lane,
     Outcome,
@@ -208,22 +210,98 @@ LANES = st.builds(Lane, tenant=st.sampled_from("xyz"), host=st.sampled_from("abc
 
 
 @given(st.lists(LANES, max_size=200), st.lists(LANES, max_size=80))
-def test_no_host_no_tenant_and_no_process_is_overrun(lanes: list[Lane], waiting: list[Lane]) -> None:
-    """Whoever waits longest goes first, and whoever waits on has no room."""
-    busy = [lane for lane, has_room in zip(waiting, admitted(waiting, {}), strict=True) if has_room]
-    now = Counter(busy)
-    for lane, has_room in zip(lanes, admitted(lanes, Counter(busy)), strict=True):
-        of_host = sum(number for each, number in now.items() if each.host == lane.host)
-        of_tenant = sum(number for each, number in now.items() if each.tenant == lane.tenant)
-        is_full = of_host == IN_FLIGHT_A_HOST or of_tenant == IN_FLIGHT_A_TENANT or now.total() == IN_FLIGHT
-        assert has_room is not is_full
-        now[lane] += has_room
+def test_no_host_no_tenant_and_no_process_is_overrun(lanes: list[Lane], earlier: list[Lane]) -> None:
+    """And whoever waits on has no room."""
+    busy = Counter(admitted(Counter(earlier), {}))
+    chosen = Counter(admitted(Counter(lanes), busy))
+    now = busy + chosen
+    assert chosen <= Counter(lanes)
+    assert now.total() <= IN_FLIGHT
+    full = full_of(now)
+    for lane in set(lanes):
+        assert _under_way(now, host=lane.host) <= IN_FLIGHT_A_HOST
+        assert _under_way(now, tenant=lane.tenant) <= IN_FLIGHT_A_TENANT
+        is_full = lane.host in full.hosts or lane.tenant in full.tenants or now.total() == IN_FLIGHT
+        assert is_full or chosen[lane] == lanes.count(lane)
 
 
-def test_tenant_whose_receivers_all_hang_leaves_room_for_others() -> None:
-    """However many hosts they are."""
-    busy = {Lane(tenant="loud", host=str(number)): 1 for number in range(IN_FLIGHT_A_TENANT)}
-    assert admitted([Lane(tenant="loud", host="a"), Lane(tenant="calm", host="0")], busy) == [False, True]
+def _under_way(busy: Counter[Lane], *, host: str | None = None, tenant: str | None = None) -> int:
+    return sum(number for lane, number in busy.items() if host in {None, lane.host} and tenant in {None, lane.tenant})
+
+
+def backlog_of(tenants: int, hosts: int = 20) -> Backlog:
+    """The deliveries of tenants whose every host hangs: more than they will ever be given room for."""
+    backlog = Backlog()
+    for number in range(tenants * hosts * IN_FLIGHT_A_HOST):
+        lane = Lane(tenant=f"loud {number % tenants}", host=f"host {number % (tenants * hosts)}")
+        backlog.add([DueDelivery(turn_id=f"{lane.tenant}/{lane.host}/{number}", lane=lane)])
+    return backlog
+
+
+def lane_of(turn_id: str) -> Lane:
+    """The lane of a delivery of such a backlog."""
+    tenant, host, _ = turn_id.split("/")
+    return Lane(tenant=tenant, host=host)
+
+
+CALM = DueDelivery(turn_id="calm/calm/0", lane=Lane(tenant="calm", host="calm"))
+
+
+@pytest.mark.parametrize("tenants", [1, 2, 3, 4, 5, 8, 20, IN_FLIGHT - 1])
+def test_tenants_whose_receivers_all_hang_leave_room_for_another(tenants: int) -> None:
+    """However many hosts they are, and however old their backlogs."""
+    backlog = backlog_of(tenants)
+    busy = Counter(map(lane_of, backlog.take({})))
+    assert busy.total() >= min(tenants * IN_FLIGHT_A_TENANT, IN_FLIGHT // 2)
+    assert backlog.take(busy) == []
+    backlog.add([CALM])
+    assert backlog.take(busy) == [CALM.turn_id]
+
+
+@settings(max_examples=50)
+@given(st.sampled_from([1, 2, 4, 8, 30, IN_FLIGHT - 1]), st.data())
+def test_tenant_with_nothing_under_way_waits_for_one_attempt_at_most(tenants: int, data: st.DataObject) -> None:
+    """Also where loud tenants that came one after the other fill all places: those that end are given to others."""
+    backlog, busy = Backlog(), list[Lane]()
+    for number in range(tenants):
+        for each in range(IN_FLIGHT):
+            lane = Lane(tenant=f"loud {number}", host=f"host {number} {each % 3}")
+            backlog.add([DueDelivery(turn_id=f"{lane.tenant}/{lane.host}/{each}", lane=lane)])
+        busy += map(lane_of, backlog.take(Counter(busy)))
+    backlog.add([CALM])
+    earlier, later = data.draw(st.permutations(busy)), list[Lane]()
+    while earlier:
+        ending = data.draw(st.integers(min_value=1, max_value=len(earlier)))
+        earlier = earlier[ending:]
+        started = backlog.take(Counter(earlier + later))
+        if CALM.turn_id in started:
+            return
+        later += map(lane_of, started)
+    pytest.fail("the calm tenant waits on")
+
+
+def test_host_with_nothing_under_way_is_next_of_its_tenant() -> None:
+    """Two hosts that hang, each with a backlog, take all places of their tenant, but none of them twice before it."""
+    backlog = Backlog()
+    for number in range(100):
+        backlog.add([DueDelivery(turn_id=f"t/{number % 2}/{number}", lane=Lane(tenant="t", host=str(number % 2)))])
+    busy = Counter(map(lane_of, backlog.take({})))
+    assert busy.total() == IN_FLIGHT_A_TENANT
+    backlog.add([DueDelivery(turn_id="t/calm/0", lane=Lane(tenant="t", host="calm"))])
+    assert backlog.take(busy) == []
+    assert backlog.take(busy - Counter([Lane(tenant="t", host="0")])) == ["t/calm/0"]
+
+
+def test_backlog_keeps_each_turn_once_in_order_and_so_many_of_a_tenant() -> None:
+    """What it does not keep is found again."""
+    backlog = Backlog()
+    lane = Lane(tenant="t", host="h")
+    backlog.add(DueDelivery(turn_id=str(number), lane=lane) for number in [*range(9), *range(2 * MOST_A_TENANT)])
+    backlog.add([CALM])
+    taken: list[str] = []
+    while found := backlog.take({}):
+        taken += found
+    assert taken == ["0", CALM.turn_id, *map(str, range(1, MOST_A_TENANT))]
 
 
 def test_full_are_those_without_room() -> None:

@@ -1,0 +1,42 @@
+"""The deliveries that wait for room, in memory: the database is not asked about them again until there is some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from api_gateway.webhooks.rules import DueDelivery, Lane, admitted
+
+MOST_A_TENANT: Final = 2_000
+"""More of one tenant are not remembered: whoever looks for what is due finds them again."""
+
+
+class Backlog:
+    """Turns with an event to deliver, by lane, each lane in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, dict[str, None]] = {}
+        self._tenants: Counter[str] = Counter()
+
+    def add(self, found: Iterable[DueDelivery]) -> None:
+        """Add deliveries; those that are there already keep their places."""
+        for due in found:
+            known = self._lanes.get(due.lane, {})
+            if due.turn_id not in known and self._tenants[due.lane.tenant] < MOST_A_TENANT:
+                self._lanes.setdefault(due.lane, {})[due.turn_id] = None
+                self._tenants[due.lane.tenant] += 1
+
+    def take(self, busy: Mapping[Lane, int]) -> list[str]:
+        """Remove the turns for which there is room beside the requests under way, and return their ids."""
+        waiting = {lane: len(turn_ids) for lane, turn_ids in self._lanes.items()}
+        return [self._pop(lane) for lane in admitted(waiting, busy)]
+
+    def _pop(self, lane: Lane) -> str:
+        turn_ids = self._lanes[lane]
+        turn_id = next(iter(turn_ids))
+        del turn_ids[turn_id]
+        if not turn_ids:
+            del self._lanes[lane]
+        self._tenants -= Counter([lane.tenant])  # which also forgets those of whom nothing is left
+        return turn_id

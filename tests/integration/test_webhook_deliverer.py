@@ -1,0 +1,75 @@
+"""What the deliverer asks the database about, on each kind of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+from sqlalchemy import event, insert
+
+from api_gateway.database import create_engine
+from api_gateway.webhooks.deliverer import Deliverer
+from api_gateway.webhooks.outbox import Outbox
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST
+from api_gateway.webhooks.sender import Sender
+from api_gateway.webhooks.signing import Signer
+from harness_worker.schema import webhooks
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
+from tests.receiver import SECRET, Receiver, receiver
+
+Story: TypeAlias = Callable[[Deliverer], Awaitable[None]]
+
+
+def ended(gateway: Gateway, url: str, host: str) -> str:
+    """A turn that has ended, with a webhook that nobody was told of by an event."""
+    turn_id: str = gateway.posted()["id"]
+    row = {"url": url, "host": host, "told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": 1.0}
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(insert(webhooks).values({"turn_id": turn_id, **row}))
+    gateway.worker.finish(turn_id, live=False)
+    return turn_id
+
+
+def deliver(gateway: Gateway, asked: list[str], story: Story) -> None:
+    """Have a deliverer run meanwhile; what it gives the database goes to ``asked``."""
+
+    async def run() -> None:
+        engine = create_engine(gateway.settings.database_url)
+        event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(str(told[3])))
+        deliverer = Deliverer(Outbox(engine), Signer([SECRET]), Sender(allow_private=True))
+        async with deliverer.running():
+            await story(deliverer)
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+async def received(other: Receiver, count: int) -> None:
+    """Wait for so many requests, while the deliverer goes on."""
+    await asyncio.to_thread(other.await_count, count)
+
+
+def test_what_waits_for_room_is_not_asked_about_until_there_is_some(
+    database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much is delivered to others meanwhile; and then it goes at once, without another look at all rows."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
+    with receiver() as other, gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
+        other.answers.extend([other.hang] * IN_FLIGHT_A_HOST)
+        stuck = [ended(gateway, other.named_url, "localhost") for _ in range(IN_FLIGHT_A_HOST + 4)]
+        asked: list[str] = []
+
+        async def story(deliverer: Deliverer) -> None:
+            await received(other, IN_FLIGHT_A_HOST)
+            asked.clear()
+            for number in range(1, 6):
+                deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
+                await received(other, IN_FLIGHT_A_HOST + number)
+            assert not [values for values in asked if any(turn_id in values for turn_id in stuck)]
+            other.released.set()
+            await received(other, len(stuck) + 5)
+
+        deliver(gateway, asked, story)
+    assert {told.id.partition("_")[0] for told in other.received} >= set(stuck)
