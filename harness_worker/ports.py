@@ -34,7 +34,7 @@ class Clock(Protocol):
     """Monotonic time of this process."""
 
     def monotonic(self) -> float:
-        """Seconds since some point in the past."""
+        """Seconds since some point in the past, those in which the host was suspended among them."""
         ...
 
     def wait(self, seconds: float) -> None:

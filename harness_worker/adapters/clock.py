@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from threading import Event
+
+from harness_worker import clock
 
 
 class SystemClock:
     """Implements ``ports.Clock``."""
 
     def monotonic(self) -> float:
-        """Seconds since some point in the past."""
-        return time.monotonic()
+        """Seconds since some point in the past, those in which the host was suspended among them."""
+        return clock.monotonic()
 
     def wait(self, seconds: float) -> None:
         """Return after ``seconds``."""

@@ -5,12 +5,12 @@ It is no more than a guess: what is decided on it is committed only if the turn'
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from harness_worker.adapters.sql.optimistic import Read
+from harness_worker.clock import monotonic
 from harness_worker.core.afterwards import needs_beats
 
 FRESH_S: Final = 1.0
@@ -39,7 +39,7 @@ class Recent:
         clock: Monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._left: dict[str, Seen] = {}
 

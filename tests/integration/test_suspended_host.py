@@ -1,0 +1,32 @@
+"""A host that sleeps, as a laptop does: in a time namespace, where the kernel lets time pass that no process ran in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SLEPT_S = 3_600
+SCRIPT = """
+import time
+from harness_worker.adapters.clock import SystemClock
+print(SystemClock().monotonic() - time.monotonic())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux'")
+def test_clock_goes_on_while_the_host_sleeps():
+    """What was let in before the sleep begins no more after it."""
+    asleep = ["unshare", "--time", "--boottime", str(SLEPT_S)]
+    if subprocess.run([*asleep, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no time namespaces here")
+    ran = subprocess.run([*asleep, sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    slept_s = float(ran.stdout) - suspended_s()
+    assert SLEPT_S - 1 < slept_s < SLEPT_S + 1
+
+
+def suspended_s() -> float:
+    """How long this host itself has slept."""
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    return float(ran.stdout)
