@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields
 from time import monotonic
 from typing import Any, Final
 
@@ -14,8 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import OWN_TOOLS, StopReason, TurnStatus
 
-LAG_S: Final = 2.0
-"""Ends younger than this are left for the next time: their transactions may not all be visible yet."""
+SETTLED_S: Final = 60.0
+"""A turn's end bears the time at which it was decided, and is seen once it is committed: after waits for locks, and
+whatever else its transaction or its process waits for. So ends that are younger than this are added up anew each time;
+one that is seen later is missed."""
 
 TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 NOT_IN_CATALOGUE: Final = ""
@@ -61,55 +63,92 @@ class Totals:
     dollars: defaultdict[Key, float] = field(default_factory=_sums)
     calls: defaultdict[Key, float] = field(default_factory=_sums)
 
+    def copy(self) -> Totals:
+        """The same, to add to."""
+        return Totals(**{each.name: getattr(self, each.name).copy() for each in fields(self)})
+
+    def begin(self, agents: Iterable[str]) -> None:
+        """Have a sum of 0 for whatever nothing was added to yet."""
+        for agent in agents:
+            for status, reasons in ENDS.items():
+                for reason in reasons:
+                    self.turns[agent, status, reason] += 0
+            for sums in (self.seconds, self.queued_s, self.dollars):
+                sums[agent,] += 0
+            for kind in TOKEN_KINDS:
+                self.tokens[agent, kind] += 0
+
+    def add_turns(self, rows: Iterable[Row[Any]]) -> None:
+        """Add rows of ``_turns_query``."""
+        for row in rows:
+            self.turns[row.agent, row.status, row.stop_reason or ""] += row.number
+            self.seconds[row.agent,] += row.seconds
+            self.queued_s[row.agent,] += row.queued_s
+            self.dollars[row.agent,] += row.dollars
+            for kind in TOKEN_KINDS:
+                self.tokens[row.agent, kind] += getattr(row, kind)
+
+    def add_calls(self, rows: Iterable[Row[Any]], known: Set[str]) -> None:
+        """Add rows of ``_calls_query``; ``known`` are the tools that are told by name."""
+        for row in rows:
+            tool = row.tool if row.tool in known else NOT_IN_CATALOGUE
+            self.calls[tool, row.kind or ""] += row.number
+
+    def raise_to(self, before: Totals) -> None:
+        """Let no sum be less than it was: Prometheus takes that for a restart, be it by the last digit of a float."""
+        for each in fields(self):
+            sums, least = getattr(self, each.name), getattr(before, each.name)
+            sums.update({key: max(sums[key], value) for key, value in least.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What some turns add to the totals: rows of ``_turns_query`` and ``_calls_query``."""
+
+    turns: Sequence[Row[Any]]
+    calls: Sequence[Row[Any]]
+
 
 class EndedTurns:
-    """Adds up the turns that ended since this was made. Not to be used by two tasks at once."""
+    """Adds up the turns that ended since this was made. Not to be used by two tasks at once.
+
+    Attributes:
+        totals: All of them, as far as they were seen by the last update.
+    """
 
     def __init__(self) -> None:
         self.totals = Totals()
+        self._settled = Totals()
+        self._settled_until: float | None = None
         self._born = monotonic()
-        self._until: float | None = None
 
     async def update(self, connection: AsyncConnection) -> None:
         """Add what has ended since the last time; raises SQLAlchemy's errors, and has then added nothing."""
         now: float = (await connection.execute(select(db_now()))).scalar_one()
-        since = self._until if self._until is not None else now - (monotonic() - self._born)
-        until = max(since, now - LAG_S)
-        ended = and_(turns.c.finished_at > since, turns.c.finished_at <= until)
-        by_turn = (await connection.execute(_turns_query(ended))).all()
-        by_call = (await connection.execute(_calls_query(ended))).all()
+        since = self._settled_until if self._settled_until is not None else now - (monotonic() - self._born)
+        until = max(since, now - SETTLED_S)
+        ended_at = turns.c.finished_at
+        settled = await _read(connection, and_(ended_at > since, ended_at <= until))
+        recent = await _read(connection, ended_at > until)
         catalogue = {row.name: row.tools for row in await connection.execute(select(agents.c.name, agents.c.tools))}
         known = OWN_TOOLS | {tool["name"] for tools in catalogue.values() for tool in tools}
-        self._until = until
-        self._begin(catalogue)
-        self._add_turns(by_turn)
-        self._add_calls(by_call, known)
+        self._settled_until = until
+        self._settled.begin(catalogue)
+        _add(self._settled, settled, known)
+        totals = self._settled.copy()
+        _add(totals, recent, known)
+        totals.raise_to(self.totals)
+        self.totals = totals
 
-    def _begin(self, names: Iterable[str]) -> None:
-        totals = self.totals
-        for agent in names:
-            for status, reasons in ENDS.items():
-                for reason in reasons:
-                    totals.turns[agent, status, reason] += 0
-            for sums in (totals.seconds, totals.queued_s, totals.dollars):
-                sums[agent,] += 0
-            for kind in TOKEN_KINDS:
-                totals.tokens[agent, kind] += 0
 
-    def _add_turns(self, rows: Iterable[Row[Any]]) -> None:
-        totals = self.totals
-        for row in rows:
-            totals.turns[row.agent, row.status, row.stop_reason or ""] += row.number
-            totals.seconds[row.agent,] += row.seconds
-            totals.queued_s[row.agent,] += row.queued_s
-            totals.dollars[row.agent,] += row.dollars
-            for kind in TOKEN_KINDS:
-                totals.tokens[row.agent, kind] += getattr(row, kind)
+async def _read(connection: AsyncConnection, ended: ColumnElement[bool]) -> _Ends:
+    by_turn = (await connection.execute(_turns_query(ended))).all()
+    return _Ends(turns=by_turn, calls=(await connection.execute(_calls_query(ended))).all())
 
-    def _add_calls(self, rows: Iterable[Row[Any]], known: Set[str]) -> None:
-        for row in rows:
-            tool = row.tool if row.tool in known else NOT_IN_CATALOGUE
-            self.totals.calls[tool, row.kind or ""] += row.number
+
+def _add(totals: Totals, ends: _Ends, known: Set[str]) -> None:
+    totals.add_turns(ends.turns)
+    totals.add_calls(ends.calls, known)
 
 
 def _turns_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select of many columns

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_gateway.config import Settings
+from api_gateway.metrics import ended_turns
 from harness_worker import Hooks, Registry
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.counters import Tally, count
@@ -126,6 +127,49 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
     text = gateway.http.get("/metrics").text
     assert "invented" not in text
     assert done not in text
+
+
+def test_end_that_is_seen_after_later_ones_is_counted(gateway: Gateway) -> None:
+    """A commit that waits for a lock, or for a standby, is seen seconds after the time at which it says it ended."""
+
+    def ended() -> float:
+        return value(scraped(gateway), "turns_ended_total", **DONE) or 0
+
+    def counted(number: int) -> bool:
+        return ended() == number
+
+    assert counted(0)
+    slow, quick, last = (gateway.posted()["id"] for _ in range(3))
+    at = time.time()
+    finish(gateway, quick, "completed", "end_turn")
+    wait_until(lambda: counted(1), "the quick end to be counted")
+    finish(gateway, slow, "completed", "end_turn")
+    gateway.worker.change(slow, finished_at=at)
+    wait_until(lambda: counted(2), "the slow end to be counted", 10)
+    finish(gateway, last, "completed", "end_turn")
+    wait_until(lambda: counted(3), "the last end to be counted")
+
+
+def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old ends are not read again, and no counter ever falls."""
+    monkeypatch.setattr(ended_turns, "SETTLED_S", 0.5)
+    turn_ids = [gateway.posted()["id"] for _ in range(3)]
+    told: list[tuple[float, float]] = []
+
+    def is_told(number: int) -> bool:
+        samples = scraped(gateway)
+        names = ("turns_ended_total", DONE), ("turn_seconds_sum", {"agent": "support"})
+        told.append(cast("tuple[float, float]", tuple(value(samples, name, **by) for name, by in names)))
+        return told[-1][0] == number
+
+    assert is_told(0)
+    for number, turn_id in enumerate(turn_ids, 1):
+        finish(gateway, turn_id, "completed", "end_turn")
+        wait_until(lambda number=number: is_told(number), "the end to be counted")
+    settled_at = time.monotonic() + 1
+    wait_until(lambda: is_told(3) and time.monotonic() > settled_at, "the ends to be settled, and counted as before")
+    assert told == sorted(told)
+    assert told[-1][1] == pytest.approx(9, abs=0.05)
 
 
 def test_ends_of_an_agent_are_told_from_zero_on(gateway: Gateway) -> None:
