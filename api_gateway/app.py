@@ -18,6 +18,7 @@ from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
+from api_gateway.body_places import BodyPlaces
 from api_gateway.caller import Caller
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
@@ -121,6 +122,7 @@ def _wire(settings: Settings) -> Shared:
         files=None if settings.artifact_url is None else ArtifactFiles(settings.artifact_url),
         rates=TurnRates(settings.redis_url, settings.tenant_rate),
         spending=Spending(engine, settings.tenant_dollars),
+        body_places=BodyPlaces(),
         adding_up=defaultdict(asyncio.Lock),
         publisher=publisher,
         missing=SingleFlight(partial(health.look_for_missing, engine, publisher)),

@@ -1,27 +1,25 @@
-"""Request bodies: read up to the limit, parsed strictly, then validated; whatever the content type says."""
+"""Request bodies: read up to the limit and within a time, parsed strictly, then validated; whatever their type is."""
 
 from __future__ import annotations
 
 import asyncio
-import codecs
-import hashlib
-import json
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
+from api_gateway.body_places import BodyPlaces
 from api_gateway.config import Settings
+from api_gateway.json_object import digest, parse_object
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
 
 LONG: Final = 100_000
-"""Bodies of this many bytes or more are parsed in a thread, so that the event loop is not blocked."""
+"""Bodies of this many bytes or more need a place, and are parsed in a thread, so that the event loop is not blocked."""
 
 MOST_LISTED: Final = 25_000
 """Things wrong with one body that are listed, to tell the first: nothing else runs in the process meanwhile."""
@@ -29,10 +27,9 @@ MOST_LISTED: Final = 25_000
 DRAIN_FACTOR: Final = 10
 """How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
 
-EXACT: Final = 2**53
-"""Up to here a double tells every integer. Beyond it is no count, and 1e308 would be 309 digits of it."""
-
-BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+IDLES: Final = 10
+"""How many times as long as its client may pause a whole body may take: else a byte a pause would hold a connection for
+ever."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,15 +52,21 @@ class Body(Generic[M]):
 def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
     """A dependency that reads a request's body as ``model``.
 
-    It raises 408 ``body_too_slow``, 413 ``payload_too_large`` and 422 ``invalid_request``.
+    It raises 408 ``body_too_slow``, 413 ``payload_too_large``, 422 ``invalid_request`` and 503 ``not_ready``.
     """
 
     async def read(request: Request) -> Body[M]:
         settings: Settings = request.app.state.shared.settings
+        places: BodyPlaces = request.app.state.shared.body_places
         _refuse_encoded(request)
-        raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes)
-        read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
-        return read_it() if len(raw) < LONG else await asyncio.to_thread(read_it)
+        async with AsyncExitStack() as held:
+            take_place = partial(held.enter_async_context, places.reading(request.state.tenant))
+            raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes, take_place)
+            read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
+            if len(raw) < LONG:
+                return read_it()
+            async with places.parsing():
+                return await asyncio.to_thread(read_it)
 
     return read
 
@@ -95,13 +98,17 @@ def _refuse_encoded(request: Request) -> None:
 
 
 async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
-    """The body as it comes; a client that sends nothing for so long, or has left, is not waited for."""
+    """The body as it comes; who pauses for so long, takes many times as long in all, or has left is refused."""
     coming = aiter(request.stream())
+    clock = asyncio.get_running_loop().time
+    ends_at = clock() + IDLES * idle_s
     while True:
         try:
-            piece = await asyncio.wait_for(anext(coming, None), idle_s)
+            piece = await asyncio.wait_for(anext(coming, None), min(idle_s, ends_at - clock()))
         except TimeoutError:
-            raise _unfinished(f"nothing more of the body came for {idle_s:g} s; send it again") from None
+            whole = f"the body was not there after {IDLES * idle_s:g} s"
+            pause = f"nothing more of the body came for {idle_s:g} s"
+            raise _unfinished(f"{whole if clock() >= ends_at else pause}; send it again") from None
         except ClientDisconnect:
             raise _unfinished("the client left before the end of its body") from None
         if piece is None:
@@ -113,11 +120,13 @@ def _unfinished(detail: str) -> Problem:
     return Problem("body_too_slow", detail, headers={"Connection": "close"})
 
 
-async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
-    """The body's bytes; more than ``limit`` of them are a 413."""
+async def read_limited(pieces: AsyncIterator[bytes], limit: int, take_place: Callable[[], Awaitable[None]]) -> bytes:
+    """The body's bytes; more than ``limit`` of them are a 413. Before a long one is read on, it takes its place."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in pieces:
+        if size < LONG <= size + len(chunk):
+            await take_place()
         size += len(chunk)
         if size <= limit:
             chunks.append(chunk)
@@ -127,61 +136,3 @@ async def read_limited(pieces: AsyncIterator[bytes], limit: int) -> bytes:
         detail = f"the body is larger than {limit} bytes"
         raise Problem("payload_too_large", detail, headers={"Connection": "close"})
     return b"".join(chunks)
-
-
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in ``raw``; numbers with an integral value become integers, up to 2^53.
-
-    Raises:
-        Problem: It begins with a byte order mark, is not UTF-8, not JSON (NaN is not), holds a number beyond a
-            double's range or a lone surrogate, nests deeper than 200 levels, or is no object.
-    """
-    if raw.startswith(BYTE_ORDER_MARKS):
-        raise invalid_at(["body"], "begins with a byte order mark: send JSON in UTF-8 without one")
-    try:
-        parsed = _normal(from_json(raw, allow_inf_nan=False))
-    except ValueError as error:
-        raise invalid_at(["body"], f"not valid JSON in UTF-8: {_plain(str(error))}") from None
-    if not isinstance(parsed, dict):
-        raise invalid_at(["body"], "must be a JSON object")
-    return cast("dict[str, Any]", parsed)
-
-
-def digest(parsed: object) -> str:
-    """SHA-256 of the canonical form of a parsed body, in hexadecimal.
-
-    Written piece by piece: for a long body that costs more time than at once, in which other threads may run.
-    """
-    taken = hashlib.sha256()
-    for piece in json.JSONEncoder(sort_keys=True).iterencode(_without_nulls(parsed)):
-        taken.update(piece.encode())
-    return taken.hexdigest()
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return {name: _without_nulls(member) for name, member in members.items() if member is not None}
-    return value
-
-
-def _plain(message: str) -> str:
-    return message.replace("unexpected end of hex escape", "a lone surrogate, which is no character,")
-
-
-def _normal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _normal_number(value)
-    if isinstance(value, list):
-        return [_normal(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _normal(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value
-
-
-def _normal_number(number: float) -> float | int:
-    if not abs(number) <= sys.float_info.max:
-        raise ValueError("a number is out of range")
-    return int(number) if abs(number) <= EXACT and float(number).is_integer() else number

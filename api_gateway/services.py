@@ -18,6 +18,7 @@ from api_gateway.artifacts import ArtifactFiles, Artifacts
 from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
+from api_gateway.body_places import BodyPlaces
 from api_gateway.config import Settings
 from api_gateway.gathered import Gathered
 from api_gateway.limits.rates import TurnRates
@@ -51,6 +52,7 @@ class Shared:
     files: ArtifactFiles | None
     rates: TurnRates
     spending: Spending
+    body_places: BodyPlaces
     adding_up: defaultdict[str, asyncio.Lock]
     publisher: Publisher
     missing: SingleFlight[Mapping[str, str]]

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api_gateway.answers import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
-from api_gateway.body import Body, body_of, digest
+from api_gateway.body import Body, body_of
 from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.json_object import digest
 from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery

@@ -7,8 +7,9 @@ import gzip
 import json
 import shutil
 import socket
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -156,6 +157,22 @@ def test_body_that_stops_coming_is_408(gateway: Gateway) -> None:
     assert json.loads(body)["code"] == "body_too_slow"
 
 
+def test_body_that_comes_byte_by_byte_is_408(sqlite_url: str, valkey_url: str) -> None:
+    """A client that never pauses for long does not hold its connection for ever either."""
+    with (
+        gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), body_idle_s=0.3) as hurried,
+        posting(hurried, b"{", content_bytes=100_000) as client,
+    ):
+        client.settimeout(0.05)
+        answer = b""
+        give_up_at = time.monotonic() + 30
+        while not answer and time.monotonic() < give_up_at:
+            with suppress(TimeoutError):
+                client.sendall(b" ")
+                answer = client.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
 def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     """It is no error of the gateway: nothing is logged as one."""
     caplog.set_level("INFO", "api_gateway.access")
@@ -166,11 +183,12 @@ def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog:
 
 
 @contextmanager
-def posting(gateway: Gateway, body: bytes) -> Generator[socket.socket]:
+def posting(gateway: Gateway, body: bytes, content_bytes: int = 99) -> Generator[socket.socket]:
     """A client that has sent the beginning of a longer body."""
     address = urlsplit(gateway.url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as client:
-        client.sendall(b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n" + body)
+        head = f"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: {content_bytes}\r\n\r\n"
+        client.sendall(head.encode() + body)
         yield client
 
 
