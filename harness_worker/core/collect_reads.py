@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -54,15 +54,18 @@ class Collected:
     resend: tuple[Call, ...] = ()
 
 
+def open_reads(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """The reads that were sent and have not ended: only the gate knows what they came to."""
+    return tuple(call for call in calls if call.is_read and call.is_open)
+
+
 def collect_reads(
     calls: Sequence[Call], reports: Mapping[str, ReadReport], *, now: float, attempt_cap: int
 ) -> Collected:
     """Judge every open read."""
     changed: list[Call] = []
     resend: list[Call] = []
-    for call in calls:
-        if not (call.is_read and call.is_open):
-            continue
+    for call in open_reads(calls):
         judged, again = _judge(call, reports.get(call.call_id, GONE_REPORT), now=now, attempt_cap=attempt_cap)
         if judged is not call:
             changed.append(judged)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness_worker.core.approvals import edited
 from harness_worker.core.collect import collect
+from harness_worker.core.collect_reads import open_reads
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.parking import rest
 from harness_worker.core.progress import AskModel, Dispatch, Next, exhausted
@@ -38,11 +39,13 @@ def open_visit(
 ) -> Decision[Opened | Held | None]:
     """Claim the turn; collect in the same commit what SQL alone decides.
 
-    A turn that must stop is left to a second commit, for its gate has to be closed first; so is one with open reads,
-    for the gate knows what became of them; one whose calls were given other arguments, which their tools have to check;
-    and one whose next calls are reads: they are committed by a visit that has raised its fence at the gate and holds
-    the turn still. Released before, a coordinator that stood still there could make a flushed gate anew and start a
-    read after the end.
+    Three kinds of turn are left to a second commit. One with open reads, whose outcomes only the gate knows; if the
+    turn must stop, it has to be closed before it is asked. One that goes on and whose calls were given other arguments,
+    which their tools have to check. And one whose next calls are reads: they are committed by a visit that has raised
+    its fence at the gate and holds the turn still. Released before, a coordinator that stood still there could make a
+    flushed gate anew and start a read after the end.
+
+    So a turn without open reads stops even while the gate is silent: SQL alone refuses what its writes do late.
 
     Args:
         snapshot: The turn and its calls, under the lock.
@@ -58,10 +61,10 @@ def open_visit(
     if not isinstance(visit, Visit):
         return claimed.with_result(visit)
     visit = replace(visit, tools=tools_of(visit.turn.agent))
-    needs_gate = visit.stop is not None or any(call.is_read and call.is_open for call in snapshot.calls)
-    if needs_gate or edited(snapshot.calls):
+    goes_on = visit.stop is None
+    if open_reads(snapshot.calls) or (goes_on and edited(snapshot.calls)):
         return claimed.with_result(Opened(visit=visit, after=None))
-    if all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
+    if goes_on and all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
         return claimed.with_result(Opened(visit=visit, after=AskModel(turn=visit.turn)))
     held = replace(snapshot, turn=visit.turn)
     after = collect(held, visit=visit, reports={})

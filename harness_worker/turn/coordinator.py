@@ -14,7 +14,7 @@ from harness_worker.core.approvals import resolve
 from harness_worker.core.aside_commit import take
 from harness_worker.core.asides import compactable, due
 from harness_worker.core.collect import NO_EDITS, collect
-from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
+from harness_worker.core.collect_reads import NO_REPORTS, ReadReport, open_reads
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.forks import adopt_past, is_new_fork
 from harness_worker.core.lifecycle import merge
@@ -153,7 +153,13 @@ class Coordinator:
             return self._failed(visit)
 
     def _failed(self, visit: Visit) -> Finished | None:
-        """End the turn as failed; what its reads came to is told as far as the gate can say."""
+        """End the turn as failed; SQL alone can say what becomes of calls that are no reads."""
+        reports = self._last_reports(visit) if open_reads(visit.calls) else NO_REPORTS
+        failed = partial(give_up, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE, reports=reports)
+        return self._decide(visit, failed)
+
+    def _last_reports(self, visit: Visit) -> Mapping[str, ReadReport]:
+        """What the open reads came to, as far as the gate can say; it accepts none of them from then on."""
         reports = NO_REPORTS
         try:
             with scarcity_is_transient():
@@ -163,9 +169,8 @@ class Coordinator:
             raise
         except Exception:  # the task boundary: what cannot be read is perhaps what failed
             log.exception("reads of turn %s are told as not run", visit.turn.id)
-        self.gate.close(visit.turn.id, visit.turn.fence)  # reads may be open: none may be accepted after the end
-        failed = partial(give_up, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE, reports=reports)
-        return self._decide(visit, failed)
+        self.gate.close(visit.turn.id, visit.turn.fence)
+        return reports
 
     def _next(self, visit: Visit, after: Next | None, stop: StopSignal) -> Finished | Dispatch | None:
         if isinstance(after, Finished):
@@ -193,7 +198,7 @@ class Coordinator:
 
     def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
         """What the gate knows of the visit's open reads, by call id."""
-        reads = [_asked(call) for call in visit.calls if call.is_read and call.is_open]
+        reads = [_asked(call) for call in open_reads(visit.calls)]
         settled = self.gate.settle(visit.turn.id, visit.turn.fence, reads, close=stop) if reads else []
         return {each.call_id: _report(each) for each in settled}
 

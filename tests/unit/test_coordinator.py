@@ -290,6 +290,51 @@ def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
     assert (told.starts, told.ends) == (0, 1)
 
 
+def silence_gate(engine: Engine) -> None:
+    """Have no operation of the gate answered."""
+    for operation in ("raise_fence", "settle", "close", "open", "admits_write"):
+        engine.seen_gate.before[operation] += [raising(SILENT)] * 9
+
+
+@pytest.mark.parametrize("late_s", [0.0, TIMEOUT_S + 1])
+def test_turn_without_open_reads_stops_though_the_gate_does_not_answer(engine: Engine, late_s: float) -> None:
+    """Cancelled or too late: its write is in doubt, and what that hands in afterwards changes nothing."""
+    engine.dispatched("write")
+
+    def stopped_meanwhile() -> None:
+        silence_gate(engine)
+        if late_s:
+            engine.clock.now_s += late_s
+        else:
+            engine.store.cancel(TURN_ID)
+        engine.advance()
+
+    engine.bodies["write"] = stopped_meanwhile
+    assert engine.run() is Handed.NOT
+    assert engine.turn.status is (TurnStatus.INCOMPLETE if late_s else TurnStatus.CANCELLED)
+    assert [content.partition(":")[0] for content in engine.contents] == ["outcome_unknown"]
+    assert (engine.late, engine.event_types[-1]) == (["late"], f"turn.{engine.turn.status}")
+
+
+def test_turn_with_open_reads_waits_for_the_gate_to_stop(engine: Engine) -> None:
+    """Only the gate knows what they came to."""
+    engine.dispatched("look")
+    engine.store.cancel(TURN_ID)
+    engine.seen_gate.before["raise_fence"].append(raising(SILENT))
+    engine.advance()
+    assert engine.turn.status is TurnStatus.RUNNING
+    engine.advance()
+    assert engine.turn.status is TurnStatus.CANCELLED
+
+
+@pytest.mark.usefixtures("opening_breaks")
+def test_bug_ends_a_turn_without_open_reads_though_the_gate_does_not_answer(engine: Engine) -> None:
+    """Nobody has to be asked what its calls came to."""
+    silence_gate(engine)
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+
+
 def test_store_that_stays_silent_leaves_the_lease_to_run_out(engine: Engine) -> None:
     """The visit cannot even let go: another one takes over when the lease is over, and says so."""
     engine.says(asks("look"), asks("look"))

@@ -100,12 +100,28 @@ def test_reads_are_not_dispatched_before_the_gate_was_raised() -> None:
     assert decision.turn.owner == OWNER
 
 
-@pytest.mark.parametrize("turn", [replace(RELEASED, cancel_requested=True), replace(RELEASED, deadline_at=NOW - 1)])
-def test_turn_that_must_stop_waits_for_its_gate_to_be_closed(turn: Turn) -> None:
-    """Nothing may start between the closing and the end."""
-    visit, decision = opened(pending(a_write(0)), turn=turn)
+MUST_STOP = pytest.mark.parametrize(
+    "turn", [replace(RELEASED, cancel_requested=True), replace(RELEASED, deadline_at=NOW - 1)]
+)
+
+
+@MUST_STOP
+def test_turn_with_open_reads_that_must_stop_waits_for_its_gate_to_be_closed(turn: Turn) -> None:
+    """No read may be accepted between the closing and the end."""
+    visit, decision = opened(pending(a_call(0)), turn=turn)
     assert visit.after is None
     assert decision.calls == ()
+
+
+@MUST_STOP
+@pytest.mark.parametrize("calls", [(), (running(a_write(0)), pending(a_write(1))), (ended(a_call(0)), a_call(1))])
+def test_turn_without_open_reads_that_must_stop_ends_with_the_claim(turn: Turn, calls: tuple[Call, ...]) -> None:
+    """SQL alone refuses what a write does late, so the gate need not be asked; each call has its result."""
+    visit, decision = opened(*calls, turn=turn)
+    assert isinstance(visit.after, Finished)
+    assert decision.turn is not None
+    assert decision.turn.status.is_final
+    assert sum(len(message.content) for message in decision.messages) == len(calls)
 
 
 def test_open_reads_wait_for_the_gates_word() -> None:
