@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from sqlalchemy import Row, delete, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem
-from harness_worker.schema import db_now, idempotency_keys, turns
+from harness_worker.schema import db_now, idempotency_keys, insert_for, turns
 from harness_worker.wire import FINAL_STATUSES, IDEMPOTENCY_KEY_S
 
 FORGOTTEN_AT_ONCE: Final = 20
@@ -66,7 +64,7 @@ class IdempotencyKeys:
     """
 
     def __init__(self, dialect: str, tenant: str) -> None:
-        self._insert = postgres_insert if dialect == "postgresql" else sqlite_insert
+        self._dialect = dialect
         self._tenant = tenant
 
     async def claim(self, connection: AsyncConnection, claim: IdempotencyClaim, made_id: str) -> Earlier | None:
@@ -85,7 +83,7 @@ class IdempotencyKeys:
             "created_at": db_now(),
         }
         # A concurrent request with the same key waits here until the first has committed.
-        claiming = self._insert(idempotency_keys).values(row).on_conflict_do_nothing()
+        claiming = insert_for(self._dialect, idempotency_keys).values(row).on_conflict_do_nothing()
         taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
         if taken.one_or_none() is not None:
             await connection.execute(_FORGET)

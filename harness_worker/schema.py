@@ -25,6 +25,7 @@ from sqlalchemy import (
     false,
     text,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
@@ -57,6 +58,42 @@ def _sqlite_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: 
 @compiles(db_now, "postgresql")
 def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
     return "(extract(epoch from clock_timestamp())::double precision)"
+
+
+class least(FunctionElement[float]):  # noqa: N801 - used like an SQL function
+    """The smallest of several times or durations; null where SQLite finds one, which Postgres passes over."""
+
+    type: TypeEngine[float] = Double()
+    inherit_cache = True
+
+
+@compiles(least)
+def _least(element: least, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
+    name = "min" if compiler.dialect.name == "sqlite" else "least"
+    return f"{name}({compiler.process(element.clauses, **options)})"
+
+
+class greatest(FunctionElement[float]):  # noqa: N801 - used like an SQL function
+    """The largest, likewise."""
+
+    type: TypeEngine[float] = Double()
+    inherit_cache = True
+
+
+@compiles(greatest)
+def _greatest(element: greatest, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
+    name = "max" if compiler.dialect.name == "sqlite" else "greatest"
+    return f"{name}({compiler.process(element.clauses, **options)})"
+
+
+def insert_for(dialect: str, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert into ``table`` that may say what to do on a conflict.
+
+    Args:
+        dialect: ``sqlite`` or ``postgresql``.
+        table: Where.
+    """
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 _ENDED = "finished_at IS NOT NULL"

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import bindparam, exists, literal_column, or_, select, true, union_all, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
-from harness_worker.schema import db_now, messages, past_messages, past_turns, sessions, turns
+from harness_worker.schema import db_now, insert_for, messages, past_messages, past_turns, sessions, turns
 
 _UNFINISHED: Final = (
     turns.c.tenant == bindparam("of_tenant"),
@@ -100,8 +99,7 @@ def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
     Args:
         dialect: ``sqlite`` or ``postgresql``.
     """
-    insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    first = insert(sessions).values(
+    first = insert_for(dialect, sessions).values(
         tenant=bindparam("of_tenant"), id=bindparam("of_session"), turns=1, created_at=db_now()
     )
     later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_={"turns": sessions.c.turns + 1})
@@ -117,8 +115,7 @@ def take_places(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
     Args:
         dialect: ``sqlite`` or ``postgresql``.
     """
-    insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    first = insert(sessions).values(created_at=db_now())
+    first = insert_for(dialect, sessions).values(created_at=db_now())
     added = {"turns": sessions.c.turns + first.excluded.turns}
     later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_=added)
     return later.returning(sessions.c.id, sessions.c.turns)

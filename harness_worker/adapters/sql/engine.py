@@ -18,7 +18,7 @@ from harness_worker.schema import give_clock
 _READ_ONLY: Final = "harness_read_only"
 _AUTOCOMMIT: Final = "harness_autocommit"
 _ROLLS_BACK: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
     engine = create_engine(
         url,
         connect_args={"isolation_level": None, "timeout": timeouts.lock_s, "check_same_thread": False},
-        json_serializer=_encode,
+        json_serializer=to_json,
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=pool_size,
@@ -119,7 +119,7 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
         url,
         connect_args=_postgres_arguments(url, timeouts),
         isolation_level="AUTOCOMMIT",
-        json_serializer=_encode,
+        json_serializer=to_json,
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=pool_size,

@@ -8,7 +8,6 @@ statement of several parts (data-modifying ``WITH``): done wholly or not at all,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +31,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from harness_worker.adapters.sql.commit import CALL_KEY, Changes, event_row
+from harness_worker.adapters.sql.engine import to_json
 from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT, stop_below
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
@@ -52,7 +52,6 @@ from harness_worker.sessions import WAKE_NEXT
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 _VERSION: Final = literal_column("turns.xmin::text", Text)
 _ADDED: Final = {
     "new_calls": tool_calls,
@@ -207,7 +206,7 @@ def _records(name: str, table: Table, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _listed(table: Table, rows: Rows) -> str:
-    return _encode([_bound(table, row) for row in rows])
+    return to_json([_bound(table, row) for row in rows])
 
 
 def _bound(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,5 +214,5 @@ def _bound(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     bound = dict(row)
     for name, keeps_null in _JSON_COLUMNS[table.name]:
         if name in bound and not (keeps_null and bound[name] is None):
-            bound[name] = _encode(bound[name])
+            bound[name] = to_json(bound[name])
     return bound

@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
+from harness_worker.adapters.sql.statements import NOW
 from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.memory.memories import session_scope
 from harness_worker.schema import batches, db_now, idempotency_keys, memories, metadata, sessions, turns
@@ -149,7 +150,7 @@ class SqlPruning:
 
     def now(self) -> float:
         """The database's time, seconds since the epoch."""
-        return read(self._reader, lambda connection: connection.execute(select(db_now())).scalar_one())
+        return read(self._reader, lambda connection: connection.execute(NOW).scalar_one())
 
     def page(self, before: float, after: Key = ("", "")) -> list[Session]:
         """The next sessions in the order of their keys, over or not; none behind the last one."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, bindparam, select, tuple_, update
 
 from harness_worker.adapters.sql.commit import memory_rows
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.statements import ADD_MEMORY
+from harness_worker.adapters.sql.statements import ADD_MEMORY, NOW
 from harness_worker.adapters.sql.transactions import Outcome, read, write
 from harness_worker.core.memory.memories import Remembered
 from harness_worker.core.scoring.scores import ScoreRow
@@ -30,7 +30,6 @@ _OF_TURN: Final = (
 )
 _LOCKED: Final = select(*_COLUMNS).where(*_ONE).with_for_update(key_share=True)
 _CHANGE: Final = update(scores).where(*_ONE)
-_NOW: Final = select(db_now())
 _DUE: Final = (
     select(*_KEY)
     .where(
@@ -75,7 +74,7 @@ class SqlScores:
             if locked is None:
                 return Outcome(value=None, writes=())
             before = _row(locked)
-            now = connection.execute(_NOW).scalar_one()
+            now = connection.execute(NOW).scalar_one()
             after, result = rule(before, now)
             changed = [{**key, **asdict(after)}] if after != before else []
             added = memory_rows(found, now) if found is not None and result else []

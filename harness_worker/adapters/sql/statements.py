@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     ColumnElement,
     Delete,
     Insert,
     String,
-    Update,
     bindparam,
     case,
     delete,
     exists,
-    func,
     insert,
     literal_column,
     or_,
@@ -24,7 +22,6 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
@@ -32,6 +29,9 @@ from harness_worker.schema import (
     agents,
     artifacts,
     db_now,
+    greatest,
+    insert_for,
+    least,
     memories,
     messages,
     scores,
@@ -45,6 +45,7 @@ from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, Priority.BATCH: 600.0}
 """How rarely a turn is woken, as long as nobody has taken it."""
 
+NOW: Final = select(db_now())
 CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 PRIORITY: Final = select(turns.c.priority).where(turns.c.id == bindparam("turn_id"))
@@ -173,6 +174,37 @@ GIVE_BACK: Final = (
 """Lets a turn that was pushed on be overdue again, unless somebody looks at it meanwhile."""
 
 
+def _seconds(value: float) -> ColumnElement[float]:
+    return literal_column(str(value), turns.c.wake_at.type)
+
+
+_backoff_s: Final[ColumnElement[float]] = bindparam("backoff_s", type_=turns.c.wake_at.type)
+_longest_s: Final[ColumnElement[float]] = case(
+    (turns.c.priority == Priority.BATCH, _seconds(LONGEST_PAUSE_S[Priority.BATCH])),
+    else_=_seconds(LONGEST_PAUSE_S[Priority.INTERACTIVE]),
+)
+_doubled_s: Final = least(greatest(_backoff_s, db_now() - turns.c.created_at), _longest_s)
+PUSH_DUE: Final = (
+    update(turns)
+    .where(turns.c.id.in_(bindparam("ids", expanding=True)))
+    .values(wake_at=db_now() + case((turns.c.status == TurnStatus.QUEUED, _doubled_s), else_=_backoff_s))
+)
+"""Leaves turns alone for a while.
+
+The message of one that waits for a worker may be lost, or lie in a long queue, which must not be filled with copies: it
+is sent again when the turn is twice as old.
+"""
+
+_held: Final = HELD_TURNS.with_only_columns(turns.c.id).with_for_update(key_share=True, skip_locked=True)
+BEAT_TURNS: Final = (
+    update(turns)
+    .where(turns.c.id.in_(_held))
+    .values(lease_until=least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline))
+    .returning(*_VISIT_KEY, turns.c.cancel_requested)
+)
+"""Prolongs the leases of visits whose rows are not locked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
     """The statements that read differently on the two databases.
@@ -180,64 +212,23 @@ class Statements:
     Args:
         add_artifact: Does nothing if there is an artifact of that id.
         put_agent: Insert or replace.
-        beat_turns: Prolongs the leases of visits whose rows are not locked.
-        push_due: Puts off the next look at turns.
     """
 
     add_artifact: Insert
     put_agent: Insert
-    beat_turns: Update
-    push_due: Update
 
 
 def statements_for(dialect: str) -> Statements:
     """The statements for ``sqlite`` or ``postgresql``."""
     return Statements(
-        add_artifact=_insert(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
+        add_artifact=insert_for(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
         put_agent=_put_agent(dialect),
-        beat_turns=_beat_turns(dialect),
-        push_due=update(turns)
-        .where(turns.c.id.in_(bindparam("ids", expanding=True)))
-        .values(wake_at=db_now() + _pause_s(dialect)),
     )
-
-
-def _pause_s(dialect: str) -> ColumnElement[float]:
-    """How long a turn that was woken is left alone.
-
-    The message of one that waits for a worker may be lost, or lie in a long queue, which must not be filled with
-    copies: it is sent again when the turn is twice as old.
-    """
-    least, greatest = (func.least, func.greatest) if dialect == "postgresql" else (func.min, func.max)
-    backoff_s: ColumnElement[float] = bindparam("backoff_s", type_=turns.c.wake_at.type)
-    longest_s: ColumnElement[float] = case(
-        (turns.c.priority == Priority.BATCH, _seconds(LONGEST_PAUSE_S[Priority.BATCH])),
-        else_=_seconds(LONGEST_PAUSE_S[Priority.INTERACTIVE]),
-    )
-    doubled = least(greatest(backoff_s, db_now() - turns.c.created_at), longest_s)
-    return case((turns.c.status == TurnStatus.QUEUED, doubled), else_=backoff_s)
-
-
-def _seconds(value: float) -> ColumnElement[float]:
-    return literal_column(str(value), turns.c.wake_at.type)
-
-
-def _insert(dialect: str, table: Any) -> Any:  # noqa: ANN401 - either dialect's Insert, or its table
-    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 def _put_agent(dialect: str) -> Insert:
-    statement = _insert(dialect, agents).values(published_at=db_now())
+    statement = insert_for(dialect, agents).values(published_at=db_now())
     replaced = ("app", "model", "tools", "budget", "parallel", "published_at")
-    put: Insert = statement.on_conflict_do_update(
+    return statement.on_conflict_do_update(
         index_elements=["name"], set_={name: statement.excluded[name] for name in replaced}
     )
-    return put
-
-
-def _beat_turns(dialect: str) -> Update:
-    held = HELD_TURNS.with_only_columns(turns.c.id).with_for_update(key_share=True, skip_locked=True)
-    least = func.least if dialect == "postgresql" else func.min
-    until = least(db_now() + bindparam("ttl_s"), turns.c.visit_deadline)
-    prolonged = update(turns).where(turns.c.id.in_(held)).values(lease_until=until)
-    return prolonged.returning(*_VISIT_KEY, turns.c.cancel_requested)

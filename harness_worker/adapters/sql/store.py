@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, select
+from sqlalchemy import Connection, Engine, Executable
 
 from harness_worker import sessions
 from harness_worker.adapters.sql.catalogue import FORGET_GONE, Renewal, agent_rows, found_rows, renewal
@@ -25,6 +25,7 @@ from harness_worker.adapters.sql.statements import (
     ALL_CALLS,
     ARTIFACT_URL,
     BEAT_CALLS,
+    BEAT_TURNS,
     CAPS,
     DUE,
     EVENTS,
@@ -37,8 +38,10 @@ from harness_worker.adapters.sql.statements import (
     LOCK_DUE,
     LOCK_TURN,
     LOSE_CALL,
+    NOW,
     ONE_TURN,
     PRIORITY,
+    PUSH_DUE,
     WHETHER,
     statements_for,
 )
@@ -52,13 +55,11 @@ from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import EventSink, HeldTurn, OverdueTurn, RunningCall
-from harness_worker.schema import db_now
 from harness_worker.wire import TurnStatus, child_turn_id
 
 T = TypeVar("T")
 
 READ: Final = read_statement()
-NOW: Final = select(db_now())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +232,7 @@ class SqlTurnStore:
             return frozenset()
 
         def work(connection: Connection) -> Outcome[frozenset[HeldTurn]]:
-            beaten = connection.execute(self._statements.beat_turns, {"visits": visits, "ttl_s": ttl_s}).all()
+            beaten = connection.execute(BEAT_TURNS, {"visits": visits, "ttl_s": ttl_s}).all()
             goes_on = {HeldTurn(*row[:3]): not row.cancel_requested for row in beaten}
             if others := [visit for visit in visits if visit not in goes_on]:  # locked, or lost
                 held = connection.execute(HELD_TURNS, {"visits": others})
@@ -338,7 +339,7 @@ class SqlTurnStore:
         rows = connection.execute(LOCK_DUE, {"most": limit})
         found = [OverdueTurn(row[0], row[1], row[2] == TurnStatus.QUEUED, row[3]) for row in rows]
         pushed = {"ids": [turn.id for turn in found], "backoff_s": backoff_s}
-        return Outcome(value=found, writes=[(self._statements.push_due, [pushed] if found else [])])
+        return Outcome(value=found, writes=[(PUSH_DUE, [pushed] if found else [])])
 
     def _send(self, events: Sequence[Event]) -> None:
         if events:
