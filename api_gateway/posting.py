@@ -81,7 +81,7 @@ async def _wake_and_wait(
         if client.wait_s <= 0:
             return turn
         with suppress(SQLAlchemyError):
-            await wait_for_rest(turn.id, client, feed, services.shared.live, services.turns)
+            await wait_for_rest(turn.id, client, feed, services.shared.live, services.shared.heads)
     return await turn_now(turn, services, client.last_look_s)
 
 
@@ -91,7 +91,7 @@ async def waited_for(turn_id: str, client: Client, services: Services) -> Turn:
     if client.wait_s <= 0 or turn.status in RESTING:
         return turn
     with services.shared.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
-        await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
+        await wait_for_rest(turn_id, client, feed, services.shared.live, services.shared.heads)
     return await turn_now(turn, services, client.last_look_s)
 
 

@@ -20,7 +20,7 @@ from api_gateway.patience import LateAnswers, beating
 from api_gateway.requests import EventsQuery
 from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns
-from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, rfc3339
+from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
 POLL_S: Final = 1.0
 ASK_S: Final = 5.0
@@ -182,7 +182,7 @@ class EventStream:
 
     async def _from_store(self) -> AsyncIterator[tuple[Told | None, bool]]:
         try:
-            standing = await self.turns.standing(self.turn_id)
+            head = await self.turns.head(self.turn_id)
             while True:
                 page = await self.turns.events(self.turn_id, EventsQuery(after=self.after, limit=PAGE))
                 for event in page.data:
@@ -193,7 +193,7 @@ class EventStream:
             self._has_read = True
         except SQLAlchemyError:
             return  # The next look tries again; the client has lost nothing.
-        if standing is None or (standing.status in FINAL_STATUSES and self.after >= standing.last_seq):
+        if head is None or (head.has_ended and self.after >= head.last_seq):
             yield None, True
 
 

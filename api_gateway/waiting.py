@@ -9,9 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from api_gateway.gathered import Gathered
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
 from api_gateway.patience import LateAnswers
-from api_gateway.turns.store import Turns, TurnState
+from api_gateway.turns.heads import Head
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
@@ -57,25 +58,25 @@ def wait_of(prefer: list[str]) -> float:
     return 0.0
 
 
-async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, turns: Turns) -> None:
+async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
     until = client.since + client.wait_s
-    standings = LateAnswers(partial(turns.standing, turn_id))
+    looks = LateAnswers(partial(heads.of, turn_id))
     try:
         while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
             event = await feed.next(min(left, POLL_S))
             if event is not None and event.type in RESTING_EVENTS:
                 return
             left = until - monotonic()
-            if event is None and left > 0 and await _rests(standings, left):
+            if event is None and left > 0 and await _rests(looks, left):
                 return
     finally:
-        standings.leave()
+        looks.leave()
 
 
-async def _rests(standings: LateAnswers[TurnState | None], limit_s: float) -> bool:
+async def _rests(looks: LateAnswers[Head | None], limit_s: float) -> bool:
     try:
-        standing = await standings.within(min(limit_s, POLL_S))
+        head = await looks.within(min(limit_s, POLL_S))
     except TimeoutError:
         return False  # The next look hears the answer, if there is time for one.
-    return standing is None or standing.status in RESTING or standing.asks_below
+    return head is None or head.status in RESTING or head.asks_below

@@ -96,7 +96,7 @@ async def awaited(created: Created, request: TurnRequest, client: Client, servic
         return await waited_for(created.turn_id, client, services)
     with services.shared.live.watch(created.turn_id) as feed:
         await wake(created, request, services)
-        await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.turns)
+        await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.shared.heads)
     return await answered_within(client.last_look_s, existing_turn(created.turn_id, services))
 
 

@@ -15,7 +15,7 @@ from api_gateway.problems import invalid_at
 from api_gateway.requests import EventsQuery, number_in
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
 from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
-from api_gateway.turns.store import TurnState
+from api_gateway.turns.heads import Head
 
 router = APIRouter(tags=["events"])
 
@@ -37,17 +37,17 @@ async def list_events(
 
     The stream is asked for with ``Accept: text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
     """
-    standing = await services.turns.standing(turn_id)
-    if standing is None:
+    head = await services.turns.head(turn_id)
+    if head is None:
         raise no_such_turn(turn_id)
     if wants_stream(",".join(request.headers.getlist("accept"))):
         after = query.after if last_event_id is None else _seq(last_event_id)
-        return _stream(turn_id, after, standing, services)
+        return _stream(turn_id, after, head, services)
     return await services.turns.events(turn_id, query)
 
 
-def _stream(turn_id: str, after: int, standing: TurnState, services: Services) -> Response:
-    if standing.status.is_final and after >= standing.last_seq:
+def _stream(turn_id: str, after: int, head: Head, services: Services) -> Response:
+    if head.has_ended and after >= head.last_seq:
         return Response(status_code=204)
     stream = EventStream(
         turn_id=turn_id,

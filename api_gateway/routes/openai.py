@@ -106,7 +106,7 @@ async def cancel_response(
     with services.shared.live.watch(turn_id) as feed:
         if await ask_to_stop(turn_id, services) is not None:
             with suppress(SQLAlchemyError):  # the turn was told; how it stands is asked below
-                await wait_for_rest(turn_id, client, feed, services.shared.live, services.turns)
+                await wait_for_rest(turn_id, client, feed, services.shared.live, services.shared.heads)
     return response_of(await existing_turn(turn_id, services))
 
 

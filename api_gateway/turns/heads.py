@@ -1,28 +1,49 @@
-"""How far turns have come: what streams of events ask for again and again."""
+"""How far turns have come: what streams of events, and whoever waits for a turn, ask for again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.rows import question_of
+from api_gateway.turns.asked import asked_below
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A turn's last event, and whether it has ended."""
+    """How far a turn has come.
 
+    Args:
+        status: The turn's; a text, so that one that only a later version knows fails nobody else's reading.
+        last_seq: Its last event.
+        asks_below: Whether a turn below it waits for a person.
+    """
+
+    status: str
     last_seq: int
-    has_ended: bool
+    asks_below: bool
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no event follows the last one."""
+        return self.status in FINAL_STATUSES
 
 
 async def read_heads(engine: AsyncEngine, turn_ids: Collection[str]) -> Mapping[str, Head]:
     """The heads of these turns, of any tenant; unknown ones have none."""
-    query = select(turns.c.id, turns.c.status, turns.c.last_seq).where(turns.c.id.in_(turn_ids))
+    return await heads_where(engine, turns.c.id.in_(turn_ids))
+
+
+async def heads_where(engine: AsyncEngine, condition: ColumnElement[bool]) -> Mapping[str, Head]:
+    """The heads of the turns of which this holds, by id."""
+    query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(condition)
     async with engine.connect() as connection:
-        rows = await connection.execute(query)
-        return {row.id: Head(last_seq=row.last_seq, has_ended=row.status in FINAL_STATUSES) for row in rows}
+        rows = (await connection.execute(query)).all()
+        below = await asked_below(connection, rows)
+    asking = {turn_id for turn_id, calls in below.items() if any(question_of(call) is not None for call in calls)}
+    return {row.id: Head(status=row.status, last_seq=row.last_seq, asks_below=row.id in asking) for row in rows}

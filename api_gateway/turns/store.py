@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
@@ -29,29 +28,14 @@ from api_gateway.rows import (
     TURN_COLUMNS,
     event_of,
     message_of,
-    question_of,
     score_of,
     summary_of,
     turn_of,
 )
 from api_gateway.turns.asked import asked_below, asked_calls
+from api_gateway.turns.heads import Head, heads_where
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnState:
-    """Where a turn stands: enough to know whether to go on waiting for it.
-
-    Args:
-        status: The turn's.
-        last_seq: Its last event.
-        asks_below: Whether a turn below it waits for a person.
-    """
-
-    status: TurnStatus
-    last_seq: int
-    asks_below: bool
 
 
 class Turns:
@@ -62,16 +46,9 @@ class Turns:
         self._writer = writer_of(engine)
         self._tenant = tenant
 
-    async def standing(self, turn_id: str) -> TurnState | None:
-        """The turn's status and last event, and whether turns below it wait for a person."""
-        query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(self._is(turn_id))
-        async with self._engine.connect() as connection:
-            row = (await connection.execute(query)).one_or_none()
-            if row is None:
-                return None
-            below = await asked_below(connection, [row])
-        asks_below = any(question_of(call) is not None for call in below[turn_id])
-        return TurnState(status=TurnStatus(row.status), last_seq=row.last_seq, asks_below=asks_below)
+    async def head(self, turn_id: str) -> Head | None:
+        """How far the turn has come."""
+        return (await heads_where(self._engine, self._is(turn_id))).get(turn_id)
 
     async def one(self, turn_id: str) -> Turn | None:
         """The turn with its calls, by step and position."""

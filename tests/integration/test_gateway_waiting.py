@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ import socket
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,6 +21,7 @@ import pytest
 from sqlalchemy import event, select, text, update
 from sqlalchemy.pool import Pool
 
+from api_gateway.app import create_app
 from api_gateway.idempotency import IN_FLIGHT, IN_FLIGHT_S
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import idempotency_keys, turns
@@ -168,6 +171,35 @@ def test_openai_wait_ends_in_time_though_the_database_stands_still(
         line.silence()
         response = answer.result(30)
         assert (response.status_code, response.json()["error"]["code"]) == (504, "turn_unfinished")
+
+
+WAITERS: Final = 50
+
+
+def test_many_who_wait_look_into_sql_together(postgres_url: str, valkey_url: str) -> None:
+    """However many there are: what others ask of the database does not queue behind what they ask each second."""
+    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        answers, looks = asyncio.run(wait_together(gateway))
+    assert answers == [202] * WAITERS
+    assert 0 < looks < 3 * WAITERS, "each looks every second for ten"
+
+
+async def wait_together(gateway: Gateway) -> tuple[list[int], int]:
+    """Have them wait at once, for turns that nobody ends: the statuses of their answers, and how often they looked."""
+    app = create_app(gateway.settings)
+    looks: list[str] = []
+
+    def note(*told: Any) -> None:
+        if told[2].startswith("SELECT turns.id, turns.status, turns.last_seq"):
+            looks.append(told[2])
+
+    event.listen(app.state.shared.engine.sync_engine, "before_cursor_execute", note)
+    transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+    client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60)
+    async with app.router.lifespan_context(app), client:
+        post = partial(client.post, "/v1/turns", json=gateway.defaults, headers={"Prefer": "wait=10"})
+        answers = await asyncio.gather(*(post() for _ in range(WAITERS)))
+    return [answer.status_code for answer in answers], len(looks)
 
 
 @pytest.mark.parametrize("prefer", ["wait=-1", "wait=soon", "wait", "respond-async", "wait=0", "", ";;=", "wait=1e3"])

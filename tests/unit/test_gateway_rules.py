@@ -7,7 +7,7 @@ import base64
 import errno
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
 from time import monotonic, process_time
@@ -29,6 +29,7 @@ from api_gateway.body import MOST_LISTED, body_read
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
+from api_gateway.gathered import Gathered
 from api_gateway.json_object import digest, parse_object
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.logs import AcceptErrors
@@ -37,8 +38,8 @@ from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_data
 from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, ShortText, TurnRequest
 from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
+from api_gateway.turns.heads import Head
 from api_gateway.turns.new_turns import clamped, unknown_agents
-from api_gateway.turns.store import Turns
 from api_gateway.waiting import Client, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
@@ -459,10 +460,12 @@ def test_wait_counts_from_when_the_request_came() -> None:
     async def has_gone() -> bool:
         return False
 
+    async def unasked(_: frozenset[str]) -> Mapping[str, Head]:
+        raise AssertionError("nobody may ask")
+
     async def wait() -> None:
         client = Client(wait_s=5.0, has_gone=has_gone, since=monotonic() - 6.0)
-        turns = Turns(create_engine("sqlite:////nowhere/harness.db"), "default")  # which nobody may ask
-        await wait_for_rest("t", client, Feed(), LiveEvents(None), turns)
+        await wait_for_rest("t", client, Feed(), LiveEvents(None), Gathered(unasked))
 
     asyncio.run(wait())
 
