@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from redis.asyncio import Redis
-from sqlalchemy import and_, case, exists, func, or_, select
+from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.logs import in_a_line
@@ -165,17 +165,23 @@ async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:
     return [OpenTurns(agent=row[0], status=row[1], number=row[2], overdue=row[3]) for row in rows]
 
 
-_PREVIOUS: Final = turns.alias("previous")
-_IS_BEHIND: Final = exists().where(
-    _PREVIOUS.c.tenant == turns.c.tenant,
-    _PREVIOUS.c.session_id == turns.c.session_id,
-    _PREVIOUS.c.number == turns.c.number - 1,  # not every earlier one: a session may have had thousands
-    _PREVIOUS.c.finished_at.is_(None),
+_SESSION: Final = (turns.c.tenant.concat(""), turns.c.session_id)
+"""As an expression, or SQLite would read every turn there is by the index of sessions, to have no sorting to do."""
+
+_IN_ORDER: Final = (
+    select(
+        *(turns.c[name] for name in ("priority", "status", "created_at", "number")),
+        func.min(turns.c.number).over(partition_by=_SESSION).label("first_number"),
+    )
+    .where(_OPEN)
+    .subquery("in_order")
 )
+"""The open turns, each beside the first of its session, which alone may begin; no turn that has ended is looked at."""
+
 _OLDEST_QUEUED: Final = (
-    select(turns.c.priority, db_now() - func.min(turns.c.created_at))
-    .where(_OPEN, turns.c.status == TurnStatus.QUEUED, ~_IS_BEHIND)
-    .group_by(turns.c.priority)
+    select(_IN_ORDER.c.priority, db_now() - func.min(_IN_ORDER.c.created_at))
+    .where(_IN_ORDER.c.status == TurnStatus.QUEUED, _IN_ORDER.c.number == _IN_ORDER.c.first_number)
+    .group_by(_IN_ORDER.c.priority)
 )
 
 

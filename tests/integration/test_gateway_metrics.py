@@ -73,7 +73,7 @@ def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: flo
 
 
 def test_metrics_tell_how_long_the_oldest_queued_turn_waits(gateway: Gateway) -> None:
-    """By priority, 0 if none does; one that has started, or waits for its session's turn before it, is not meant."""
+    """By priority, 0 if none does; one that has started, or waits for one before it in its session, is not meant."""
 
     def ages() -> dict[str, float | None]:
         now = scraped(gateway)
@@ -81,9 +81,10 @@ def test_metrics_tell_how_long_the_oldest_queued_turn_waits(gateway: Gateway) ->
 
     assert ages() == {"interactive": 0, "batch": 0}
     started, oldest, newer = (gateway.posted(session_id=name)["id"] for name in "abc")
-    behind = gateway.posted(session_id="a")["id"]
-    for turn_id, age_s in ((started, 900), (behind, 800), (oldest, 100), (newer, 50)):
+    overtaking, behind = (gateway.posted(session_id="a")["id"] for _ in range(2))
+    for turn_id, age_s in ((started, 900), (overtaking, 850), (behind, 800), (oldest, 100), (newer, 50)):
         gateway.worker.change(turn_id, created_at=time.time() - age_s)
+    finish(gateway, overtaking, "cancelled", "cancelled")
     gateway.worker.change(started, status="running")
     told = ages()
     assert told["interactive"] == pytest.approx(100, abs=20)
