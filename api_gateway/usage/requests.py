@@ -75,7 +75,7 @@ class UsageQuery(Narrowing):
     @model_validator(mode="after")
     def _some_time(self) -> Self:
         if self.begin is not None and self.end is not None and self.begin >= self.end:
-            raise ValueError("from: must be before `to`")
+            raise ValueError("`from` must be before `to`")
         return self
 
     def span(self, now: float) -> tuple[float, float]:

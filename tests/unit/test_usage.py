@@ -112,7 +112,9 @@ def figures(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - any member
     ("loc", "msg", "said"),
     [
         (["query", "from"], "lies more than 366 days before `to`", "--since: lies more than 366 days before --until"),
-        (["query"], "from: must be before `to`", "--since: must be before --until"),
+        (["query"], "`from` must be before `to`", "--since must be before --until"),
+        (["query", "session_id"], "too long to query.from it", "--session: too long to query.from it"),
+        (["query", "metadata.to"], "must be given once", "--metadata to: must be given once"),
         (["query", "to"], "give a time with its zone", "--until: give a time with its zone"),
         (["query", "by"], "give agent or day", "--by: give agent or day"),
     ],

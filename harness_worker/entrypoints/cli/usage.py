@@ -16,20 +16,15 @@ from harness_worker.entrypoints.cli.streams import tell
 from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TurnStatus, rfc3339
+from harness_worker.wire import JsonObject, TurnStatus, rfc3339
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_OPTIONS: Final[Mapping[str, str]] = {
-    "query: from": "--since",
-    "query.from": "--since",
-    "query.to": "--until",
-    "`to`": "--until",
-    "query.session_id": "--session",
-    "query.metadata.": "--metadata ",
-    "query.": "--",
-}
-"""The gateway's parameters, as it names them in a refusal, and the options that set them; the first one wins."""
+_OPTIONS: Final[Mapping[str, str]] = {"from": "--since", "to": "--until", "session_id": "--session"}
+"""The options that set parameters of another name."""
+
+_PARAMETER: Final = re.compile("`([a-z_]+)`")
+"""How a message of the gateway names another parameter than its own."""
 
 
 def usage(  # noqa: PLR0913 - one parameter an option
@@ -97,12 +92,23 @@ def refused_by_option() -> Generator[None]:
     try:
         yield
     except RequestRefused as refused:
-        if refused.code != "invalid_request":
+        errors = refused.problem.get("errors")
+        if refused.code != "invalid_request" or not errors:
             raise
-        said = refused.detail
-        for parameter, option in _OPTIONS.items():
-            said = said.replace(parameter, option)
-        raise ConfigError(said) from refused
+        raise ConfigError("\n  ".join(map(_by_option, errors))) from refused
+
+
+def _by_option(error: JsonObject) -> str:
+    """What is wrong with a parameter, as said of the option that set it."""
+    _, *places = error["loc"]  # the first is "query"
+    message = _PARAMETER.sub(lambda found: _option(found[1]), error["msg"])
+    return ": ".join([*map(_option, places), message])
+
+
+def _option(parameter: str) -> str:
+    if parameter.startswith("metadata."):
+        return f"--metadata {parameter.removeprefix('metadata.')}"
+    return _OPTIONS.get(parameter, f"--{parameter}")
 
 
 def moment_of(text: str, now: float) -> str:
