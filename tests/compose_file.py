@@ -38,10 +38,16 @@ def services(variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     return cast("dict[str, dict[str, Any]]", _filled(document()["services"], variables))
 
 
-def dockerfile(instruction: str) -> list[str]:
-    """What follows each occurrence of an instruction, continued lines joined."""
+def instructions() -> list[tuple[str, str]]:
+    """Each instruction of the Dockerfile and what follows it, in order, continued lines joined."""
     text = DOCKERFILE.read_text().replace("\\\n", " ")
-    return [line.removeprefix(f"{instruction} ").strip() for line in text.splitlines() if line.startswith(instruction)]
+    lines = [line.partition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    return [(instruction, rest.strip()) for instruction, _, rest in lines]
+
+
+def dockerfile(instruction: str) -> list[str]:
+    """What follows each occurrence of an instruction."""
+    return [rest for name, rest in instructions() if name == instruction]
 
 
 def image_environment() -> dict[str, str]:

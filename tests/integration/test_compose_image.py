@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.compose_file import COMPOSE, dockerfile, entrypoint
+from tests.compose_file import COMPOSE, entrypoint, instructions
 
 ROOT: Final = COMPOSE.parent
 BUILD_TIMEOUT_S: Final = 900
@@ -35,9 +35,10 @@ def run(command: str, directory: Path, venv: Path) -> str:
     return ran.stdout
 
 
-def copy_sources(to: Path) -> None:
-    """What the first stage copies, and nothing else."""
-    for source in [source for line in dockerfile("COPY") for source in line.split()[:-1]]:
+def copy(rest: str, to: Path) -> None:
+    """Do what a COPY of the first stage does."""
+    *sources, _ = rest.split()
+    for source in sources:
         place = to / source
         place.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, place)
@@ -45,14 +46,22 @@ def copy_sources(to: Path) -> None:
 
 def test_image_stages_make_a_program_that_runs(tmp_path: Path) -> None:
     """The wheels build from what is copied, install without a registry, and hold every file the program needs."""
-    source, venv = tmp_path / "src", tmp_path / "venv"
-    copy_sources(source)
+    source, wheels, venv = tmp_path / "src", tmp_path / "wheels", tmp_path / "venv"
+    source.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
-    build, install = (step.replace("/wheels", str(tmp_path / "wheels")) for step in dockerfile("RUN")[:2])
-    run(build, source, venv)
+    second = instructions().index(("FROM", "python:3.12-slim"))
+    for instruction, rest in instructions()[:second]:
+        match instruction:
+            case "COPY":
+                copy(rest, source)
+            case "RUN":
+                run(rest.replace("/wheels", str(wheels)), source, venv)
+            case _:
+                assert instruction in ("FROM", "WORKDIR")
+    install = instructions()[second + 1][1].replace("/wheels", str(wheels))
     run(install.partition("target=")[2].partition(" ")[2], tmp_path, venv)
     (program,) = entrypoint()
     shop = "harness_worker.demo.shop:registry"
-    assert "agent-harness" in run("pip list", tmp_path, venv)
+    assert {"agent-harness", "mcp", "opentelemetry-sdk", "s3fs"} <= set(run("pip list", tmp_path, venv).split())
     answer = run(f"{program} run Hello --app {shop} --home {tmp_path / 'home'}", tmp_path, venv)
     assert "I am a recording" in answer

@@ -14,7 +14,17 @@ from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S
 from harness_worker.config import Settings
 from harness_worker.core.registration.tool_options import MAX_TIMEOUT_S
 from harness_worker.entrypoints.worker.roles import Role
-from tests.compose_file import COMPOSE, DOCKERFILE, EXAMPLE, VariableMissing, dockerfile, document, seconds, services
+from tests.compose_file import (
+    COMPOSE,
+    DOCKERFILE,
+    EXAMPLE,
+    VariableMissing,
+    dockerfile,
+    document,
+    instructions,
+    seconds,
+    services,
+)
 
 SECRETS: Final = {"POSTGRES_PASSWORD": "p", "VALKEY_PASSWORD": "v", "HARNESS_FLOWER_AUTH": "a:b"}
 OURS: Final = ("migrate", "gateway", "coordinator", "tools", "flower")
@@ -140,6 +150,18 @@ def test_image_runs_as_the_user_of_the_services() -> None:
     assert user == "10001:10001"
     assert {SERVICES[name]["user"] for name in OURS} == {user}
     assert "--owner 10001 --group 10001 /app /data" in " ".join(dockerfile("RUN"))
+
+
+def test_edit_of_the_code_rebuilds_no_dependency() -> None:
+    """Their wheels are built from the declarations and the versions alone, before anything else is copied."""
+    build = next(number for number, (name, _) in enumerate(instructions()) if name == "RUN")
+    copied = [source for name, rest in instructions()[:build] if name == "COPY" for source in rest.split()[:-1]]
+    assert copied == [".ci/constraints.txt", "pyproject.toml"]
+    dependencies, project, install = dockerfile("RUN")[:3]
+    assert "--no-deps" not in dependencies
+    assert "--no-deps" in project
+    extras = {step[step.index("[") :].rstrip("'") for step in (dependencies, install)}
+    assert extras == {"[mcp,otel,s3]"}
 
 
 def test_image_is_built_from_what_is_there_at_pinned_versions() -> None:
