@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from harness_worker.adapters.embedded.ports import free_port
-from harness_worker.entrypoints.cli.listening import STALLED_MS, cut_stalled, listen
-from harness_worker.entrypoints.cli.request_heads import TimedHeads
+from harness_worker.entrypoints.serving.listening import STALLED_MS, cut_stalled, listen
+from harness_worker.entrypoints.serving.request_heads import TimedHeads
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import Gateway, gateway_on, own_db

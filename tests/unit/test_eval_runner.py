@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.cli.eval_runner import Asking, CellRunner, run_cells
+from harness_worker.entrypoints.cli.eval.cell_runner import Asking, CellRunner, run_cells
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from harness_worker.entrypoints.cli.listening import listen
-from harness_worker.entrypoints.cli.request_heads import TimedHeads
+from harness_worker.entrypoints.serving.listening import listen
+from harness_worker.entrypoints.serving.request_heads import TimedHeads
 
 HEAD_S = 0.3
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
+from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.results import Found, result_of
 from tests.unit.eval_kit import cell, turn

@@ -15,8 +15,8 @@ from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.flower.server import serve_flower
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
-from harness_worker.entrypoints.cli.listening import listen
 from harness_worker.entrypoints.flower_access import VARIABLE, given_access
+from harness_worker.entrypoints.serving.listening import listen
 from harness_worker.errors import ConfigError
 
 _LINE: Final = "[%(asctime)s: %(levelname)s] %(message)s"

@@ -10,8 +10,8 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.cli.listening import allow_all_descriptors, cut_stalled, listen
-from harness_worker.entrypoints.cli.request_heads import TimedHeads
+from harness_worker.entrypoints.serving.listening import allow_all_descriptors, cut_stalled, listen
+from harness_worker.entrypoints.serving.request_heads import TimedHeads
 
 _APP: Final = "api_gateway.app:create_app_from_env"
 """By name: the worker package never imports the gateway."""

@@ -63,13 +63,19 @@ _COMMANDS: Final = (
     Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
     Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
     Lazy(name="agents", where=f"{_PACKAGE}.agents:agents", help="List the agents that may be asked."),
-    Lazy(name="turns", where=f"{_PACKAGE}.turns:app", help="List, show, follow, cancel, approve, deny and fork turns."),
+    Lazy(
+        name="turns",
+        where=f"{_PACKAGE}.turns.commands:app",
+        help="List, show, follow, cancel, approve, deny and fork turns.",
+    ),
     Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="What turns have used, in tokens and dollars."),
     Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),
     Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
-    Lazy(name="eval", where=f"{_PACKAGE}.eval:eval_", help="Ask agents your own cases, and say how many pass."),
-    Lazy(name="compare", where=f"{_PACKAGE}.compare:compare", help="Compare two sweeps of eval, case by case."),
-    Lazy(name="sweep", where=f"{_PACKAGE}.sweep:app", help="Replay real workloads and compare every effect."),
+    Lazy(
+        name="eval", where=f"{_PACKAGE}.eval.commands:eval_", help="Ask agents your own cases, and say how many pass."
+    ),
+    Lazy(name="compare", where=f"{_PACKAGE}.eval.compare:compare", help="Compare two sweeps of eval, case by case."),
+    Lazy(name="sweep", where=f"{_PACKAGE}.sweep.commands:app", help="Replay real workloads and compare every effect."),
     Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
     Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
     Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),

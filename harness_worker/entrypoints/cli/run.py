@@ -11,8 +11,8 @@ from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url, pairs
 from harness_worker.entrypoints.cli.output import console, write_json, write_words
-from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.cli.turns.prompting import prompting
 
 
 def run(  # noqa: PLR0913 - one parameter an option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import typer
 from rich.console import Console
 
-from harness_worker.entrypoints.cli.decide_calls import decide
+from harness_worker.entrypoints.cli.turns.decisions import decide
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
 from harness_worker.entrypoints.gateway_client.patience import Patience
 from harness_worker.entrypoints.plain import plain

@@ -10,12 +10,12 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
-from harness_worker.entrypoints.cli import forking
-from harness_worker.entrypoints.cli.deciding import approve, deny
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.prompting import prompting
 from harness_worker.entrypoints.cli.streams import tell, tell_next
+from harness_worker.entrypoints.cli.turns import forking
+from harness_worker.entrypoints.cli.turns.approving import approve, deny
+from harness_worker.entrypoints.cli.turns.prompting import prompting
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.following import follow, is_hint
 from harness_worker.entrypoints.gateway_client.patience import PatientGateway

@@ -16,8 +16,8 @@ from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.config import Settings
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
-from harness_worker.entrypoints.cli.sweep_runners import HttpRunner, InProcessRunner
-from harness_worker.entrypoints.cli.sweep_stack import sweep_gateway, sweep_settings
+from harness_worker.entrypoints.cli.sweep.runners import HttpRunner, InProcessRunner
+from harness_worker.entrypoints.cli.sweep.stack import sweep_gateway, sweep_settings
 from harness_worker.entrypoints.cli.target import Target
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.sweep_progress import SweepProgress

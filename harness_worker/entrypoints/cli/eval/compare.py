@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness_worker.entrypoints.cli.eval_results_file import read_results
+from harness_worker.entrypoints.cli.eval.results_file import read_results
 from harness_worker.entrypoints.cli.options import content_of
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.plain import plain

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
-from harness_worker.entrypoints.cli.eval_runner import Asking, CellRunner, run_cells
+from harness_worker.entrypoints.cli.eval.cell_runner import Asking, CellRunner, run_cells
+from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.view.counting import CountingProgress
 from harness_worker.evaluation.cases import Case

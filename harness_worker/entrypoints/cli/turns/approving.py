@@ -6,9 +6,9 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from harness_worker.entrypoints.cli.decide_calls import arguments_from, decide
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decide
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 
 Call: TypeAlias = Annotated[

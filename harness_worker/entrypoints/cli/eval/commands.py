@@ -14,9 +14,9 @@ from rich.console import Console
 
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.cli.asking import agents_of, there_are
-from harness_worker.entrypoints.cli.eval_results_file import ResultsFile
-from harness_worker.entrypoints.cli.eval_runner import Asking
-from harness_worker.entrypoints.cli.eval_sweep import Evaluation, Plan
+from harness_worker.entrypoints.cli.eval.cell_runner import Asking
+from harness_worker.entrypoints.cli.eval.evaluation import Evaluation, Plan
+from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
 from harness_worker.entrypoints.cli.options import STDIN, AppToStart, StackHome, Url, content_of
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
