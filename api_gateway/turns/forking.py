@@ -141,10 +141,12 @@ def _no_such_step(turn_id: str, roles: Sequence[str]) -> str:
 def _asked(row: Row[Any], given: ForkRequest) -> TurnRequest:
     """The fork as a post would ask for it.
 
-    The system text and the budget go with the agent; the priority is not inherited.
+    The system text and the budget go with the agent; the priority is not inherited. A limit that a later version has
+    stored, and this one does not know, it cannot ask for.
     """
     is_same = given.agent in (None, row.agent)
-    kept: dict[str, Any] = row.budget if is_same else {}
+    budget: dict[str, Any] = row.budget if is_same else {}
+    kept = {name: budget[name] for name in BudgetRequest.model_fields if name in budget}
     wanted = given.budget.model_dump(exclude_none=True) if given.budget is not None else {}
     override = row.system_prompt_override if is_same else None
     return TurnRequest(

@@ -62,6 +62,15 @@ def fork(gateway: Gateway, turn: dict[str, Any], *, key: str | None = None, **bo
     return gateway.http.post(f"/v1/turns/{turn['id']}/fork", json=body, headers=headers)
 
 
+def test_budget_of_a_later_version_is_forked(gateway: Gateway) -> None:
+    """During a deployment: a limit that this version does not know is left out, the others are kept."""
+    turn = ran(gateway, budget={"max_steps": 4})
+    gateway.worker.change(turn["id"], budget={**turn["budget"], "added_later": 1})
+    made = fork(gateway, turn, from_step=1)
+    assert made.status_code == 202, made.text
+    assert made.json()["budget"] == turn["budget"]
+
+
 def forked(gateway: Gateway, turn: dict[str, Any], from_step: int, **body: Any) -> dict[str, Any]:
     """A fork that must be accepted."""
     answer = fork(gateway, turn, from_step=from_step, **body)
