@@ -73,6 +73,14 @@ class IdempotencyKeys:
         Raises:
             Problem: 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``.
         """
+        while not await self._took(connection, claim, made_id):
+            earlier = await self._found(connection, claim)
+            if earlier is not None:  # else somebody removed the key meanwhile, for it has become a day old
+                return earlier
+        await connection.execute(_FORGET)
+        return None
+
+    async def _took(self, connection: AsyncConnection, claim: IdempotencyClaim, made_id: str) -> bool:
         await connection.execute(delete(idempotency_keys).where(*self._key(claim), _IS_OLD))
         row = {
             "tenant": self._tenant,
@@ -85,20 +93,20 @@ class IdempotencyKeys:
         # A concurrent request with the same key waits here until the first has committed.
         claiming = insert_for(self._dialect, idempotency_keys).values(row).on_conflict_do_nothing()
         taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
-        if taken.one_or_none() is not None:
-            await connection.execute(_FORGET)
-            return None
-        return await self._found(connection, claim)
+        return taken.one_or_none() is not None
 
     async def answered(self, connection: AsyncConnection, claim: IdempotencyClaim, status_code: int) -> None:
         """Remember the first answer's status code."""
         await connection.execute(update(idempotency_keys).where(*self._key(claim)).values(status_code=status_code))
 
-    async def _found(self, connection: AsyncConnection, claim: IdempotencyClaim) -> Earlier:
+    async def _found(self, connection: AsyncConnection, claim: IdempotencyClaim) -> Earlier | None:
+        """What the key's request has made; ``None`` if nobody has the key any more."""
         age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
         ended = select(turns.c.id).where(turns.c.id == idempotency_keys.c.turn_id, turns.c.status.in_(FINAL_STATUSES))
         looked_up = select(idempotency_keys, age_s, ended.exists().label("has_ended")).where(*self._key(claim))
-        row = (await connection.execute(looked_up)).one()
+        row = (await connection.execute(looked_up)).one_or_none()
+        if row is None:
+            return None
         earlier = _earlier(row, claim)
         if row.status_code == IN_FLIGHT:  # nobody else answers it: what this repeat is told, later ones are told too
             unanswered = (*self._key(claim), idempotency_keys.c.status_code == IN_FLIGHT)

@@ -3,18 +3,20 @@
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import delete, event, insert, select, text, update
 
-from api_gateway.idempotency import FORGOTTEN_AT_ONCE
+from api_gateway.database import create_engine
+from api_gateway.idempotency import FORGOTTEN_AT_ONCE, Earlier, IdempotencyClaim, IdempotencyKeys
 from api_gateway.requests import BudgetRequest
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import IDEMPOTENCY_KEY_S, TENANT
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, sync_engine
 from tests.unit.builders import CAPS
 
 
@@ -209,6 +211,34 @@ def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) 
     assert [answer.status_code for answer in answers] == [202] * 4
     gateway.posted(key="last")
     assert keys(gateway) == {"kept", "first", "k0", "k1", "k2", "k3", "last"}
+
+
+def test_key_that_is_removed_while_it_is_looked_up_is_free(postgres_url: str) -> None:
+    """Another request, or ``harness prune``, may remove one that has just become a day old: it is claimed again."""
+    engine, beside = create_engine(postgres_url), sync_engine(postgres_url)
+    removals = 0
+
+    def remove(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        nonlocal removals
+        if statement.startswith("SELECT idempotency_keys") and not removals:
+            with beside.begin() as connection:
+                removals = connection.execute(delete(idempotency_keys)).rowcount
+
+    async def claim(made_id: str) -> Earlier | None:
+        claimed = IdempotencyClaim(key="k", digest="d")
+        async with engine.begin() as connection:
+            return await IdempotencyKeys("postgresql", TENANT).claim(connection, claimed, made_id)
+
+    async def run() -> list[Earlier | None]:
+        try:
+            return [await claim(made_id) for made_id in ("first", "second", "third")]
+        finally:
+            await engine.dispose()
+
+    event.listen(engine.sync_engine, "before_cursor_execute", remove)
+    assert asyncio.run(run()) == [None, None, Earlier(made_id="second", status_code=202)]
+    assert removals == 1
+    beside.dispose()
 
 
 def keys(gateway: Gateway) -> set[str]:
