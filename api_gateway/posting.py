@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,17 +15,17 @@ from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.patience import answered_within
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services, existing_turn, turn_now
+from api_gateway.services import Services, existing_turn
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import MOST_LOOK_S, RESTING, Client, wait_for_rest
+from api_gateway.waiting import MOST_LOOK_S, RESTING, Waiter, turn_at_rest
 
 ACCEPTED: Final = 202
 FINISHED: Final = 200
 
 
 async def post_turn(
-    wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, client: Client, services: Services
+    wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, waiter: Waiter, services: Services
 ) -> tuple[Turn, int]:
     """Make the turn, or find the one an earlier request with the same key made.
 
@@ -36,9 +37,9 @@ async def post_turn(
     created = await make_turn(wanted, claim, services)
     turn, request = created.turn, created.request
     if turn is None or request is None:
-        return await waited_for(created.turn_id, client, services), created.replayed or ACCEPTED
+        return await waited_for(created.turn_id, waiter, services), created.replayed or ACCEPTED
     try:
-        turn = await _wake_and_wait(turn, created, request, client, services)
+        turn = await turn_at_rest(turn, waiter, services, partial(wake, created, request, services))
     finally:
         status_code = FINISHED if turn.status.is_final else ACCEPTED
         # Also when the client has gone away: the key must not stay in flight, or not for longer than it must.
@@ -73,26 +74,10 @@ async def make_turn(
     return await services.creator.create(wanted, claim, follows=follows, refusal=refusal, on_commit=on_commit)
 
 
-async def _wake_and_wait(
-    turn: Turn, created: Created, request: TurnRequest, client: Client, services: Services
-) -> Turn:
-    with services.shared.live.watch(created.turn_id) as feed:
-        await wake(created, request, services)
-        if client.wait_s <= 0:
-            return turn
-        with suppress(SQLAlchemyError):
-            await wait_for_rest(turn.id, client, feed, services.shared.live, services.shared.heads)
-    return await turn_now(turn, services, client.last_look_s)
-
-
-async def waited_for(turn_id: str, client: Client, services: Services) -> Turn:
+async def waited_for(turn_id: str, waiter: Waiter, services: Services) -> Turn:
     """The turn of an earlier request, for whose end this one waits as well: the earlier one may have broken."""
     turn = await existing_turn(turn_id, services)
-    if client.wait_s <= 0 or turn.status in RESTING:
-        return turn
-    with services.shared.live.watch(turn_id) as feed, suppress(SQLAlchemyError):
-        await wait_for_rest(turn_id, client, feed, services.shared.live, services.shared.heads)
-    return await turn_now(turn, services, client.last_look_s)
+    return turn if turn.status in RESTING else await turn_at_rest(turn, waiter, services)
 
 
 async def wake(created: Created, request: TurnRequest, services: Services) -> None:

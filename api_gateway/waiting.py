@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from api_gateway.answers import Turn
 from api_gateway.gathered import Gathered
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
 from api_gateway.patience import LateAnswers
+from api_gateway.services import Services, turn_now
 from api_gateway.turns.heads import Head
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -30,8 +35,8 @@ _WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d+(?:\.\d+)?)"?\s*(?:;.*)?', re.AS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """Who waits.
+class Waiter:
+    """Who waits for a turn.
 
     Args:
         wait_s: How long it is willing to.
@@ -58,12 +63,33 @@ def wait_of(prefer: list[str]) -> float:
     return 0.0
 
 
-async def wait_for_rest(turn_id: str, client: Client, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
+async def turn_at_rest(
+    turn: Turn, waiter: Waiter, services: Services, begin: Callable[[], Awaitable[object]] | None = None
+) -> Turn:
+    """The turn once it rests, or as it is when nobody waits any longer.
+
+    Args:
+        turn: As it was seen last, which is the answer if the database gives none.
+        waiter: Who waits; who is not willing to is given ``turn``.
+        services: The tenant's.
+        begin: What is done once the turn's events are heard, so that none of what comes of it is missed.
+    """
+    with services.shared.live.watch(turn.id) as feed:
+        if begin is not None:
+            await begin()
+        if waiter.wait_s <= 0:
+            return turn
+        with suppress(SQLAlchemyError):
+            await wait_for_rest(turn.id, waiter, feed, services.shared.live, services.shared.heads)
+    return await turn_now(turn, services, waiter.last_look_s)
+
+
+async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
     """Return when the turn rests, the time is over, the client has left, or the process stops."""
-    until = client.since + client.wait_s
+    until = waiter.since + waiter.wait_s
     looks = LateAnswers(partial(heads.of, turn_id))
     try:
-        while not live.stopping and (left := until - monotonic()) > 0 and not await client.has_gone():
+        while not live.stopping and (left := until - monotonic()) > 0 and not await waiter.has_gone():
             event = await feed.next(min(left, POLL_S))
             if event is not None and event.type in RESTING_EVENTS:
                 return

@@ -15,14 +15,13 @@ from api_gateway.answers import Event, Turn
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
-from api_gateway.patience import answered_within
 from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
 from api_gateway.problems import forbid_retry
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services, existing_turn, turn_now
+from api_gateway.services import Services, turn_now
 from api_gateway.sse import EventStream, Told
 from api_gateway.turns.creation import Created
-from api_gateway.waiting import Client, wait_for_rest
+from api_gateway.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
@@ -84,29 +83,26 @@ def client_patience(read_timeout: str | None) -> float:
     return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
 
 
-def client_of(http: Request) -> Client:
+def waiter_of(http: Request) -> Waiter:
     """Who waits for the answer to a request that has just come."""
     wait_s = client_patience(http.headers.get("x-stainless-read-timeout"))
-    return Client(wait_s=wait_s, has_gone=http.is_disconnected)
+    return Waiter(wait_s=wait_s, has_gone=http.is_disconnected)
 
 
-async def awaited(created: Created, request: TurnRequest, client: Client, services: Services) -> Turn:
+async def awaited(created: Created, request: TurnRequest, waiter: Waiter, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
-    if created.replayed is not None:
-        return await waited_for(created.turn_id, client, services)
-    with services.shared.live.watch(created.turn_id) as feed:
-        await wake(created, request, services)
-        await wait_for_rest(created.turn_id, client, feed, services.shared.live, services.shared.heads)
-    return await answered_within(client.last_look_s, existing_turn(created.turn_id, services))
+    if created.turn is None:
+        return await waited_for(created.turn_id, waiter, services)
+    return await turn_at_rest(created.turn, waiter, services, partial(wake, created, request, services))
 
 
 async def followed(
     created: Created, request: TurnRequest, turn: Turn, http: Request, services: Services
 ) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
-    client = client_of(http)
+    waiter = waiter_of(http)
     speech = Speech(hears_hints=created.replayed is None)
-    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, client.wait_s / 2))
+    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
     stream = EventStream(
         turn_id=turn.id,
         after=0,
@@ -126,13 +122,13 @@ async def followed(
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
                 elif told.type in _LOOKED_AT:
-                    turn = await turn_now(turn, services, client.last_look_s)  # what it misses is told at the end
+                    turn = await turn_now(turn, services, waiter.last_look_s)  # what it misses is told at the end
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break
         if stream.is_refused:
             return
-        turn = await turn_now(turn, services, client.last_look_s)
+        turn = await turn_now(turn, services, waiter.last_look_s)
         yield turn
         if delta := speech.end(turn):
             yield delta

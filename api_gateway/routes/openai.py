@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
-from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.body import Body, body_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import awaited, client_of, followed, made, make_once
+from api_gateway.openai_facade.running import awaited, followed, made, make_once, waiter_of
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
@@ -23,7 +22,7 @@ from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests import NoQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
 from api_gateway.sse import SSE_HEADERS
-from api_gateway.waiting import Client, wait_for_rest
+from api_gateway.waiting import Waiter, turn_at_rest
 
 STOP_WAIT_S: Final = 5.0
 """How long an answer to a cancel waits for the turn's end, which takes a second."""
@@ -68,7 +67,7 @@ async def create_response(
     body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))],
 ) -> AgentResponse | StreamingResponse:
     """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
-    asked, client = body.value, client_of(http)
+    asked, waiter = body.value, waiter_of(http)
     before = asked.previous_response_id
     session_id = await _session_of(before, services) if before is not None else None
     request = turn_of_response(asked, session_id)
@@ -80,7 +79,7 @@ async def create_response(
         if asked.background:
             await wake(created, request, services)
             return response_of(await existing_turn(created.turn_id, services))
-        return response_of(await awaited(created, request, client, services))
+        return response_of(await awaited(created, request, waiter, services))
 
 
 async def _session_of(response_id: str, services: Services) -> str:
@@ -102,12 +101,11 @@ async def cancel_response(
     http: Request, turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]
 ) -> AgentResponse:
     """Ask a turn to stop, and wait for its end, some seconds at most."""
-    client = Client(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
-    with services.shared.live.watch(turn_id) as feed:
-        if await ask_to_stop(turn_id, services) is not None:
-            with suppress(SQLAlchemyError):  # the turn was told; how it stands is asked below
-                await wait_for_rest(turn_id, client, feed, services.shared.live, services.shared.heads)
-    return response_of(await existing_turn(turn_id, services))
+    turn = await existing_turn(turn_id, services)
+    if not turn.status.is_final:
+        waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
+        turn = await turn_at_rest(turn, waiter, services, partial(ask_to_stop, turn_id, services))
+    return response_of(turn)
 
 
 @router.post(
@@ -123,12 +121,12 @@ async def create_completion(
     body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))],
 ) -> Completion | StreamingResponse:
     """Have an agent answer the last message; it reads those before it as a transcript."""
-    asked, client = body.value, client_of(http)
+    asked, waiter = body.value, waiter_of(http)
     request = turn_of_chat(asked)
     created = await make_once(request, http, body.digest, services)
     with made(created):
         if not asked.stream:
-            return completion_of(await awaited(created, request, client, services))
+            return completion_of(await awaited(created, request, waiter, services))
         turn = await existing_turn(created.turn_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
     return _streaming(chat_frames(turn, followed(created, request, turn, http, services), tells_usage=tells_usage))

@@ -15,7 +15,7 @@ from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
 from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import Client, wait_of
+from api_gateway.waiting import Waiter, wait_of
 from api_gateway.webhooks.acceptance import check_webhook
 
 router = APIRouter(tags=["turns"])
@@ -72,8 +72,8 @@ async def _post(
     wait_s = wait_of(request.headers.getlist("prefer"))
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body_digest, answers_later=wait_s > 0) if key else None
-    client = Client(wait_s=wait_s, has_gone=request.is_disconnected)
-    turn, response.status_code = await post_turn(wanted, claim, client, services)
+    waiter = Waiter(wait_s=wait_s, has_gone=request.is_disconnected)
+    turn, response.status_code = await post_turn(wanted, claim, waiter, services)
     response.headers["Location"] = f"/v1/turns/{turn.id}"
     if wait_s > 0:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"

@@ -40,7 +40,7 @@ from api_gateway.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.heads import Head
 from api_gateway.turns.new_turns import clamped, unknown_agents
-from api_gateway.waiting import Client, wait_for_rest, wait_of
+from api_gateway.waiting import Waiter, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.signature import inspect_function
@@ -464,8 +464,8 @@ def test_wait_counts_from_when_the_request_came() -> None:
         raise AssertionError("nobody may ask")
 
     async def wait() -> None:
-        client = Client(wait_s=5.0, has_gone=has_gone, since=monotonic() - 6.0)
-        await wait_for_rest("t", client, Feed(), LiveEvents(None), Gathered(unasked))
+        waiter = Waiter(wait_s=5.0, has_gone=has_gone, since=monotonic() - 6.0)
+        await wait_for_rest("t", waiter, Feed(), LiveEvents(None), Gathered(unasked))
 
     asyncio.run(wait())
 
