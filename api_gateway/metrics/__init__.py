@@ -1,1 +1,1 @@
-"""What ``/metrics`` tells."""
+"""The metrics that ``/metrics`` exposes for Prometheus."""

@@ -1,4 +1,4 @@
-"""Totals of the turns that have ended: what counters are made of, read from the journal bit by bit."""
+"""Totals of the turns that have ended, which become counters: read from the journal bit by bit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from time import monotonic
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, and_, func, select
+from sqlalchemy import ColumnElement, Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from harness_worker.schema import agents, db_now, tool_calls, turns
+from api_gateway.metrics.queries import CATALOGUE, NOW, TOKEN_KINDS, ended_after, ended_calls, ended_turns
 from harness_worker.wire import OWN_TOOLS, StopReason, TurnStatus
 
 SETTLED_S: Final = 60.0
@@ -19,7 +19,6 @@ SETTLED_S: Final = 60.0
 whatever else its transaction or its process waits for. So ends that are younger than this are added up anew each time;
 one that is seen later is missed."""
 
-TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 NOT_IN_CATALOGUE: Final = ""
 """Stands for tools that neither an app nor the harness has: a model may invent any number of names."""
 
@@ -34,7 +33,7 @@ ENDS: Final[Mapping[TurnStatus, frozenset[StopReason]]] = {
     TurnStatus.FAILED: frozenset({StopReason.MODEL_ERROR, StopReason.SCRIPT_EXHAUSTED, StopReason.INTERNAL}),
     TurnStatus.CANCELLED: frozenset({StopReason.CANCELLED}),
 }
-"""How turns end. A rate begins with the second value that is told, so each of these is told from 0 on."""
+"""How turns end. A rate begins with the second value of a series, so each of these series begins at 0."""
 
 Key = tuple[str, ...]
 
@@ -79,7 +78,7 @@ class Totals:
                 self.tokens[agent, kind] += 0
 
     def add_turns(self, rows: Iterable[Row[Any]]) -> None:
-        """Add rows of ``_turns_query``."""
+        """Add rows of ``queries.ended_turns``."""
         for row in rows:
             self.turns[row.agent, row.status, row.stop_reason or ""] += row.number
             self.seconds[row.agent,] += row.seconds
@@ -89,7 +88,7 @@ class Totals:
                 self.tokens[row.agent, kind] += getattr(row, kind)
 
     def add_calls(self, rows: Iterable[Row[Any]], known: Set[str]) -> None:
-        """Add rows of ``_calls_query``; ``known`` are the tools that are told by name."""
+        """Add rows of ``queries.ended_calls``; ``known`` are the tools whose names are labels."""
         for row in rows:
             tool = row.tool if row.tool in known else NOT_IN_CATALOGUE
             self.calls[tool, row.kind or ""] += row.number
@@ -103,7 +102,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What some turns add to the totals: rows of ``_turns_query`` and ``_calls_query``."""
+    """What some turns add to the totals: rows of ``queries.ended_turns`` and ``queries.ended_calls``."""
 
     turns: Sequence[Row[Any]]
     calls: Sequence[Row[Any]]
@@ -124,13 +123,12 @@ class EndedTurns:
 
     async def update(self, connection: AsyncConnection) -> None:
         """Add what has ended since the last time; raises SQLAlchemy's errors, and has then added nothing."""
-        now: float = (await connection.execute(select(db_now()))).scalar_one()
+        now: float = (await connection.execute(NOW)).scalar_one()
         since = self._settled_until if self._settled_until is not None else now - (monotonic() - self._born)
         until = max(since, now - SETTLED_S)
-        ended_at = turns.c.finished_at
-        settled = await _read(connection, and_(ended_at > since, ended_at <= until))
-        recent = await _read(connection, ended_at > until)
-        catalogue = {row.name: row.tools for row in await connection.execute(select(agents.c.name, agents.c.tools))}
+        settled = await _read(connection, ended_after(since, until))
+        recent = await _read(connection, ended_after(until))
+        catalogue = {row.name: row.tools for row in await connection.execute(CATALOGUE)}
         known = OWN_TOOLS | {tool["name"] for tools in catalogue.values() for tool in tools}
         self._settled_until = until
         self._settled.begin(catalogue)
@@ -142,39 +140,10 @@ class EndedTurns:
 
 
 async def _read(connection: AsyncConnection, ended: ColumnElement[bool]) -> _Ends:
-    by_turn = (await connection.execute(_turns_query(ended))).all()
-    return _Ends(turns=by_turn, calls=(await connection.execute(_calls_query(ended))).all())
+    by_turn = (await connection.execute(ended_turns(ended))).all()
+    return _Ends(turns=by_turn, calls=(await connection.execute(ended_calls(ended))).all())
 
 
 def _add(totals: Totals, ends: _Ends, known: Set[str]) -> None:
     totals.add_turns(ends.turns)
     totals.add_calls(ends.calls, known)
-
-
-def _turns_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select of many columns
-    started_at = func.coalesce(turns.c.started_at, turns.c.finished_at)
-    labels = (turns.c.agent, turns.c.status, turns.c.stop_reason)
-    tokens = [func.sum(turns.c.used[f"{kind}_tokens"].as_float()).label(kind) for kind in TOKEN_KINDS]
-    return (
-        select(
-            *labels,
-            func.count().label("number"),
-            func.sum(turns.c.finished_at - turns.c.created_at).label("seconds"),
-            func.sum(started_at - turns.c.created_at).label("queued_s"),
-            func.sum(turns.c.used["dollars"].as_float()).label("dollars"),
-            *tokens,
-        )
-        .where(ended)
-        .group_by(*labels)
-    )
-
-
-def _calls_query(ended: ColumnElement[bool]) -> Any:  # noqa: ANN401 - a select of a few columns
-    kind = tool_calls.c.outcome["kind"].as_string().label("kind")
-    joined = tool_calls.join(turns, turns.c.id == tool_calls.c.turn_id)
-    return (
-        select(tool_calls.c.tool, kind, func.count().label("number"))
-        .select_from(joined)
-        .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's others were its origin's
-        .group_by(tool_calls.c.tool, kind)
-    )

@@ -35,17 +35,19 @@ def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], acc
 
 
 def _fleet(figures: Figures) -> Iterator[Metric]:
-    answers = {"database": figures.journal, "broker": figures.queues, "redis": figures.counters}
+    answers = {"database": figures.open_work, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
     yield _gauge("harness_source_up", "Whether what the other figures come from answered.", ("source",), up)
-    now = figures.journal.open_turns if figures.journal else ()
+    now = figures.open_work.open_turns if figures.open_work else ()
     count = {(each.agent, each.status): float(each.number) for each in now}
     overdue = {(each.agent, each.status): float(each.overdue) for each in now}
     by = ("agent", "status")
     yield _gauge("harness_turns", "Turns that have not ended.", by, count)
     yield _gauge("harness_turns_overdue", "Turns whose next look is over 10 s late.", by, overdue)
     oldest = (
-        {(priority,): age_s for priority, age_s in figures.journal.oldest_queued_s.items()} if figures.journal else {}
+        {(priority,): age_s for priority, age_s in figures.open_work.oldest_queued_s.items()}
+        if figures.open_work
+        else {}
     )
     words = "Age of the oldest turn that has not started."
     yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
@@ -71,12 +73,17 @@ def _ended(totals: Totals) -> Iterator[Metric]:
 def _traffic(traffic: Traffic) -> Iterator[Metric]:
     labels = ("method", "route", "status")
     yield _counter("harness_http_requests", "Requests that were answered.", labels, traffic.answered)
-    yield _gauge("harness_sse_readers", "Streams of events that are open.", (), {(): float(traffic.readers)})
+    yield _gauge(
+        "harness_sse_readers",
+        "Streams that are open: of events, and of answers to OpenAI's clients.",
+        (),
+        {(): float(traffic.readers)},
+    )
 
 
 def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
-    told = {(each.value,): outcomes.get((each.value,), 0) for each in Outcome}
-    return _counter("harness_webhook_deliveries", "Attempts to tell a webhook.", ("outcome",), told)
+    numbers = {(each.value,): outcomes.get((each.value,), 0) for each in Outcome}
+    return _counter("harness_webhook_deliveries", "Attempts to deliver a webhook.", ("outcome",), numbers)
 
 
 def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:

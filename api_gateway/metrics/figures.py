@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells of the fleet: read from journal, broker and Redis when somebody asks, and only then."""
+"""The fleet's figures for ``/metrics``: read from database, broker and Redis when somebody asks, and only then."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from redis.asyncio import Redis
-from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
+from api_gateway.metrics.queries import OLDEST_QUEUED, OPEN_TURNS, QUEUES_IN_USE
 from api_gateway.patience import answered_within
 from api_gateway.publisher import Publisher
 from api_gateway.single_flight import SingleFlight
-from harness_worker.schema import db_now, tool_calls, turns
 from harness_worker.wire import (
     COUNTERS,
     DEFAULT_TOOL_QUEUE,
@@ -26,13 +25,10 @@ from harness_worker.wire import (
     LATE_RESULTS,
     TRACES_LOST,
     Priority,
-    TurnStatus,
     turn_queue,
 )
 
 TIMEOUT_S: Final = 5.0
-OVERDUE_S: Final = 10.0
-"""A turn that somebody should have looked at so long ago, and nobody did, is overdue."""
 
 TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
 
@@ -59,8 +55,8 @@ class OpenTurns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """What has not ended.
+class OpenWork:
+    """The turns that have not ended.
 
     Args:
         open_turns: How many turns, by agent and status.
@@ -76,14 +72,14 @@ class Figures:
     """The fleet at one moment; ``None`` stands for what did not answer.
 
     Args:
-        ended: What has ended since this process began, as far as it is known.
-        journal: What has not ended.
+        ended: Totals of the turns that have ended since this process began, as far as they are known.
+        open_work: The turns that have not ended.
         queues: Messages that wait, by queue.
         counters: What workers have counted, by name; 0 of what none has.
     """
 
     ended: Totals
-    journal: Journal | None
+    open_work: OpenWork | None
     queues: Mapping[str, int] | None
     counters: Mapping[str, int] | None
 
@@ -92,8 +88,8 @@ class FleetFigures:
     """Reads the figures; who asks while they are read gets the same.
 
     Args:
-        engine: The journal.
-        publisher: The broker.
+        engine: The database.
+        publisher: Asks the broker for the lengths of its queues.
         redis_url: Where workers count what no transaction can; ``None`` if there is none.
     """
 
@@ -110,26 +106,28 @@ class FleetFigures:
         return await self._reading()
 
     async def _read(self) -> Figures:
-        journal = await _answer(self._journal(), "the database")
+        open_work = await _answer(self._ask_database(), "the database")
         names = sorted(TURN_QUEUES | self._tool_queues)
         queues, counters = await asyncio.gather(
-            _answer(self._publisher.depths(names), "the broker"), _answer(self._counters(), "Redis")
+            _answer(self._publisher.depths(names), "the broker"), _answer(self._ask_redis(), "Redis")
         )
-        return Figures(ended=self._ended.totals, journal=journal, queues=queues, counters=counters)
+        return Figures(ended=self._ended.totals, open_work=open_work, queues=queues, counters=counters)
 
-    async def _journal(self) -> Journal:
+    async def _ask_database(self) -> OpenWork:
         async with self._engine.connect() as connection:
             await self._ended.update(connection)
-            self._tool_queues |= set((await connection.execute(_WAITED_FOR)).scalars())
-            return Journal(open_turns=await _open_turns(connection), oldest_queued_s=await _oldest_queued_s(connection))
+            self._tool_queues |= set((await connection.execute(QUEUES_IN_USE)).scalars())
+            return OpenWork(
+                open_turns=await _open_turns(connection), oldest_queued_s=await _oldest_queued_s(connection)
+            )
 
-    async def _counters(self) -> Mapping[str, int]:
+    async def _ask_redis(self) -> Mapping[str, int]:
         if self._redis_url is None:
             return dict.fromkeys(COUNTED, 0)
         client: Any = cast("Any", Redis).from_url(self._redis_url, socket_timeout=TIMEOUT_S, decode_responses=True)
         try:
-            told: list[str | None] = await client.hmget(COUNTERS, list(COUNTED))
-            return {name: int(number or 0) for name, number in zip(COUNTED, told, strict=True)}
+            numbers: list[str | None] = await client.hmget(COUNTERS, list(COUNTED))
+            return {name: int(number or 0) for name, number in zip(COUNTED, numbers, strict=True)}
         finally:
             await client.aclose()
 
@@ -137,54 +135,16 @@ class FleetFigures:
 async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
     try:
         return await answered_within(TIMEOUT_S, asked)
-    except Exception as error:  # noqa: BLE001 - never raises: figures that are missing say so, the others are told
+    except Exception as error:  # noqa: BLE001 - never raises: what is missing is said to be, the rest is exposed
         _log.warning("metrics without %s: %s", whom, in_a_line(error))
         return None
 
 
-_OPEN: Final = turns.c.wake_at > -1
-"""Never null before the end, always null after it; with a bound, for without one SQLite leaves the index alone."""
-
-_WAITED_FOR: Final = (
-    select(tool_calls.c.queue)
-    .distinct()
-    .where(tool_calls.c.turn_id.in_(select(turns.c.id).where(_OPEN)), tool_calls.c.status == "pending")
-)
-"""By a subquery, not a join, or SQLite would begin with the calls, which are many."""
-
-
 async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:
-    unheld = or_(turns.c.owner.is_(None), turns.c.lease_until < db_now())
-    overdue = and_(turns.c.wake_at < db_now() - OVERDUE_S, unheld)
-    query = (
-        select(turns.c.agent, turns.c.status, func.count(), func.sum(case((overdue, 1), else_=0)))
-        .where(_OPEN)
-        .group_by(turns.c.agent, turns.c.status)
-    )
-    rows = await connection.execute(query)
-    return [OpenTurns(agent=row[0], status=row[1], number=row[2], overdue=row[3]) for row in rows]
-
-
-_SESSION: Final = (turns.c.tenant.concat(""), turns.c.session_id)
-"""As an expression, or SQLite would read every turn there is by the index of sessions, to have no sorting to do."""
-
-_IN_ORDER: Final = (
-    select(
-        *(turns.c[name] for name in ("priority", "status", "created_at", "number")),
-        func.min(turns.c.number).over(partition_by=_SESSION).label("first_number"),
-    )
-    .where(_OPEN)
-    .subquery("in_order")
-)
-"""The open turns, each beside the first of its session, which alone may begin; no turn that has ended is looked at."""
-
-_OLDEST_QUEUED: Final = (
-    select(_IN_ORDER.c.priority, db_now() - func.min(_IN_ORDER.c.created_at))
-    .where(_IN_ORDER.c.status == TurnStatus.QUEUED, _IN_ORDER.c.number == _IN_ORDER.c.first_number)
-    .group_by(_IN_ORDER.c.priority)
-)
+    rows = await connection.execute(OPEN_TURNS)
+    return [OpenTurns(agent=row.agent, status=row.status, number=row.number, overdue=row.overdue) for row in rows]
 
 
 async def _oldest_queued_s(connection: AsyncConnection) -> dict[str, float]:
-    ages: dict[str, float] = {row[0]: max(0.0, float(row[1])) for row in await connection.execute(_OLDEST_QUEUED)}
+    ages = {row.priority: max(0.0, float(row.age_s)) for row in await connection.execute(OLDEST_QUEUED)}
     return {priority.value: ages.get(priority, 0.0) for priority in Priority}

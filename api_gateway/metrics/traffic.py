@@ -1,4 +1,4 @@
-"""What this process is asked: requests and open streams, counted."""
+"""Counts of the requests to this process, and of its open streams."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OTHER: Final = "other"
 
 
 class Traffic:
-    """What has been asked of this process.
+    """The requests and streams of this process.
 
     Attributes:
         answered: Requests by method, route (with its placeholders) and status.
-        readers: Streams of events that are open.
+        readers: Streams that are open: of events, and of answers to OpenAI's clients.
     """
 
     def __init__(self) -> None:

@@ -1,0 +1,105 @@
+"""What ``/metrics`` asks the database: every figure of the fleet that comes from SQL, in one place.
+
+Turns that have not ended are found by the index of ``wake_at``, those that have by the index of ``finished_at``; no
+query reads the others, however many there are.
+"""
+
+# ruff: noqa: ANN401 - selects of many columns
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, case, func, or_, select
+
+from harness_worker.schema import agents, db_now, tool_calls, turns
+from harness_worker.wire import TurnStatus
+
+OVERDUE_S: Final = 10.0
+"""A turn that somebody should have looked at so long ago, and nobody did, is overdue."""
+
+TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
+
+NOW: Final = select(db_now())
+CATALOGUE: Final = select(agents.c.name, agents.c.tools)
+
+_IS_OPEN: Final = turns.c.wake_at > -1
+"""Never null before the end, always null after it; with a bound, for without one SQLite leaves the index alone."""
+
+_IS_UNHELD: Final = or_(turns.c.owner.is_(None), turns.c.lease_until < db_now())
+_IS_OVERDUE: Final = and_(turns.c.wake_at < db_now() - OVERDUE_S, _IS_UNHELD)
+
+OPEN_TURNS: Final = (
+    select(
+        turns.c.agent,
+        turns.c.status,
+        func.count().label("number"),
+        func.sum(case((_IS_OVERDUE, 1), else_=0)).label("overdue"),
+    )
+    .where(_IS_OPEN)
+    .group_by(turns.c.agent, turns.c.status)
+)
+"""How many turns of each agent are in each status that is not final, and how many of them are overdue."""
+
+_SESSION: Final = (turns.c.tenant.concat(""), turns.c.session_id)
+"""As an expression, or SQLite would read every turn there is by the index of sessions, to have no sorting to do."""
+
+_IN_ORDER: Final = (
+    select(
+        *(turns.c[name] for name in ("priority", "status", "created_at", "number")),
+        func.min(turns.c.number).over(partition_by=_SESSION).label("first_number"),
+    )
+    .where(_IS_OPEN)
+    .subquery("in_order")
+)
+"""The open turns, each beside the first of its session, which alone may begin."""
+
+OLDEST_QUEUED: Final = (
+    select(_IN_ORDER.c.priority, (db_now() - func.min(_IN_ORDER.c.created_at)).label("age_s"))
+    .where(_IN_ORDER.c.status == TurnStatus.QUEUED, _IN_ORDER.c.number == _IN_ORDER.c.first_number)
+    .group_by(_IN_ORDER.c.priority)
+)
+"""By priority, the age in seconds of the oldest turn that could begin and has not."""
+
+QUEUES_IN_USE: Final = (
+    select(tool_calls.c.queue)
+    .distinct()
+    .where(tool_calls.c.turn_id.in_(select(turns.c.id).where(_IS_OPEN)), tool_calls.c.status == "pending")
+)
+"""The queues in which calls of open turns wait; by a subquery, not a join, or SQLite would begin with the calls."""
+
+
+def ended_after(since: float, until: float | None = None) -> ColumnElement[bool]:
+    """Whether a turn ended later than ``since``, and no later than ``until`` if that is given."""
+    later = turns.c.finished_at > since
+    return later if until is None else and_(later, turns.c.finished_at <= until)
+
+
+def ended_turns(ended: ColumnElement[bool]) -> Any:
+    """By agent, status and stop reason: how many turns ended, and the sums of their times, dollars and tokens."""
+    started_at = func.coalesce(turns.c.started_at, turns.c.finished_at)
+    labels = (turns.c.agent, turns.c.status, turns.c.stop_reason)
+    tokens = [func.sum(turns.c.used[f"{kind}_tokens"].as_float()).label(kind) for kind in TOKEN_KINDS]
+    return (
+        select(
+            *labels,
+            func.count().label("number"),
+            func.sum(turns.c.finished_at - turns.c.created_at).label("seconds"),
+            func.sum(started_at - turns.c.created_at).label("queued_s"),
+            func.sum(turns.c.used["dollars"].as_float()).label("dollars"),
+            *tokens,
+        )
+        .where(ended)
+        .group_by(*labels)
+    )
+
+
+def ended_calls(ended: ColumnElement[bool]) -> Any:
+    """By tool and kind of outcome: how many calls the turns that ended had made."""
+    kind = tool_calls.c.outcome["kind"].as_string().label("kind")
+    joined = tool_calls.join(turns, turns.c.id == tool_calls.c.turn_id)
+    return (
+        select(tool_calls.c.tool, kind, func.count().label("number"))
+        .select_from(joined)
+        .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's others were its origin's
+        .group_by(tool_calls.c.tool, kind)
+    )
