@@ -73,6 +73,20 @@ class OverdueTurn(NamedTuple):
     since: float
 
 
+class LoadedTurn(NamedTuple):
+    """A turn with all its calls, ordered by step and position."""
+
+    turn: Turn
+    calls: tuple[Call, ...]
+
+
+class WaitingTurn(NamedTuple):
+    """A turn that waits for another one to end or to make room, and the queue of its wake-ups."""
+
+    id: str
+    priority: str
+
+
 class HeldTurn(NamedTuple):
     """A turn that a visit holds: by whose hand, and under which fence."""
 
@@ -105,8 +119,8 @@ class TurnStore(Protocol):
         """
         ...
 
-    def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
-        """The turn and all its calls, ordered by step and position; no lock."""
+    def load(self, turn_id: str) -> LoadedTurn | None:
+        """The turn as it stands; no lock."""
         ...
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
@@ -121,12 +135,12 @@ class TurnStore(Protocol):
         """The earlier turns of the same session that have ended, in order, after those that it was forked with."""
         ...
 
-    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
-        """The next turn of the same session that has not ended, as (id, priority); ``turn`` has."""
+    def next_of_session(self, turn: Turn) -> WaitingTurn | None:
+        """The next turn of the same session that has not ended; ``turn`` has."""
         ...
 
-    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
-        """Turns of the same tenant to wake when one of its turns has made room, as (id, priority).
+    def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
+        """Turns of the same tenant to wake when one of its turns has made room.
 
         Interactive ones go first, then the oldest. None, and nothing is asked, where any number of turns of a tenant
         may run.

@@ -30,7 +30,7 @@ def nobody(_action: RequiredAction) -> str:
 def answer_all(store: TurnStore, turn_id: str, approve: Approver) -> bool:
     """Ask about every call of the turn that waits; whether there were any."""
     loaded = store.load(turn_id)
-    asked = waiting(loaded[1]) if loaded is not None else ()
+    asked = waiting(loaded.calls) if loaded is not None else ()
     for call in asked:
         store.transact(turn_id, partial(answer, call_id=call.call_id, said=_said(approve, call)))
     return bool(asked)

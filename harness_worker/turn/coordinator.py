@@ -212,7 +212,7 @@ class Coordinator:
     def _adopted(self, visit: Visit, turn: Turn) -> Turn | None:
         """The fork with what its copied steps mean; ``None``: somebody else drives it now, or it is over."""
         loaded = self.store.load(turn.id)
-        return None if loaded is None else self._decide(visit, partial(adopt_past, calls=loaded[1]))
+        return None if loaded is None else self._decide(visit, partial(adopt_past, calls=loaded.calls))
 
     def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
         prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)

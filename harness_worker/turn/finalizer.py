@@ -80,7 +80,7 @@ class Finalizer:
         loaded = self._guarded("load", turn, partial(self._store.load, turn.id), None)
         if loaded is None:
             return
-        ended = loaded[0]
+        ended = loaded.turn
         self._guarded("usage", ended, partial(tell_usage, self._hooks, agent.hooks, ended), None)
         self._guarded("judges", ended, partial(self._send_judges, ended, agent), None)
         self._guarded("turn_end", ended, partial(tell_end, self._hooks, agent.hooks, ended), None)

@@ -203,8 +203,8 @@ class InlineDispatcher:
     def _is_over(self, turn_id: str, drive: Drive) -> bool:
         """Whether the turn is over; while it is not, each turn that it asked for has a driver."""
         loaded = drive.store.load(turn_id)
-        if loaded is None or loaded[0].status.is_final:
+        if loaded is None or loaded.turn.status.is_final:
             return True
-        for call in open_delegated(loaded[1]):
+        for call in open_delegated(loaded.calls):
             self._start_aside(child_turn_id(turn_id, call.call_id), drive)
         return False

@@ -120,17 +120,17 @@ class Judging:
             spec = self.judges.get(name)
             return spec and _Duty(timeout_s=spec.timeout_s, work=lambda: (self._score(spec, turn_id), None))
         loaded = self.store.load(turn_id)
-        agent = self.agents.get(loaded[0].agent) if loaded is not None else None
+        agent = self.agents.get(loaded.turn.agent) if loaded is not None else None
         if loaded is None or agent is None or agent.memory_model is None:
             return None
-        turn, model = loaded[0], agent.memory_model
+        turn, model = loaded.turn, agent.memory_model
         return _Duty(timeout_s=TIMEOUT_S, work=lambda: (None, self._remembered(turn, model)))
 
     def _lapse(self, turn_id: str, name: str) -> None:
         """All that serve any agent's memories look for those of every agent; a judge is missed by its own alone."""
         loaded = self.store.load(turn_id) if name == MEMORY else None
-        if loaded is not None and loaded[0].finished_at is not None:
-            self.scores.change(turn_id, name, partial(lapse, ended_at=loaded[0].finished_at))
+        if loaded is not None and loaded.turn.finished_at is not None:
+            self.scores.change(turn_id, name, partial(lapse, ended_at=loaded.turn.finished_at))
 
     def _score(self, spec: JudgeSpec, turn_id: str) -> Score:
         loaded = self.store.load(turn_id)

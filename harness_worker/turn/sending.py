@@ -94,13 +94,13 @@ class Sending:
     def _make_room(self) -> None:
         """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
         for waiting in self.store.next_of_tenant(self.visit.turn):
-            self.dispatcher.advance(*waiting, begins=True)
+            self.dispatcher.advance(waiting.id, waiting.priority, begins=True)
 
     def _wake_next(self) -> None:
         """Wake the turn that may go now; the commit has said so in its row, so this is only sooner."""
         following = self.store.next_of_session(self.visit.turn)
         if following is not None:
-            self.dispatcher.advance(*following, begins=True)
+            self.dispatcher.advance(following.id, following.priority, begins=True)
 
 
 def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:

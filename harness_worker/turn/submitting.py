@@ -80,7 +80,7 @@ class Submitting:
 
     def _check_same(self, turn: Turn) -> None:
         stored = self.store.load(turn.id)
-        if stored is not None and _what(stored[0]) != _what(turn):
+        if stored is not None and _what(stored.turn) != _what(turn):
             raise ConfigError(f"{turn.id} is the id of another turn already: choose another for the task")
 
 

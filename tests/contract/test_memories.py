@@ -90,7 +90,7 @@ def test_memories_of_a_commit_that_changes_a_turn_are_written_with_it(rememberin
     )
     loaded = remembering.journal.load(turn.id)
     assert loaded is not None
-    assert (loaded[0].output_text, remembering.memories.recall("t", "session:s", 10)) == ("so", (TEA, ANN))
+    assert (loaded.turn.output_text, remembering.memories.recall("t", "session:s", 10)) == ("so", (TEA, ANN))
 
 
 def test_memories_of_an_id_that_comes_again_stand_beside_the_first_ones(remembering: Remembering) -> None:

@@ -77,7 +77,7 @@ class Tenant:
 
     def _ended(self, turn_id: str) -> Turn | None:
         loaded = self._fleet.store.load(turn_id)
-        return loaded[0] if loaded is not None and loaded[0].status.is_final else None
+        return loaded.turn if loaded is not None and loaded.turn.status.is_final else None
 
 
 @pytest.fixture

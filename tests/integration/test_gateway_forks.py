@@ -86,7 +86,7 @@ def known(gateway: Gateway, turn: dict[str, Any]) -> tuple[list[PastTurn], tuple
         store = SqlTurnStore(engine, RecordedEvents())
         loaded = store.load(turn["id"])
         assert loaded is not None
-        return list(store.past(loaded[0])), loaded[1]
+        return list(store.past(loaded.turn)), loaded.calls
     finally:
         engine.dispose()
 

@@ -235,8 +235,8 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     )
     loaded = fleet.store.load(gateway.posted()["id"])
     assert loaded is not None
-    coordinator.finalizer.follow(loaded[0])
-    assert coordinator.finalizer.citations(loaded[0], "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
+    coordinator.finalizer.follow(loaded.turn)
+    assert coordinator.finalizer.citations(loaded.turn, "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
     runner = make_call_runner(
         settings=fleet.settings,
         registry=registry,
@@ -249,7 +249,7 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
         events=fleet.events,
         count=fleet.count,
     )
-    tell_usage(runner.hooks, [Raising()], loaded[0])
+    tell_usage(runner.hooks, [Raising()], loaded.turn)
     runner.on_late()
     tally.add(TRACES_LOST)
     for _ in range(2):

@@ -241,7 +241,7 @@ class Engine:
     def calls(self) -> tuple[Call, ...]:
         """Its calls as they stand."""
         loaded = self.store.load(TURN_ID)
-        return loaded[1] if loaded else ()
+        return loaded.calls if loaded else ()
 
     @property
     def contents(self) -> list[str]:

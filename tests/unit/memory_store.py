@@ -15,7 +15,7 @@ from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import HeldTurn, OverdueTurn, RunningCall
+from harness_worker.ports import HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
 from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")
@@ -140,10 +140,10 @@ class MemoryTurnStore:
         queued = replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
         self._add(replace(queued, number=number, waits=bool(ahead)))
 
-    def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
+    def load(self, turn_id: str) -> LoadedTurn | None:
         """See ``ports.TurnStore.load``."""
         turn = self.turns.get(turn_id)
-        return None if turn is None else (turn, self._ordered(turn_id))
+        return None if turn is None else LoadedTurn(turn, self._ordered(turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """See ``ports.TurnStore.history``."""
@@ -169,19 +169,19 @@ class MemoryTurnStore:
             if each.number < turn.number
         )
 
-    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
+    def next_of_session(self, turn: Turn) -> WaitingTurn | None:
         """See ``ports.TurnStore.next_of_session``."""
-        later = [(t.id, t.priority) for t in self._unfinished(turn) if t.number > turn.number]
+        later = [WaitingTurn(t.id, t.priority) for t in self._unfinished(turn) if t.number > turn.number]
         return later[0] if later else None
 
-    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
+    def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
         """See ``ports.TurnStore.next_of_tenant``."""
         if self.tenant_turns is None:
             return []
         mine = [t for t in self.turns.values() if t.tenant == turn.tenant and t.status is TurnStatus.QUEUED and t.waits]
         free = [t for t in mine if not any(each.number < t.number for each in self._unfinished(t))]
         return [
-            (t.id, t.priority)
+            WaitingTurn(t.id, t.priority)
             for t in sorted(free, key=lambda t: (t.priority != Priority.INTERACTIVE, t.created_at))[:2]
         ]
 

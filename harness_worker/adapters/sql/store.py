@@ -54,7 +54,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.ports import EventSink, HeldTurn, OverdueTurn, RunningCall
+from harness_worker.ports import EventSink, HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
 from harness_worker.wire import TurnStatus, child_turn_id
 
 T = TypeVar("T")
@@ -189,8 +189,8 @@ class SqlTurnStore:
         """Add a queued turn with its user message and ``turn.queued``; nothing if it is there already."""
         self._send(write(self._engine, lambda connection: _queue(connection, turn)))
 
-    def load(self, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
-        """The turn and all its calls, ordered by step and position; no lock."""
+    def load(self, turn_id: str) -> LoadedTurn | None:
+        """The turn as it stands; no lock."""
         return read(self._reader, lambda connection: _load(connection, turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
@@ -210,18 +210,18 @@ class SqlTurnStore:
         turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
         return past_of(turns, messages)
 
-    def next_of_session(self, turn: Turn) -> tuple[str, str] | None:
-        """The next turn of the same session that has not ended, as (id, priority)."""
+    def next_of_session(self, turn: Turn) -> WaitingTurn | None:
+        """The next turn of the same session that has not ended."""
         values = {**_session_of(turn), "after_number": turn.number}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
-        return (rows[0][0], rows[0][1]) if rows else None
+        return WaitingTurn(*rows[0]) if rows else None
 
-    def next_of_tenant(self, turn: Turn) -> list[tuple[str, str]]:
-        """The waiting turns of the same tenant that are next, as (id, priority); none where any number may run."""
+    def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
+        """The waiting turns of the same tenant that are next; none where any number may run."""
         if self._tenant_turns is None:
             return []
         found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
-        return [(row[0], row[1]) for row in chain.from_iterable(found)][:WOKEN]
+        return [WaitingTurn(*row) for row in chain.from_iterable(found)][:WOKEN]
 
     def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
         """Prolong the leases of visits that still hold their turns, none past its ``visit_deadline``.
@@ -386,9 +386,9 @@ def _is_behind(connection: Connection, turn: Turn) -> bool:
     return bool(is_behind)
 
 
-def _load(connection: Connection, turn_id: str) -> tuple[Turn, tuple[Call, ...]] | None:
+def _load(connection: Connection, turn_id: str) -> LoadedTurn | None:
     found, calls = fetch(connection, [ONE_TURN, ALL_CALLS], {"turn_id": turn_id})
-    return (turn_of(found[0]), tuple(map(call_of, calls))) if found else None
+    return LoadedTurn(turn_of(found[0]), tuple(map(call_of, calls))) if found else None
 
 
 def _step_and_position(run: RunningCall) -> tuple[int, int]:
