@@ -52,17 +52,27 @@ def _octets(element: octets, compiler: Any, **options: Any) -> str:  # pyright: 
     return f"octet_length({compiler.process(element.clauses, **options)})"
 
 
-def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, few: bool = False) -> AnySelect:
-    """``rows`` newest first, after the cursor; ``table`` has ``created_at`` and ``id``.
+def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, is_selective: bool = False) -> AnySelect:
+    """``rows`` newest first, after the cursor.
 
-    ``few``: the conditions on ``rows`` leave few of the table's, by an index; so they are found first and sorted then.
-    A database that does not know it (SQLite has no statistics) would rather walk all rows in their order.
+    Args:
+        rows: Rows of ``table``.
+        table: One with ``created_at`` and ``id``.
+        cursor: The last row of the page before.
+        is_selective: Whether an index finds the rows, few of the table's: they are found first then, and sorted.
     """
-    created_at: ColumnElement[float] = table.c.created_at
-    if few:  # no index has the values behind a plus, so none is walked for them
-        created_at = literal_column(f"+{table.name}.created_at", created_at.type)
+    created_at = _without_index(table.c.created_at) if is_selective else table.c.created_at
     ordered = rows.order_by(created_at.desc(), table.c.id.desc())
     return ordered if cursor is None else ordered.where(_older(created_at, table.c.id, cursor))
+
+
+def _without_index(column: Column[float]) -> ColumnElement[float]:
+    """The column's values, by which no index is walked: none has what stands behind SQL's unary plus.
+
+    Without statistics SQLite would rather walk all of a table in an index's order, so as not to sort, than find a few
+    rows by another index (https://www.sqlite.org/optoverview.html#disqualifying_where_clause_terms_using_unary_).
+    """
+    return literal_column(f"+{column.table.name}.{column.name}", column.type)
 
 
 def _older(created_at: ColumnElement[float], row_id: Column[Any], cursor: Cursor) -> ColumnElement[bool]:

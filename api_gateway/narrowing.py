@@ -22,9 +22,14 @@ def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
 
 
-def few(query: Narrowing) -> bool:
+def is_selective(query: Narrowing) -> bool:
     """Whether an index finds what the query asks for, and it is few of a tenant's turns."""
     return _is_open(query) or any((query.session_id, query.batch_id, query.parent_id))
+
+
+def may_walk(query: Narrowing) -> bool:
+    """Whether all of a tenant's turns may have to be looked at for some of those that the query asks for."""
+    return not is_selective(query) and any((query.status, query.agent, query.metadata))
 
 
 def _is_open(query: Narrowing) -> bool:

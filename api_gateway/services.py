@@ -53,7 +53,7 @@ class Shared:
     rates: TurnRates
     spending: Spending
     body_places: BodyPlaces
-    adding_up: defaultdict[str, asyncio.Lock]
+    walking: defaultdict[str, asyncio.Lock]
     publisher: Publisher
     missing: SingleFlight[Mapping[str, str]]
     background: Background

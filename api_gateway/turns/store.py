@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
@@ -21,7 +23,7 @@ from api_gateway.answers import (
 )
 from api_gateway.database import writer_of
 from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
-from api_gateway.narrowing import few, narrowed
+from api_gateway.narrowing import is_selective, may_walk, narrowed
 from api_gateway.requests import EventsQuery, TurnsQuery
 from api_gateway.rows import (
     LONG_TEXTS,
@@ -39,10 +41,17 @@ from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 
 class Turns:
-    """One tenant's turns. Every method is one transaction; absent things are ``None``."""
+    """One tenant's turns. Every method is one transaction; absent things are ``None``.
 
-    def __init__(self, engine: AsyncEngine, tenant: str) -> None:
+    Args:
+        engine: The database.
+        tenant: Whose turns.
+        walking: Held by whoever may look at all of the tenant's turns: one at a time, so that others have connections.
+    """
+
+    def __init__(self, engine: AsyncEngine, tenant: str, walking: asyncio.Lock | None = None) -> None:
         self._engine = engine
+        self._walking = walking or asyncio.Lock()
         self._writer = writer_of(engine)
         self._tenant = tenant
 
@@ -74,8 +83,9 @@ class Turns:
     async def page(self, query: TurnsQuery) -> TurnPage:
         """One page, newest first; shorter than asked for where its turns are long."""
         rows = select(*TURN_COLUMNS).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
-        page = newest_first(rows, turns, query.cursor, few=few(query)).limit(query.limit + 1)
-        async with self._engine.connect() as connection:
+        page = newest_first(rows, turns, query.cursor, is_selective=is_selective(query)).limit(query.limit + 1)
+        walking = self._walking if may_walk(query) else nullcontext()
+        async with walking, self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_listed))).all()
             shown = found[: query.limit]
             asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])

@@ -83,6 +83,33 @@ def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
         assert sorted(post.result().status_code for post in posts) == [202] * 2 + [503] * 6
 
 
+def waiting_for_locks(gateway: Gateway) -> int:
+    """How many connections to the gateway's database wait for a lock."""
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with gateway.worker.engine.connect() as connection:
+        return connection.execute(text(waiting)).scalar_one()
+
+
+WALKS = ("metadata.k=never", "agent=nobody", "status=failed")
+
+
+def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(
+    postgres_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are asked for at once: the others wait for it, and other requests have connections."""
+    monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
+    monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
+    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway, ThreadPoolExecutor(8) as clients:
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(text("lock table turns in access exclusive mode"))
+            lists = [clients.submit(gateway.http.get, f"/v1/turns?{query}") for query in WALKS * 2]
+            usage = clients.submit(gateway.http.get, "/v1/usage")
+            wait_until(lambda: waiting_for_locks(gateway) > 0, "a list to wait for the table")
+            assert [gateway.http.get("/v1/agents").status_code for _ in range(10)] == [200] * 10
+            assert not any(answer.done() for answer in (*lists, usage))
+        assert [answer.result().status_code for answer in (*lists, usage)] == [200] * 7
+
+
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
     """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
     texts = ("scores", "memories", "tool_calls", "turn_events", "messages")
