@@ -1,10 +1,10 @@
-"""Waiting for an answer only so long."""
+"""Time limits: an answer within so long, and a heartbeat while nothing comes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, Final, TypeVar, cast
 
 from anyio import CancelScope
 
@@ -23,7 +23,7 @@ async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
         TimeoutError: There was none for ``limit_s`` seconds; the asking is cancelled, and ends when it can.
     """
     task = asyncio.ensure_future(asked)
-    task.add_done_callback(hear)
+    task.add_done_callback(swallow_late_error)
     try:
         await asyncio.wait({task}, timeout=limit_s)
         if task.done():
@@ -31,38 +31,6 @@ async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
     finally:
         task.cancel()
     raise TimeoutError(f"no answer within {limit_s:g} s")
-
-
-class LateAnswers(Generic[T]):
-    """One question, asked again and again, of which at most one is open: an answer may come when nobody waits for it.
-
-    Args:
-        ask: Asks it.
-    """
-
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._ask = ask
-        self._asking: asyncio.Task[T] | None = None
-
-    async def within(self, limit_s: float) -> T:
-        """The answer to the question that is open, or else to one that is asked now; or its error.
-
-        Raises:
-            TimeoutError: There was none for ``limit_s`` seconds; the question stays open.
-        """
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
-            self._asking.add_done_callback(hear)
-        await asyncio.wait({self._asking}, timeout=limit_s)
-        if not self._asking.done():
-            raise TimeoutError(f"no answer within {limit_s:g} s")
-        answered, self._asking = self._asking, None
-        return answered.result()
-
-    def leave(self) -> None:
-        """Cancel what is open."""
-        if self._asking is not None:
-            self._asking.cancel()
 
 
 async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T | None]:
@@ -86,7 +54,7 @@ async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T
             await things.aclose()
 
 
-def hear(task: asyncio.Future[Any]) -> None:
-    """Take an error that nobody waits for any more: asyncio would log it as a bug."""
+def swallow_late_error(task: asyncio.Future[Any]) -> None:
+    """A callback for a task whose error nobody may wait for any more: asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

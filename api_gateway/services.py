@@ -19,8 +19,8 @@ from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.body_places import BodyPlaces
+from api_gateway.coalescing import Gathered, SingleFlight
 from api_gateway.config import Settings
-from api_gateway.gathered import Gathered
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
 from api_gateway.live import LiveEvents
@@ -31,7 +31,6 @@ from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.requests import LONGEST_ID, is_id
 from api_gateway.sessions import Sessions
-from api_gateway.single_flight import SingleFlight
 from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import Head

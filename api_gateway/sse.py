@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event
-from api_gateway.gathered import Gathered
+from api_gateway.coalescing import Gathered, LateAnswers
 from api_gateway.live import Feed, LiveEvent, LiveEvents
-from api_gateway.patience import LateAnswers, beating
+from api_gateway.patience import beating
 from api_gateway.requests import EventsQuery
 from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns

@@ -13,9 +13,8 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Turn
-from api_gateway.gathered import Gathered
+from api_gateway.coalescing import Gathered, LateAnswers
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
-from api_gateway.patience import LateAnswers
 from api_gateway.services import Services, turn_now
 from api_gateway.turns.heads import Head
 from harness_worker.wire import FINAL_STATUSES, TurnStatus

@@ -11,8 +11,8 @@ from typing import Final
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.coalescing import SingleFlight
 from api_gateway.problems import Problem
-from api_gateway.single_flight import SingleFlight
 from harness_worker.schema import db_now, turns
 
 WINDOW_S: Final = 86_400.0

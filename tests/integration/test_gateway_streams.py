@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import event
 
 from api_gateway import sse
+from api_gateway.coalescing import Gathered
 from api_gateway.database import create_engine
-from api_gateway.gathered import Gathered
 from api_gateway.live import LiveEvents
 from api_gateway.sse import EventStream
 from api_gateway.turns.heads import Head, read_heads

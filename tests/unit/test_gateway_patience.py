@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from api_gateway.patience import LateAnswers, answered_within, beating
+from api_gateway.patience import answered_within, beating
 
 
 async def stubborn(cancelled: asyncio.Event, released: asyncio.Event) -> None:
@@ -67,48 +67,6 @@ def test_who_leaves_cancels_what_he_asked() -> None:
         asking.cancel()
         await asyncio.wait({asking})
         assert asking.cancelled()
-        await asyncio.wait_for(cancelled.wait(), 30.0)
-
-    asyncio.run(asked())
-
-
-def test_late_answer_is_heard_by_the_next_who_asks() -> None:
-    """One question is open at a time: a database that stands still is not asked again and again."""
-
-    async def asked() -> None:
-        answers: list[asyncio.Future[int]] = []
-
-        async def ask() -> int:
-            answers.append(asyncio.get_running_loop().create_future())
-            return await answers[-1]
-
-        late = LateAnswers(ask)
-        for _ in range(3):
-            with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
-                await late.within(0.01)
-        assert len(answers) == 1
-        answers[0].set_result(7)
-        assert await late.within(5.0) == 7
-        with pytest.raises(TimeoutError):
-            await late.within(0.01)
-        answers[1].set_exception(OSError("nobody there"))
-        with pytest.raises(OSError, match="nobody there"):
-            await late.within(5.0)
-
-    asyncio.run(asked())
-
-
-def test_who_leaves_a_late_answer_cancels_the_question() -> None:
-    """Nobody would hear it."""
-
-    async def asked() -> None:
-        cancelled, released = asyncio.Event(), asyncio.Event()
-        released.set()
-        late = LateAnswers(lambda: stubborn(cancelled, released))
-        late.leave()  # nothing is open
-        with pytest.raises(TimeoutError):
-            await late.within(0.01)
-        late.leave()
         await asyncio.wait_for(cancelled.wait(), 30.0)
 
     asyncio.run(asked())

@@ -26,10 +26,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.batches.requests import BatchRequest
 from api_gateway.body import MOST_LISTED, body_read
+from api_gateway.coalescing import Gathered
 from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
-from api_gateway.gathered import Gathered
 from api_gateway.json_object import digest, parse_object
 from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
 from api_gateway.logs import AcceptErrors

@@ -1,4 +1,4 @@
-"""What many ask for is read once."""
+"""What is asked again before it is answered is read once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from api_gateway.gathered import MOMENT_S, Gathered
+from api_gateway.coalescing import MOMENT_S, Gathered, LateAnswers
 
 
 class Source:
@@ -98,3 +98,51 @@ def test_reading_that_fails_when_all_have_left_is_no_bug(caplog: pytest.LogCaptu
     asyncio.run(asked())
     gc.collect()
     assert caplog.text == ""
+
+
+def test_late_answer_is_heard_by_the_next_who_asks() -> None:
+    """One question is open at a time: a database that stands still is not asked again and again."""
+
+    async def asked() -> None:
+        answers: list[asyncio.Future[int]] = []
+
+        async def ask() -> int:
+            answers.append(asyncio.get_running_loop().create_future())
+            return await answers[-1]
+
+        late = LateAnswers(ask)
+        for _ in range(3):
+            with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+                await late.within(0.01)
+        assert len(answers) == 1
+        answers[0].set_result(7)
+        assert await late.within(5.0) == 7
+        with pytest.raises(TimeoutError):
+            await late.within(0.01)
+        answers[1].set_exception(OSError("nobody there"))
+        with pytest.raises(OSError, match="nobody there"):
+            await late.within(5.0)
+
+    asyncio.run(asked())
+
+
+def test_who_leaves_a_late_answer_cancels_the_question() -> None:
+    """Nobody would hear it."""
+
+    async def asked() -> None:
+        cancelled = asyncio.Event()
+
+        async def ask() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        late = LateAnswers(ask)
+        late.leave()  # nothing is open
+        with pytest.raises(TimeoutError):
+            await late.within(0.01)
+        late.leave()
+        await asyncio.wait_for(cancelled.wait(), 30.0)
+
+    asyncio.run(asked())

@@ -1,0 +1,106 @@
+"""Request coalescing: of what is asked again before it is answered, less is read than is asked.
+
+================  =======================================  ============================================================
+use               for                                      an asker is answered by
+================  =======================================  ============================================================
+``SingleFlight``  one question, the same for all           the reading under way, though it began before they asked
+``Gathered``      one id each, of which many can be read   a reading that begins after they asked, for all who asked by
+                  at once                                  then; one at a time
+``LateAnswers``   one asker who asks again and again, and  the reading under way, or a new one; whoever leaves ends it
+                  waits only so long each time
+================  =======================================  ============================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from api_gateway.patience import swallow_late_error
+
+MOMENT_S: Final = 0.05
+"""How long ``Gathered`` waits for more askers before it reads."""
+
+T = TypeVar("T")
+
+
+class SingleFlight(Generic[T]):
+    """Reads something that is the same for all who ask.
+
+    Args:
+        read: Reads it.
+    """
+
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._read = read
+        self._under_way: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        """What the reading gives that is under way, or else one that begins now; an asker who leaves ends none."""
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.create_task(self._read())
+            self._under_way.add_done_callback(swallow_late_error)  # all who asked may have left
+        return await asyncio.shield(self._under_way)
+
+
+class Gathered(Generic[T]):
+    """Reads what many ask for by id: one reading at a time, each for all who asked since the one before began.
+
+    Args:
+        read: Reads what is known of some ids; what is unknown is left out.
+    """
+
+    def __init__(self, read: Callable[[frozenset[str]], Coroutine[Any, Any, Mapping[str, T]]]) -> None:
+        self._read = read
+        self._wanted: set[str] = set()
+        self._next: asyncio.Task[Mapping[str, T]] | None = None
+        self._under_way: asyncio.Task[Mapping[str, T]] | None = None
+
+    async def of(self, wanted: str) -> T | None:
+        """What is known of an id, read after this was asked; raises what the reading raises."""
+        self._wanted.add(wanted)
+        if self._next is None:
+            self._next = asyncio.create_task(self._gather(self._under_way))
+            self._next.add_done_callback(swallow_late_error)  # all who asked may have left
+        return (await asyncio.shield(self._next)).get(wanted)
+
+    async def _gather(self, before: asyncio.Task[Mapping[str, T]] | None) -> Mapping[str, T]:
+        await asyncio.sleep(MOMENT_S)
+        if before is not None:
+            await asyncio.wait({before})
+        self._under_way, self._next = self._next, None
+        wanted, self._wanted = frozenset(self._wanted), set()
+        return await self._read(wanted)
+
+
+class LateAnswers(Generic[T]):
+    """One question, asked again and again, of which at most one is open: an answer may come when nobody waits for it.
+
+    Args:
+        ask: Asks it.
+    """
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Task[T] | None = None
+
+    async def within(self, limit_s: float) -> T:
+        """The answer to the question that is open, or else to one that is asked now; or its error.
+
+        Raises:
+            TimeoutError: There was none for ``limit_s`` seconds; the question stays open.
+        """
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+            self._asking.add_done_callback(swallow_late_error)
+        await asyncio.wait({self._asking}, timeout=limit_s)
+        if not self._asking.done():
+            raise TimeoutError(f"no answer within {limit_s:g} s")
+        answered, self._asking = self._asking, None
+        return answered.result()
+
+    def leave(self) -> None:
+        """Cancel what is open."""
+        if self._asking is not None:
+            self._asking.cancel()
