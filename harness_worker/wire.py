@@ -101,6 +101,11 @@ FINAL_STATUSES: Final = frozenset(
 )
 
 
+def has_ended(turn: Mapping[str, Any]) -> bool:
+    """Whether nothing about a turn, shaped as in the HTTP API, changes any more."""
+    return turn["status"] in FINAL_STATUSES
+
+
 EventType: TypeAlias = Literal[
     "turn.queued",
     "turn.started",

@@ -38,7 +38,7 @@ from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
-from harness_worker.threads.waiting import OverdueCalls
+from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging

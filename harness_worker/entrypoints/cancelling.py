@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
-from harness_worker.wire import TurnStatus
+from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.wire import TurnStatus, has_ended
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock

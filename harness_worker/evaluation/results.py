@@ -13,7 +13,7 @@ from harness_worker.core.budget import Usage
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.checking import PASSING, Check
 from harness_worker.evaluation.expecting import ending, unmet
-from harness_worker.wire import FINAL_STATUSES, JsonObject, TurnStatus
+from harness_worker.wire import FINAL_STATUSES, JsonObject, TurnStatus, has_ended
 
 REFUSED: Final = "refused"
 """The status of a cell whose turn the gateway did not take."""
@@ -113,7 +113,7 @@ def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
 
 def _scored(cell: Cell, turn: JsonObject, check: Check | None) -> tuple[JsonObject, ...]:
     given: tuple[JsonObject, ...] = tuple(turn.get("scores", ()))
-    return (*given, check(cell.case, turn)) if check is not None and _is_over(turn) else given
+    return (*given, check(cell.case, turn)) if check is not None and has_ended(turn) else given
 
 
 def _why(cell: Cell, found: Found, scores: Sequence[JsonObject]) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _why(cell: Cell, found: Found, scores: Sequence[JsonObject]) -> Iterator[str
         yield f"the gateway does not take it: {found.refused}"
         return
     last = found.turns[-1]
-    if not _is_over(last):
+    if not has_ended(last):
         yield _waiting(last)
     elif len(found.turns) < len(cell.case.input):
         yield f"turn {len(found.turns)} of {len(cell.case.input)} ended as {ending(last)}"
@@ -145,10 +145,6 @@ def _waiting(turn: JsonObject) -> str:
         tools = ", ".join(action["tool"] for action in asked)
         return f"the turn waits for a person to approve {tools}: harness turns approve {turn['id']}"
     return f"the turn is still {turn['status']}"
-
-
-def _is_over(turn: JsonObject) -> bool:
-    return turn["status"] in FINAL_STATUSES
 
 
 def _summed(turns: Sequence[JsonObject]) -> dict[str, int | float]:

@@ -12,7 +12,7 @@ from harness_worker.wire import JsonObject, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class EvalSweep:
     """A sweep that is over.
 
     Args:
@@ -35,7 +35,7 @@ class Sweep:
         return tuple(result for result in self.results if not result.passed)
 
 
-def summary(sweep: Sweep) -> JsonObject:
+def summary(sweep: EvalSweep) -> JsonObject:
     """The whole sweep; shares are from 0 to 1, times in seconds, dollars US dollars."""
     agents = [_of_agent(agent, sweep) for agent in sweep.agents]
     return {
@@ -49,7 +49,7 @@ def summary(sweep: Sweep) -> JsonObject:
     }
 
 
-def _of_agent(agent: str, sweep: Sweep) -> JsonObject:
+def _of_agent(agent: str, sweep: EvalSweep) -> JsonObject:
     results = [result for result in sweep.results if result.agent == agent]
     passed = sum(result.passed for result in results)
     return {

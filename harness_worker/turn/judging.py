@@ -36,7 +36,7 @@ from harness_worker.ports import (
     Scores,
     TurnStore,
 )
-from harness_worker.threads.waiting import OverdueCalls
+from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
 from harness_worker.turn.retrying import retrying, wished_s

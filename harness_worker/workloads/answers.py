@@ -9,7 +9,7 @@ from typing import Any
 
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolTransientError, TransientError
-from harness_worker.workloads.base import Effect, Observation
+from harness_worker.workloads.base import Observation, RecordedEffect
 from harness_worker.workloads.state import WriteCall
 
 
@@ -21,7 +21,7 @@ def call_of(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> WriteCa
         idempotency_key=ctx.idempotency_key,
         attempt=ctx.attempt,
         worker=f"{socket.gethostname()}/{os.getpid()}",
-        effect=Effect.of(tool, arguments),
+        effect=RecordedEffect.of(tool, arguments),
     )
 
 

@@ -84,20 +84,20 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class RecordedEffect:
     """One change of the world: which tool made it, with which arguments (canonical JSON)."""
 
     tool: str
     arguments: str
 
     @classmethod
-    def of(cls, tool: str, arguments: Mapping[str, Any]) -> Effect:
+    def of(cls, tool: str, arguments: Mapping[str, Any]) -> RecordedEffect:
         """The effect of a call."""
         return cls(tool=tool, arguments=canonical(dict(arguments)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """Where a task's calls lead.
 
     Args:
@@ -107,7 +107,7 @@ class Outcome:
     """
 
     observations: tuple[Observation, ...]
-    effects: tuple[Effect, ...]
+    effects: tuple[RecordedEffect, ...]
     final_state: str
 
 
@@ -118,7 +118,7 @@ class JournalRow:
     seq: int
     turn_id: str
     call_id: str
-    effect: Effect
+    effect: RecordedEffect
     worker: str
     attempt: int
     idempotency_key: str
@@ -159,7 +159,7 @@ class Workload(Protocol):
         """Every task, in the authors' order."""
         ...
 
-    def replay(self, task: WorkloadTask) -> Outcome:
+    def replay(self, task: WorkloadTask) -> ReplayOutcome:
         """The task's calls made one by one in a fresh environment of the authors, without the harness."""
         ...
 

@@ -34,7 +34,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.failures import translated
-from harness_worker.workloads.base import Effect, JournalRow, Observation
+from harness_worker.workloads.base import JournalRow, Observation, RecordedEffect
 
 metadata = MetaData()
 
@@ -93,7 +93,7 @@ class WriteCall:
     idempotency_key: str
     attempt: int
     worker: str
-    effect: Effect
+    effect: RecordedEffect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ def _journal_row(row: Mapping[Any, Any]) -> JournalRow:
         seq=row["seq"],
         turn_id=row["turn_id"],
         call_id=row["call_id"],
-        effect=Effect(tool=row["tool"], arguments=row["arguments"]),
+        effect=RecordedEffect(tool=row["tool"], arguments=row["arguments"]),
         worker=row["worker"],
         attempt=row["attempt"],
         idempotency_key=row["idempotency_key"],

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from harness_worker.errors import ConfigError
 from harness_worker.threads.crew import Watcher, work_through
-from harness_worker.workloads.base import Half, Outcome, Workload, WorkloadTask
+from harness_worker.workloads.base import Half, ReplayOutcome, Workload, WorkloadTask
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
 
 ALL: Final = "all"
@@ -96,7 +96,7 @@ class Sweep:
 
     def _one(self, runner: TurnRunner, task: WorkloadTask) -> Verdict:
         turn = runner.run(self._workload.name, task)
-        replay: Future[Outcome] = self._replays[task.id]
+        replay: Future[ReplayOutcome] = self._replays[task.id]
         return judge(task, turn, replay.result(), self._workload.observed(task, turn.id))
 
 

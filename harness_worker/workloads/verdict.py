@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from harness_worker.core.outcomes import ToolArtifactReference
 from harness_worker.wire import JsonObject, TurnStatus
-from harness_worker.workloads.base import Effect, JournalRow, ObservedState, Outcome, RecordedCall, WorkloadTask
+from harness_worker.workloads.base import (
+    JournalRow,
+    ObservedState,
+    RecordedCall,
+    RecordedEffect,
+    ReplayOutcome,
+    WorkloadTask,
+)
 
 SHOWN_CHARS = 160
 ARTIFACT = re.compile(r"art_[0-9a-f]+: (?P<told>.{200})", re.DOTALL)
@@ -59,7 +66,7 @@ class Verdict:
         return len({(call["step"], call["wave"]) for call in self.turn.calls})
 
 
-def judge(task: WorkloadTask, turn: FinishedTurn, expected: Outcome, found: ObservedState) -> Verdict:
+def judge(task: WorkloadTask, turn: FinishedTurn, expected: ReplayOutcome, found: ObservedState) -> Verdict:
     """Compare a finished turn, and what it left in SQL, with the plain replay."""
     made = [row.effect for row in found.journal]
     missing = Counter(expected.effects) - Counter(made)
@@ -90,11 +97,11 @@ def _ending(turn: FinishedTurn) -> Iterator[str]:
         yield f"turn {turn.id} is {turn.status} ({turn.stop_reason}): {turn.error or 'no error given'}"
 
 
-def _calls(recorded: Sequence[RecordedCall], calls: Sequence[JsonObject], expected: Outcome) -> Iterator[str]:
+def _calls(recorded: Sequence[RecordedCall], calls: Sequence[JsonObject], expected: ReplayOutcome) -> Iterator[str]:
     if len(calls) != len(recorded):
         yield f"{len(calls)} calls instead of {len(recorded)}"
     for call, wanted, observation in zip(calls, recorded, expected.observations, strict=False):
-        if Effect.of(call["tool"], call["arguments"]) != Effect.of(wanted.tool, wanted.arguments):
+        if RecordedEffect.of(call["tool"], call["arguments"]) != RecordedEffect.of(wanted.tool, wanted.arguments):
             yield f"call {call['call_id']} is {call['tool']} instead of {wanted.tool}, or has other arguments"
         elif call["is_error"] != observation.is_error or not _tells(call, observation.content):
             yield f"call {call['call_id']} {call['tool']}: {_differ(call['content'], observation.content)}"
@@ -131,14 +138,14 @@ def _blocks(turn: FinishedTurn, kind: str) -> Iterator[JsonObject]:
             yield from (block for block in message["content"] if block["type"] == kind)
 
 
-def _out_of_order(expected: Sequence[Effect], made: Sequence[Effect]) -> int:
+def _out_of_order(expected: Sequence[RecordedEffect], made: Sequence[RecordedEffect]) -> int:
     """How many of the effects that both have stand at another place among those."""
     both = Counter(expected) & Counter(made)
     return sum(a != b for a, b in zip(_only(both, expected), _only(both, made), strict=True))
 
 
-def _only(wanted: Counter[Effect], effects: Sequence[Effect]) -> list[Effect]:
-    left, kept = Counter(wanted), list[Effect]()
+def _only(wanted: Counter[RecordedEffect], effects: Sequence[RecordedEffect]) -> list[RecordedEffect]:
+    left, kept = Counter(wanted), list[RecordedEffect]()
     for effect in effects:
         if left[effect] > 0:
             left[effect] -= 1

@@ -23,7 +23,7 @@ from harness_worker.core.scoring.scores import ScoreRow, claim
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until
-from harness_worker.threads.waiting import MOST_OVERDUE, OverdueCalls, within
+from harness_worker.threads.timeouts import MOST_OVERDUE, OverdueCalls, within
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from harness_worker.adapters.embedded.ports import listening_socket, port_of
-from harness_worker.entrypoints.stack.sessions import marked_processes
+from harness_worker.entrypoints.stack.killing import marked_processes
 from tests.stacks import APP, run_harness
 
 

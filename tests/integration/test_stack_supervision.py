@@ -21,9 +21,9 @@ from harness_worker.config import environment
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.killing import MARK
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.sessions import MARK
 from harness_worker.entrypoints.stack.signals import StopSignal
 from harness_worker.entrypoints.stack.supervisor import Supervisor
 from harness_worker.testing.waiting import wait_until

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness_worker.adapters.sql.engine import make_engine
-from harness_worker.workloads.base import Effect, Observation
+from harness_worker.workloads.base import Observation, RecordedEffect
 from harness_worker.workloads.state import Overlay, WorkloadState, WriteCall, Written
 
 
@@ -27,7 +27,7 @@ def _call(key: str, turn_id: str = "turn") -> WriteCall:
         idempotency_key=key,
         attempt=1,
         worker="host/1",
-        effect=Effect.of("put", {"k": key}),
+        effect=RecordedEffect.of("put", {"k": key}),
     )
 
 
@@ -95,7 +95,7 @@ def test_state_remembers_a_failed_write_without_calling_it_an_effect(state: Work
 def test_state_counts_a_failed_write_that_changed_something(state: WorkloadState):
     """Half a change is an effect."""
     state.once(_call("1"), lambda _: _written("Error: half", is_error=True, a="1"))
-    assert [row.effect for row in state.journal("turn")] == [Effect.of("put", {"k": "1"})]
+    assert [row.effect for row in state.journal("turn")] == [RecordedEffect.of("put", {"k": "1"})]
 
 
 def test_state_forgets_a_write_that_was_broken_off(state: WorkloadState):

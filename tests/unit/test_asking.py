@@ -16,7 +16,7 @@ from rich.console import Console
 
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import pairs
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.errors import ConfigError
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from harness_worker.entrypoints.view.eval_report import SHOWN, agent_table, failure_lines
 from harness_worker.evaluation.checking import Check
 from harness_worker.evaluation.results import Found, Result, result_of
-from harness_worker.evaluation.summary import Sweep, summary
+from harness_worker.evaluation.summary import EvalSweep, summary
 from tests.unit.eval_kit import cell, score, turn
 
 
@@ -25,7 +25,7 @@ def result(passed: bool = True, case_id: str = "c", repeat: int = 1, **members: 
 
 def figures(*results: Result, repeats: int = 1, threshold: float = 1.0) -> dict[str, Any]:
     """What they came to."""
-    return summary(Sweep(name="s", agents=("clerk",), repeats=repeats, threshold=threshold, results=results))
+    return summary(EvalSweep(name="s", agents=("clerk",), repeats=repeats, threshold=threshold, results=results))
 
 
 def test_result_survives_its_line() -> None:
@@ -117,7 +117,7 @@ def test_summary_counts_cells_and_cases(cases: list[list[bool]]) -> None:
 def test_summary_holds_every_agent_to_the_threshold() -> None:
     """One that fails fails the sweep."""
     good, bad = result(), result_of(cell(agent="other"), Found(turns=(turn(status="failed"),)), None)
-    sweep = Sweep(name="s", agents=("clerk", "other"), repeats=1, threshold=0.5, results=(good, bad))
+    sweep = EvalSweep(name="s", agents=("clerk", "other"), repeats=1, threshold=0.5, results=(good, bad))
     found = summary(sweep)
     assert [agent["pass_rate"] for agent in found["agents"]] == [1.0, 0.0]
     assert not found["passed"]

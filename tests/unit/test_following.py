@@ -15,7 +15,7 @@ from harness_worker.entrypoints.gateway_client.client import (
     StackUnreachable,
 )
 from harness_worker.entrypoints.gateway_client.following import EventFeed, follow, is_hint
-from harness_worker.entrypoints.gateway_client.patience import AWAY_S
+from harness_worker.entrypoints.gateway_client.retries import AWAY_S
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback

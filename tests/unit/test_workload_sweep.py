@@ -8,12 +8,12 @@ import pytest
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import (
-    Effect,
     Half,
     Observation,
     ObservedState,
-    Outcome,
     RecordedCall,
+    RecordedEffect,
+    ReplayOutcome,
     WorkloadTask,
     session_of,
     task_of,
@@ -43,9 +43,9 @@ class Toy:
         """Six tasks."""
         return TASKS
 
-    def replay(self, task: WorkloadTask) -> Outcome:
+    def replay(self, task: WorkloadTask) -> ReplayOutcome:
         """What was seen is the task's id."""
-        return Outcome(
+        return ReplayOutcome(
             observations=(Observation(content=task.id, is_error=False),), effects=(), final_state="unchanged"
         )
 
@@ -210,4 +210,4 @@ def test_session_names_its_task():
 
 def test_effect_is_the_same_for_equal_arguments():
     """The order of keys is no difference."""
-    assert Effect.of("put", {"a": 1, "b": 2}) == Effect.of("put", {"b": 2, "a": 1})
+    assert RecordedEffect.of("put", {"a": 1, "b": 2}) == RecordedEffect.of("put", {"b": 2, "a": 1})

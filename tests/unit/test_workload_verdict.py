@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from harness_worker.workloads.base import (
-    Effect,
     JournalRow,
     Observation,
     ObservedState,
-    Outcome,
     RecordedCall,
+    RecordedEffect,
+    ReplayOutcome,
     WorkloadTask,
 )
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
@@ -26,9 +26,9 @@ TASK = WorkloadTask(
         RecordedCall(tool="put", arguments={"b": 3}, is_read=False),
     ),
 )
-EXPECTED = Outcome(
+EXPECTED = ReplayOutcome(
     observations=tuple(Observation(content=f"saw {n}", is_error=False) for n in range(3)),
-    effects=(Effect.of("put", {"b": 2}), Effect.of("put", {"b": 3})),
+    effects=(RecordedEffect.of("put", {"b": 2}), RecordedEffect.of("put", {"b": 3})),
     final_state="hash",
 )
 
@@ -75,7 +75,7 @@ def _turn(calls: list[dict[str, Any]] | None = None, messages: list[dict[str, An
     )
 
 
-def _state(*effects: Effect, final_state: str = "hash") -> ObservedState:
+def _state(*effects: RecordedEffect, final_state: str = "hash") -> ObservedState:
     rows = (
         JournalRow(
             seq=n,

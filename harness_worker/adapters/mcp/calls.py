@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.exchanges import AnswerTooLong, Exchange
 from harness_worker.adapters.mcp.keeping import KeptConnection, Unreached
-from harness_worker.adapters.mcp.listing import all_tools
+from harness_worker.adapters.mcp.tool_listing import all_tools
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
 

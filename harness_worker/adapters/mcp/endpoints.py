@@ -15,8 +15,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 
+from harness_worker.adapters.mcp.command_guard import guarded
 from harness_worker.adapters.mcp.exchanges import MOST_BYTES, NotingClient
-from harness_worker.adapters.mcp.guard import guarded
 from harness_worker.adapters.mcp.watching import watched
 from harness_worker.errors import ConfigError
 from harness_worker.urls import masked

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from harness_worker.adapters.mcp.calls import McpTool
 from harness_worker.adapters.mcp.endpoints import Headers, Place, checked_headers
 from harness_worker.adapters.mcp.keeping import KeptConnection
-from harness_worker.adapters.mcp.listing import listed
+from harness_worker.adapters.mcp.tool_listing import listed
 from harness_worker.core.registration.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
 

@@ -8,7 +8,7 @@ import typer
 
 from harness_worker.entrypoints.cli.options import Home, Url, running_at
 from harness_worker.entrypoints.cli.output import console, write_json
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.view.catalogue_table import catalogue_table
 
 

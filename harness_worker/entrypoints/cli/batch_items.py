@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.gateway_client.patience import PatientGateway
+from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
 

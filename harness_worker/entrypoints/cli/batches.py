@@ -15,9 +15,9 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.options import Home, Url, content_of, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.cli.streams import tell, tell_next
+from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
-from harness_worker.entrypoints.gateway_client.patience import Patience
+from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line, batch_words
 from harness_worker.errors import ConfigError

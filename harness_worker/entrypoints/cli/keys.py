@@ -16,7 +16,7 @@ from harness_worker.core.api_keys import ApiKey, checked_name
 from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.streams import lost_output, tell
+from harness_worker.entrypoints.cli.standard_streams import lost_output, tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.key_table import key_table

@@ -15,7 +15,7 @@ from harness_worker.config import load_settings
 from harness_worker.core.memory.memories import user_scope
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.plain import one_line, plain
 from harness_worker.entrypoints.view.figures import counted

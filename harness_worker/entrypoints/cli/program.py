@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.entrypoints.cli.lazy import Lazy, lazy_group
-from harness_worker.entrypoints.cli.streams import lost_output, take_any_text, tell
+from harness_worker.entrypoints.cli.standard_streams import lost_output, take_any_text, tell
 from harness_worker.entrypoints.messages import FAILED, MESSAGE_PREFIX, UNREACHABLE, WRONG_USAGE
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 from harness_worker.urls import masked

@@ -15,7 +15,7 @@ from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.prune_sessions import prune as prune_sessions
 from harness_worker.entrypoints.cli.prune_sessions import would_prune
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.errors import ConfigError

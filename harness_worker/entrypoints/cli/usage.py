@@ -12,7 +12,7 @@ import typer
 
 from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write_json
-from harness_worker.entrypoints.cli.streams import tell
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError

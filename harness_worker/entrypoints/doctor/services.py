@@ -11,7 +11,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import TransientError
-from harness_worker.threads.waiting import within
+from harness_worker.threads.timeouts import within
 from harness_worker.urls import masked
 
 TIMEOUT_S: Final = 3

@@ -16,8 +16,8 @@ from typing import Final
 from harness_worker.adapters.embedded.parent_death import guarded
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.killing import kill_session
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.sessions import kill_session
 
 CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
 """How a process of the harness starts another one."""

@@ -9,8 +9,8 @@ import psutil
 
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
+from harness_worker.entrypoints.stack.killing import kill, marked_processes
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.sessions import kill, marked_processes
 
 
 def end_leftovers(home: Home, log: LogWriter) -> None:

@@ -15,7 +15,7 @@ from harness_worker.entrypoints.flower_access import FlowerAccess
 from harness_worker.entrypoints.stack.child import CLI, ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.stack.sessions import MARK
+from harness_worker.entrypoints.stack.killing import MARK
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.errors import ConfigError
 

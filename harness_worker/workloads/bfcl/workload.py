@@ -7,7 +7,14 @@ from typing import Any
 
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ArgumentsInvalid
-from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, RecordedCall, WorkloadTask
+from harness_worker.workloads.base import (
+    Observation,
+    ObservedState,
+    RecordedCall,
+    RecordedEffect,
+    ReplayOutcome,
+    WorkloadTask,
+)
 from harness_worker.workloads.bfcl.snapshot import freeze
 from harness_worker.workloads.bfcl.source import CATEGORIES, Bfcl
 from harness_worker.workloads.bfcl.tools import restored
@@ -56,17 +63,17 @@ class BfclWorkload:
         """The tasks of all categories."""
         return self._bfcl.tasks
 
-    def replay(self, task: WorkloadTask) -> Outcome:
+    def replay(self, task: WorkloadTask) -> ReplayOutcome:
         """The task's calls on fresh instances, by BFCL's own code, never frozen; a call that is refused is not made."""
         scenario = self._bfcl.scenarios[task.id]
         instances = {name: fresh(self._bfcl, scenario, name) for name in scenario.involved}
-        observations, effects = list[Observation](), list[Effect]()
+        observations, effects = list[Observation](), list[RecordedEffect]()
         for call in task.calls:
             before = freeze(self._owner(call, instances))
             observations.append(self._refused(call) or self._made(call, instances))
             if freeze(self._owner(call, instances)) != before:
-                effects.append(Effect.of(call.tool, call.arguments))
-        return Outcome(observations=tuple(observations), effects=tuple(effects), final_state=digest(instances))
+                effects.append(RecordedEffect.of(call.tool, call.arguments))
+        return ReplayOutcome(observations=tuple(observations), effects=tuple(effects), final_state=digest(instances))
 
     def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
         """The turn's journal, and the public attributes of its instances as they are in SQL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness_worker.core.registration.registry import Registry
-from harness_worker.workloads.base import Effect, Observation, ObservedState, Outcome, WorkloadTask
+from harness_worker.workloads.base import Observation, ObservedState, RecordedEffect, ReplayOutcome, WorkloadTask
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.overlay import View
 from harness_worker.workloads.tau2.source import Domain, load_tasks, respond
@@ -48,17 +48,19 @@ class Tau2Workload:
         """Every task of the domain's base set."""
         return load_tasks(self._domain)
 
-    def replay(self, task: WorkloadTask) -> Outcome:
+    def replay(self, task: WorkloadTask) -> ReplayOutcome:
         """The task's calls in a fresh environment, by tau2's own code alone."""
         environment = self._domain.fresh()
-        observations, effects = list[Observation](), list[Effect]()
+        observations, effects = list[Observation](), list[RecordedEffect]()
         for call in task.calls:
             before = None if call.is_read else environment.tools.db.model_dump()
             observation = respond(environment, call.tool, call.arguments)
             observations.append(observation)
             if not call.is_read and (not observation.is_error or environment.tools.db.model_dump() != before):
-                effects.append(Effect.of(call.tool, call.arguments))
-        return Outcome(observations=tuple(observations), effects=tuple(effects), final_state=environment.get_db_hash())
+                effects.append(RecordedEffect.of(call.tool, call.arguments))
+        return ReplayOutcome(
+            observations=tuple(observations), effects=tuple(effects), final_state=environment.get_db_hash()
+        )
 
     def observed(self, task: WorkloadTask, turn_id: str) -> ObservedState:
         """The turn's journal, and tau2's own hash of the database as the turn left it."""

@@ -9,12 +9,12 @@ from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
-from harness_worker.entrypoints.gateway_client.patience import PatientGateway, has_ended
+from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
 from harness_worker.threads.crew import Watcher, work_through
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import TurnStatus, has_ended
 
 NOT_TAKEN: Final = frozenset({413, 422})
 """What a gateway answers to one cell's request; any other refusal ends the sweep."""

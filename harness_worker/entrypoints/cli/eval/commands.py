@@ -28,7 +28,7 @@ from harness_worker.entrypoints.view.figures import counted
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import read_cases
 from harness_worker.evaluation.checking import load_check
-from harness_worker.evaluation.summary import Sweep, summary
+from harness_worker.evaluation.summary import EvalSweep, summary
 from harness_worker.wire import MAX_METADATA_CHARS, storable
 
 MOST_AT_ONCE: Final = 64
@@ -107,7 +107,9 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         evaluation = Evaluation(plan, agents)
         with _going_on(evaluation, sweep, console):
             evaluation.run(client, asking, console)
-    found = summary(Sweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results))
+    found = summary(
+        EvalSweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results)
+    )
     _print(found, None if is_running(target) else _restart(settings), as_json=as_json)
     raise typer.Exit(0 if found["passed"] else 1)
 

@@ -12,13 +12,13 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.streams import tell, tell_next
+from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
 from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
 from harness_worker.entrypoints.cli.turns.prompting import prompting
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.following import follow, is_hint
-from harness_worker.entrypoints.gateway_client.patience import PatientGateway
+from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.lines import marks_for, totals

@@ -10,8 +10,8 @@ import pytest
 
 from harness_worker.errors import TransientError
 from harness_worker.testing.waiting import wait_until
-from harness_worker.threads import waiting
-from harness_worker.threads.waiting import OverdueCalls, within
+from harness_worker.threads import timeouts
+from harness_worker.threads.timeouts import OverdueCalls, within
 
 
 def test_work_that_ends_as_its_time_does_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_work_that_ends_as_its_time_does_is_heard(monkeypatch: pytest.MonkeyPatc
         free.wait(30)
         return "done"
 
-    monkeypatch.setattr(waiting, "Future", Ending)
+    monkeypatch.setattr(timeouts, "Future", Ending)
     assert within(0.01, work) == "done"
 
 

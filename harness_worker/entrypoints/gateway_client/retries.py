@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
-from harness_worker.wire import FINAL_STATUSES
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
@@ -131,8 +130,3 @@ class PatientGateway:
                 break
             self._clock.wait(min(SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
         return found
-
-
-def has_ended(turn: Mapping[str, Any]) -> bool:
-    """Whether nothing about a turn changes any more."""
-    return turn["status"] in FINAL_STATUSES

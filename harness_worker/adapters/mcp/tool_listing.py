@@ -17,7 +17,7 @@ from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.registration.tool_servers import ListedTool
 from harness_worker.errors import ConfigError
-from harness_worker.threads.waiting import within
+from harness_worker.threads.timeouts import within
 
 _CLOSING_S: Final = 10.0
 """How long a server may take to end, in seconds; the SDK kills it before."""

@@ -1,8 +1,8 @@
 """Runs a server's command, and ends all that it started as soon as it ends, or whoever asked for it does.
 
-A program, run as ``python -I -S guard.py PARENT_PID COMMAND…`` in a process group of its own; the command inherits its
-pipes and its group. It needs only the standard library, so that it costs about 20 ms. Where the kernel knows no
-parent-death signal (macOS), a server whose harness was killed is told by the end of its input alone.
+A program, run as ``python -I -S command_guard.py PARENT_PID COMMAND…`` in a process group of its own; the command
+inherits its pipes and its group. It needs only the standard library, so that it costs about 20 ms. Where the kernel
+knows no parent-death signal (macOS), a server whose harness was killed is told by the end of its input alone.
 """
 
 from __future__ import annotations
