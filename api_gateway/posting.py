@@ -11,7 +11,8 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Turn
-from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.idempotency import Earlier, IdempotencyClaim
+from api_gateway.limits.spending import Allowance
 from api_gateway.patience import answered_within
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
@@ -35,11 +36,11 @@ async def post_turn(
         The turn and the status code of the answer.
     """
     created = await make_turn(wanted, claim, services)
-    turn, request = created.turn, created.request
-    if turn is None or request is None:
-        return await waited_for(created.turn_id, waiter, services), created.replayed or ACCEPTED
+    if isinstance(created, Earlier):
+        return await waited_for(created.made_id, waiter, services), created.status_code
+    turn = created.turn
     try:
-        turn = await turn_at_rest(turn, waiter, services, partial(wake, created, request, services))
+        turn = await turn_at_rest(turn, waiter, services, partial(wake, created, services))
     finally:
         status_code = FINISHED if turn.status.is_final else ACCEPTED
         # Also when the client has gone away: the key must not stay in flight, or not for longer than it must.
@@ -69,9 +70,18 @@ async def make_turn(
     Raises:
         Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
     """
-    await services.shared.rates.admit(services.tenant)
-    refusal = await services.shared.spending.refusal(services.tenant)
-    return await services.creator.create(wanted, claim, follows=follows, refusal=refusal, on_commit=on_commit)
+    allowance = await admitted(1, services)
+    return await services.creator.create(wanted, claim, follows=follows, allowance=allowance, on_commit=on_commit)
+
+
+async def admitted(number: int, services: Services) -> Allowance:
+    """Count turns that are asked for against their tenant's rate; whether it has budget left, if they are not repeats.
+
+    Raises:
+        Problem: 429 ``rate_limited``.
+    """
+    await services.shared.rates.admit(services.tenant, number)
+    return await services.shared.spending.allowance(services.tenant)
 
 
 async def waited_for(turn_id: str, waiter: Waiter, services: Services) -> Turn:
@@ -80,17 +90,18 @@ async def waited_for(turn_id: str, waiter: Waiter, services: Services) -> Turn:
     return turn if turn.status in RESTING else await turn_at_rest(turn, waiter, services)
 
 
-async def wake(created: Created, request: TurnRequest, services: Services) -> None:
+async def wake(created: Created, services: Services) -> None:
     """Have somebody look at the turn; or, if it waits, leave that to the end of those ahead, or bring that about.
 
     One that an earlier request has made was seen to then.
     """
-    if created.replayed is not None:
+    publisher, tenant = services.shared.publisher, services.tenant
+    if isinstance(created, Earlier):
         return
     if not created.ahead:
-        await services.shared.publisher.advance(created.turn_id, request.queue_priority, services.tenant, begins=True)
-    elif request.multitask == "interrupt":
-        await asyncio.gather(*(services.shared.publisher.interrupt(*each, services.tenant) for each in created.ahead))
+        await publisher.advance(created.turn.id, created.request.queue_priority, tenant, begins=True)
+    elif created.request.multitask == "interrupt":
+        await asyncio.gather(*(publisher.interrupt(*each, tenant) for each in created.ahead))
 
 
 def idempotency_key_of(given: list[str]) -> str | None:

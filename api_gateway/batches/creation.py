@@ -16,9 +16,9 @@ from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.session_order import BatchPlace, taken_places
 from api_gateway.batches.standing import BatchState, batch_of
 from api_gateway.caller import Caller
-from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.limits.admission import check_queue
-from api_gateway.problems import Problem
+from api_gateway.limits.spending import Allowance
 from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
 from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks
@@ -29,18 +29,16 @@ LOOKED_AT_A_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCreated:
-    """The batch of a request.
+class MadeBatch:
+    """A batch that a request has made.
 
     Args:
-        batch_id: Which.
-        batch: As it was made; ``None`` if an earlier request made it.
+        batch: As it was made.
         ready: Its turns that wait for no other, as (id, priority), in order.
     """
 
-    batch_id: str
-    batch: Batch | None = None
-    ready: Sequence[tuple[str, str]] = ()
+    batch: Batch
+    ready: Sequence[tuple[str, str]]
 
 
 class BatchCreator:
@@ -55,29 +53,28 @@ class BatchCreator:
         self._writer = caller.writer
 
     async def create(
-        self, request: BatchRequest, claim: IdempotencyClaim | None, refusal: Problem | None
-    ) -> BatchCreated:
+        self, request: BatchRequest, claim: IdempotencyClaim | None, allowance: Allowance
+    ) -> MadeBatch | Earlier:
         """Insert a batch with all its turns, or find the one ``claim`` has made before.
 
         Args:
             request: Its turns; no two have one name.
             claim: Its idempotency key.
-            refusal: Why no other turn is made, if so.
+            allowance: Whether other turns may be made.
 
         Raises:
-            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 429 ``queue_full``, and ``refusal``; nothing
-                is written then, and the key is not used up.
+            Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 429 ``queue_full``, 402
+                ``budget_exhausted``; nothing is written then, and the key is not used up.
         """
         batch_id = self._caller.new_id()
         async with self._writer.begin() as connection:
             earlier = await self._caller.keys.claim(connection, claim, batch_id) if claim else None
             if earlier is not None:
-                return BatchCreated(batch_id=earlier.made_id)
-            if refusal is not None:
-                raise refusal
+                return earlier
+            allowance.check()
             return await self._insert(connection, batch_id, request)
 
-    async def _insert(self, connection: AsyncConnection, batch_id: str, request: BatchRequest) -> BatchCreated:
+    async def _insert(self, connection: AsyncConnection, batch_id: str, request: BatchRequest) -> MadeBatch:
         items = request.requests
         caps = await caps_of(connection, _agents(items))
         if self._caller.limits.queue is not None:
@@ -93,8 +90,7 @@ class BatchCreator:
         new = self._turns(batch_id, items, places, caps, now)
         for some in chunks_of(new):
             await _store(connection, some)
-        return BatchCreated(
-            batch_id=batch_id,
+        return MadeBatch(
             batch=batch_of(inserted.one(), BatchState(numbers={TurnStatus.QUEUED: len(items)}, goes_on=True)),
             ready=[_woken(turn) for turn, place in zip(new, places, strict=True) if not place.is_behind],
         )

@@ -39,6 +39,31 @@ class _Account:
     free_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """Whether a tenant may make turns that it has not made yet.
+
+    Args:
+        most: What its turns of the last 24 hours may have used, in dollars.
+        free_in_s: If they have, in how many seconds they will no longer have; else ``None``.
+    """
+
+    most: float
+    free_in_s: float | None
+
+    def check(self) -> None:
+        """Refuse another turn if the budget is used up.
+
+        Raises:
+            Problem: 402 ``budget_exhausted``.
+        """
+        if self.free_in_s is not None:
+            raise _exhausted(self.most, self.free_in_s)
+
+
+UNLIMITED: Final = Allowance(most=math.inf, free_in_s=None)
+
+
 class Spending:
     """Holds each tenant to what its turns of the last 24 hours may have used together.
 
@@ -52,17 +77,17 @@ class Spending:
         self._most = most
         self._accounts: dict[str, _Account] = {}
 
-    async def refusal(self, tenant: str) -> Problem | None:
-        """402 ``budget_exhausted`` if the tenant has used its budget up, as far as was known a moment ago.
+    async def allowance(self, tenant: str) -> Allowance:
+        """Whether the tenant has used its budget up, as far as was known a moment ago.
 
         The database is asked once for all of a tenant's posts that come meanwhile; if that fails, it fails for all.
         """
         if self._most is None:
-            return None
+            return UNLIMITED
         clock, account = asyncio.get_running_loop().time, self._account(tenant, self._most)
         if account.until < clock():
             await account.read()
-        return None if account.free_at is None else _exhausted(self._most, account.free_at - clock())
+        return Allowance(most=self._most, free_in_s=None if account.free_at is None else account.free_at - clock())
 
     def _account(self, tenant: str, most: float) -> _Account:
         if tenant not in self._accounts:

@@ -12,7 +12,7 @@ from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event, Turn
-from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
@@ -20,7 +20,7 @@ from api_gateway.problems import forbid_retry
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, turn_now
 from api_gateway.sse import EventStream, Told
-from api_gateway.turns.creation import Created
+from api_gateway.turns.creation import Created, MadeTurn
 from api_gateway.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
@@ -69,7 +69,7 @@ def made(created: Created) -> Generator[None]:
     try:
         yield
     except (SQLAlchemyError, TimeoutError):
-        raise unfinished(created.turn_id) from None
+        raise unfinished(created.made_id) from None
 
 
 def client_patience(read_timeout: str | None) -> float:
@@ -89,19 +89,17 @@ def waiter_of(http: Request) -> Waiter:
     return Waiter(wait_s=wait_s, has_gone=http.is_disconnected)
 
 
-async def awaited(created: Created, request: TurnRequest, waiter: Waiter, services: Services) -> Turn:
+async def awaited(created: Created, waiter: Waiter, services: Services) -> Turn:
     """The turn once it rests, or as it is when the client would wait no longer."""
-    if created.turn is None:
-        return await waited_for(created.turn_id, waiter, services)
-    return await turn_at_rest(created.turn, waiter, services, partial(wake, created, request, services))
+    if isinstance(created, Earlier):
+        return await waited_for(created.made_id, waiter, services)
+    return await turn_at_rest(created.turn, waiter, services, partial(wake, created, services))
 
 
-async def followed(
-    created: Created, request: TurnRequest, turn: Turn, http: Request, services: Services
-) -> AsyncGenerator[Piece]:
+async def followed(created: Created, turn: Turn, http: Request, services: Services) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
     waiter = waiter_of(http)
-    speech = Speech(hears_hints=created.replayed is None)
+    speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
     stream = EventStream(
         turn_id=turn.id,
@@ -115,7 +113,7 @@ async def followed(
     with services.shared.traffic.reading():
         async with aclosing(stream.events()) as events:
             await anext(events)
-            await wake(created, request, services)
+            await wake(created, services)
             async for told in events:
                 if told is None:
                     yield None

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from api_gateway.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
-from api_gateway.batches.requests import BatchRequest, ResultsQuery, check_names
-from api_gateway.batches.store import Batches, Stopping
+from api_gateway.batches.requests import BatchRequest, ResultsQuery
+from api_gateway.batches.store import Batches
 from api_gateway.body import Body, body_of
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.posting import idempotency_key_of
-from api_gateway.problems import Problem, invalid_at
-from api_gateway.requests import LONGEST_ID, NoQuery, PageQuery, is_id
+from api_gateway.problems import invalid_at
+from api_gateway.requests import NoQuery, PageQuery, is_id
 from api_gateway.services import Services, ServicesDep
 from api_gateway.sse import unbroken
 from api_gateway.webhooks.acceptance import check_webhook
@@ -26,7 +26,7 @@ from api_gateway.webhooks.acceptance import check_webhook
 def batch_id_of(batch_id: str) -> str:
     """A path's batch id; one that no database could hold is not found."""
     if not is_id(batch_id):
-        raise _no_such_batch(batch_id)
+        raise no_such_batch(batch_id)
     return batch_id
 
 
@@ -54,7 +54,7 @@ async def create_batch(
         check_webhook(item.params.webhook, services.shared.settings, ["body", "requests", place, "params", "webhook"])
     key = idempotency_key_of(request.headers.getlist("idempotency-key"))
     claim = IdempotencyClaim(key=key, digest=body.digest) if key else None
-    batch = await _posted(body.value, claim, services)
+    batch = await post_batch(body.value, claim, services)
     response.headers["Location"] = f"/v1/batches/{batch.id}"
     return batch
 
@@ -68,7 +68,7 @@ async def list_batches(services: ServicesDep, query: Annotated[PageQuery, Query(
 @router.get("/v1/batches/{batch_id}", responses=problems(404))
 async def read_batch(batch_id: BatchId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> Batch:
     """One batch; its turns are at ``/v1/turns?batch_id=``."""
-    return await _existing(batch_id, services)
+    return await existing_batch(batch_id, services)
 
 
 @router.post(
@@ -80,12 +80,9 @@ async def cancel(
     batch_id: BatchId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Batch:
     """Ask every turn that is not over to stop. What runs ends within a second; what waits never begins."""
-    asked = await services.batches.request_cancel(batch_id)
-    if asked.begun or asked.queued:
-        services.shared.background.start(_stop(asked, services))
-    else:
+    if not await ask_batch_to_stop(batch_id, services):
         response.status_code = 200
-    return await _existing(batch_id, services)
+    return await existing_batch(batch_id, services)
 
 
 @router.get(
@@ -104,27 +101,6 @@ async def read_results(
     return StreamingResponse(_lines(services.batches, batch_id, first), media_type=JSON_LINES)
 
 
-async def _posted(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
-    """The batch, made and woken, or the one an earlier request with the same key made."""
-    check_names(request)
-    await services.shared.rates.admit(services.tenant, len(request.requests))
-    refusal = await services.shared.spending.refusal(services.tenant)
-    created = await services.batch_creator.create(request, claim, refusal)
-    if created.batch is None:
-        return await _existing(created.batch_id, services)
-    services.shared.background.start(services.shared.publisher.advance_all(created.ready, services.tenant, begins=True))
-    return created.batch
-
-
-async def _stop(asked: Stopping, services: Services) -> None:
-    publisher, tenant = services.shared.publisher, services.tenant
-    await asyncio.gather(
-        publisher.advance_all(asked.begun, tenant, begins=False),
-        publisher.stop_all([turn_id for turn_id, _ in asked.begun]),
-    )
-    await publisher.advance_all(asked.queued, tenant, begins=True)
-
-
 async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:
     """The results from this page on, one JSON object a line; each page is read when the one before it is sent."""
     while page:
@@ -133,17 +109,6 @@ async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -
         page = await batches.results(batch_id, page[-1].turn.id)
 
 
-async def _existing(batch_id: str, services: Services) -> Batch:
-    batch = await services.batches.one(batch_id)
-    if batch is None:
-        raise _no_such_batch(batch_id)
-    return batch
-
-
 async def _check_exists(batch_id: str, services: Services) -> None:
     if not await services.batches.exists(batch_id):
-        raise _no_such_batch(batch_id)
-
-
-def _no_such_batch(batch_id: str) -> Problem:
-    return Problem("not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")
+        raise no_such_batch(batch_id)

@@ -74,12 +74,12 @@ async def create_response(
     created = await make_once(request, http, body.digest, services, before)
     with made(created):
         if asked.stream:
-            turn = await existing_turn(created.turn_id, services)
-            return _streaming(response_frames(turn, followed(created, request, turn, http, services)))
+            turn = await existing_turn(created.made_id, services)
+            return _streaming(response_frames(turn, followed(created, turn, http, services)))
         if asked.background:
-            await wake(created, request, services)
-            return response_of(await existing_turn(created.turn_id, services))
-        return response_of(await awaited(created, request, waiter, services))
+            await wake(created, services)
+            return response_of(await existing_turn(created.made_id, services))
+        return response_of(await awaited(created, waiter, services))
 
 
 async def _session_of(response_id: str, services: Services) -> str:
@@ -126,10 +126,10 @@ async def create_completion(
     created = await make_once(request, http, body.digest, services)
     with made(created):
         if not asked.stream:
-            return completion_of(await awaited(created, request, waiter, services))
-        turn = await existing_turn(created.turn_id, services)
+            return completion_of(await awaited(created, waiter, services))
+        turn = await existing_turn(created.made_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
-    return _streaming(chat_frames(turn, followed(created, request, turn, http, services), tells_usage=tells_usage))
+    return _streaming(chat_frames(turn, followed(created, turn, http, services), tells_usage=tells_usage))
 
 
 def _streaming(frames: AsyncIterator[str]) -> StreamingResponse:

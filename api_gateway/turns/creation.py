@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.answers import Turn
 from api_gateway.caller import Caller
-from api_gateway.idempotency import IdempotencyClaim
+from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.limits.admission import check_queue
+from api_gateway.limits.spending import UNLIMITED, Allowance
 from api_gateway.problems import Problem, invalid_at
 from api_gateway.requests import TurnRequest
 from api_gateway.rows import turn_of
@@ -22,22 +24,27 @@ from harness_worker.schema import messages, turn_events, turns, webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
-    """The turn of a request.
+class MadeTurn:
+    """A turn that a request has made.
 
     Args:
-        turn_id: Which.
-        turn: As it was made; ``None`` if an earlier request made it.
-        request: What it was made of, if it was.
-        replayed: The first answer's status code, if an earlier request made it.
+        turn: As it was made.
+        request: What it was made of.
         ahead: The unfinished turns of its session that it waits for, as (id, priority), in order.
     """
 
-    turn_id: str
-    turn: Turn | None = None
-    request: TurnRequest | None = None
-    replayed: int | None = None
-    ahead: tuple[tuple[str, str], ...] = ()
+    turn: Turn
+    request: TurnRequest
+    ahead: tuple[tuple[str, str], ...]
+
+    @property
+    def made_id(self) -> str:
+        """The turn's id."""
+        return self.turn.id
+
+
+Created: TypeAlias = MadeTurn | Earlier
+"""A request's turn: made by it, or by an earlier one with the same key."""
 
 
 class TurnCreator:
@@ -57,7 +64,7 @@ class TurnCreator:
         claim: IdempotencyClaim | None,
         *,
         follows: str | None = None,
-        refusal: Problem | None = None,
+        allowance: Allowance = UNLIMITED,
         on_commit: Callable[[], None] | None = None,
     ) -> Created:
         """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
@@ -66,26 +73,25 @@ class TurnCreator:
             wanted: What to do.
             claim: Its idempotency key.
             follows: The turn that must be the last of its session before this one.
-            refusal: Why no other turn is made, if so.
+            allowance: Whether another turn may be made.
             on_commit: Called before the commit of a new turn: whatever is raised from then on, it may have been made.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
                 ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, what
-                ``origin_of`` raises, and ``refusal``; nothing is written then, and the key is not used up.
+                ``origin_of`` raises, 402 ``budget_exhausted``; nothing is written then, and the key is not used up.
         """
         turn_id = self._caller.new_id()
         async with self._writer.begin() as connection:
             earlier = await self._caller.keys.claim(connection, claim, turn_id) if claim else None
             if earlier is not None:
-                return Created(turn_id=earlier.made_id, replayed=earlier.status_code)
-            if refusal is not None:
-                raise refusal
+                return earlier
+            allowance.check()
             request, origin = await self._resolved(connection, wanted)
             turn, place = await self._insert(connection, turn_id, request, follows, origin)
             if on_commit is not None:
                 on_commit()
-        return Created(turn_id=turn_id, turn=turn, request=request, ahead=place.ahead)
+        return MadeTurn(turn=turn, request=request, ahead=place.ahead)
 
     async def _resolved(
         self, connection: AsyncConnection, wanted: TurnRequest | Fork

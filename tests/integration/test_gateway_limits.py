@@ -21,8 +21,7 @@ from sqlalchemy.exc import OperationalError
 from api_gateway.database import create_engine
 from api_gateway.limits import rates
 from api_gateway.limits.rates import LEFT_ALONE_S, PREFIX
-from api_gateway.limits.spending import Spending
-from api_gateway.problems import Problem
+from api_gateway.limits.spending import Allowance, Spending
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.embedded.valkey import server_url
 from harness_worker.schema import idempotency_keys
@@ -198,14 +197,14 @@ def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> No
     """Asked one after the other, each would wait for a database that does not answer for all those before it."""
     asked: list[str] = []
 
-    async def ask_together() -> list[Problem | BaseException | None]:
+    async def ask_together() -> list[Allowance | BaseException]:
         engine = create_engine(sqlite_url)
         event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
         async with engine.begin() as connection:
             await connection.execute(text("ALTER TABLE turns RENAME TO gone"))
         asked.clear()
         spending = Spending(engine, 5.0)
-        told = await asyncio.gather(*(spending.refusal("a") for _ in range(10)), return_exceptions=True)
+        told = await asyncio.gather(*(spending.allowance("a") for _ in range(10)), return_exceptions=True)
         await engine.dispose()
         return told
 

@@ -1,0 +1,64 @@
+"""The course of one ``POST /v1/batches``, and of a batch's cancel: store, then wake beside the answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from api_gateway.batches.answers import Batch
+from api_gateway.batches.requests import BatchRequest, check_names
+from api_gateway.batches.store import Stopping
+from api_gateway.idempotency import Earlier, IdempotencyClaim
+from api_gateway.posting import admitted
+from api_gateway.problems import Problem
+from api_gateway.requests import LONGEST_ID
+from api_gateway.services import Services
+
+
+async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
+    """The batch, made and woken, or the one an earlier request with the same key made.
+
+    Raises:
+        Problem: 422 ``invalid_request``, 429 ``rate_limited``; what ``BatchCreator.create`` raises.
+    """
+    check_names(request)
+    allowance = await admitted(len(request.requests), services)
+    created = await services.batch_creator.create(request, claim, allowance)
+    if isinstance(created, Earlier):
+        return await existing_batch(created.made_id, services)
+    services.shared.background.start(services.shared.publisher.advance_all(created.ready, services.tenant, begins=True))
+    return created.batch
+
+
+async def ask_batch_to_stop(batch_id: str, services: Services) -> bool:
+    """Ask every turn of a batch that is not over to stop; whether there was one."""
+    asked = await services.batches.request_cancel(batch_id)
+    is_going_on = bool(asked.begun or asked.queued)
+    if is_going_on:
+        services.shared.background.start(_stop(asked, services))
+    return is_going_on
+
+
+async def _stop(asked: Stopping, services: Services) -> None:
+    publisher, tenant = services.shared.publisher, services.tenant
+    await asyncio.gather(
+        publisher.advance_all(asked.begun, tenant, begins=False),
+        publisher.stop_all([turn_id for turn_id, _ in asked.begun]),
+    )
+    await publisher.advance_all(asked.queued, tenant, begins=True)
+
+
+async def existing_batch(batch_id: str, services: Services) -> Batch:
+    """The batch.
+
+    Raises:
+        Problem: 404 ``not_found``.
+    """
+    batch = await services.batches.one(batch_id)
+    if batch is None:
+        raise no_such_batch(batch_id)
+    return batch
+
+
+def no_such_batch(batch_id: str) -> Problem:
+    """404 for a batch."""
+    return Problem("not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")
