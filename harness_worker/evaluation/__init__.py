@@ -1,3 +1,3 @@
-"""Evaluation of agents by their users' own cases: what a case is, what became of it, and what all came to."""
+"""Evaluation of agents with a user's own cases: the cases, the result of each, and the figures of all."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases: what an agent shall be asked, and what must hold of its answer; a file has one a line, as JSON."""
+"""Cases: what to ask an agent, and what must be true of its answer; a file has one per line, as JSON."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Call = Annotated[ToolCall, BeforeValidator(_called)]
 
 
 class Expectation(_Part):
-    """What must hold of a turn that has ended; all of it.
+    """What must be true of a turn that has ended; every part of it.
 
     Args:
         equals: The answer, but for whitespace around it.
@@ -169,7 +169,7 @@ def read_cases(file: str, data: bytes) -> tuple[Case, ...]:
 
 
 def _members(line: bytes, number: int) -> Mapping[str, object]:
-    """A line's members, its number as id if it names none; one that is null counts as absent.
+    """The members of a line, without those that are null; the line's number is the id if there is none.
 
     Raises:
         ValueError: It is no JSON object.

@@ -1,4 +1,4 @@
-"""A sweep's cells: each case asked of each agent, so often; and the names by which none is ever asked twice."""
+"""A sweep's cells, one for each case, agent and repeat, and the idempotency keys by which none is asked twice."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For people: ``CASE`` of ``AGENT``, and which time."""
+        """For people: the case, the agent, and the number of the repeat."""
         return f"{self.case.id} of {self.agent}, repeat {self.repeat}"
 
     @property
     def asked(self) -> str:
-        """A digest of all that is asked: equal for the same cell of a sweep, another one for a case that was edited."""
+        """A digest of the request: the same for the same cell of a sweep, another one once its case is edited."""
         case = self.case
         return _digest([self.sweep, self.agent, case.id, self.repeat, case.input, case.metadata, case.budget])
 
     def expected(self, check: str | None) -> str:
-        """A digest of what is held against the answer, by a check of that name besides."""
+        """A digest of what the answer is compared with, including the name of a check."""
         return _digest([self.case.expect.model_dump(mode="json"), self.case.target, check])
 
     @property
@@ -50,11 +50,11 @@ class Cell:
         return f"eval-{self.asked}"
 
     def key(self, number: int) -> str:
-        """The idempotency key of its turn of that number, from 0."""
+        """The idempotency key of its turn ``number``, counted from 0."""
         return f"eval-{self.asked}-{number}"
 
     def body(self, number: int) -> JsonObject:
-        """What to post for its turn of that number, from 0."""
+        """The request for its turn ``number``, counted from 0."""
         names = {"sweep": self.sweep, "case": self.case.id, "repeat": str(self.repeat)}
         return {
             "agent": self.agent,

@@ -42,7 +42,7 @@ class Check:
     fn: Callable[[Case, TurnResult], object]
 
     def __call__(self, case: Case, turn: JsonObject) -> JsonObject:
-        """Its word on a turn, shaped as a judge's score; what it prints goes to stderr."""
+        """Its score of a turn, in the shape of a judge's score; what it prints goes to stderr."""
         said: JsonObject = {"judge": self.name, "score": None, "reason": "", "error": None, "at": turn["finished_at"]}
         with contextlib.redirect_stdout(sys.stderr):
             score = attempt(lambda: _score(self.fn(deepcopy(case), _turns.validate_python(deepcopy(turn)))))

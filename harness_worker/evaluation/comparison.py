@@ -65,7 +65,7 @@ def _means(results: Sequence[Result], figure: Callable[[Result], float]) -> _Val
 
 
 def _judges(old: Sequence[Result], new: Sequence[Result]) -> list[str]:
-    """The judges that both have."""
+    """The judges that have scored in both."""
     before, after = ({score["judge"] for result in results for score in result.scores} for results in (old, new))
     return sorted(before & after)
 

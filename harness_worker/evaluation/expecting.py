@@ -1,4 +1,4 @@
-"""What of an expectation does not hold, in words."""
+"""Explains which parts of an expectation a turn does not meet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness_worker.wire import JsonObject, TurnStatus
 
 
 def unmet(expect: Expectation, turns: Sequence[JsonObject]) -> Iterator[str]:
-    """A line for each part that does not hold.
+    """A line for each part of the expectation that the turn does not meet.
 
     Args:
         expect: What must hold.

@@ -1,4 +1,4 @@
-"""JSON a line, as people write it: what can be sent to a gateway and stored, or words on what is wrong."""
+"""Reads JSON lines that people wrote, and explains what cannot be sent to a gateway or stored."""
 
 from __future__ import annotations
 

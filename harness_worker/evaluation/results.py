@@ -1,4 +1,4 @@
-"""What became of a cell: one line of a file of results, and one line of a report."""
+"""The result of a cell: one line of a file of results, and one line of a report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Found:
 
 
 class Result(BaseModel):
-    """What became of a cell; its fields are the members of its line.
+    """The result of a cell; its fields are the members of its line.
 
     Args:
         sweep: The sweep's name.
@@ -79,12 +79,12 @@ class Result(BaseModel):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing about it changes any more: its turn is over, and its judges have spoken."""
+        """Whether it is final: its turn has ended, and all its judges have scored."""
         return self.status in FINAL_STATUSES and all(score["at"] for score in self.scores)
 
 
 def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
-    """Hold what was seen of a cell against what was expected."""
+    """Compare what was seen of a cell with what was expected."""
     turns = found.turns
     last = turns[-1] if turns else None
     scores = _scored(cell, last, check) if last is not None else ()

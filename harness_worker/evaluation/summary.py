@@ -1,4 +1,4 @@
-"""What a sweep came to, an agent: figures as one JSON document."""
+"""The figures of a sweep, for each agent, as one JSON document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.wire import JsonObject, TurnStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSweep:
-    """A sweep that is over.
+    """A sweep of ``harness eval`` that has ended, with its results.
 
     Args:
         name: Its name.
@@ -92,7 +92,7 @@ def _mean(values: Sequence[float | None]) -> JsonObject:
 
 
 def _totals(usages: Sequence[Mapping[str, float]]) -> JsonObject:
-    """What all used, by name; a cell that was refused used nothing."""
+    """The usage of all cells, by name; a refused cell has used nothing."""
     return {name: sum(usage[name] for usage in usages) for name in usages[0]}
 
 
@@ -102,7 +102,7 @@ def _seconds(times: Sequence[float]) -> JsonObject:
 
 
 def _percentile(values: Sequence[float], percent: int) -> float | None:
-    """The least value that so many percent of the values do not exceed: the nearest rank."""
+    """A percentile by the nearest-rank method."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else None
 

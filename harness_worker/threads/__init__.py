@@ -1,3 +1,3 @@
-"""Threads of a process: one that does something again and again, one that may never come back, several at once."""
+"""Work on threads: repeated at an interval, with a time limit, several items at once."""
 
 from __future__ import annotations

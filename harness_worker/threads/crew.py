@@ -1,4 +1,4 @@
-"""Working many things, several at once, in threads that keep no process from ending."""
+"""Processes many items, several at once, in daemon threads, which do not keep a process from ending."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Found_contra = TypeVar("Found_contra", contravariant=True)
 
 
 class Watcher(Protocol, Generic[Told_contra, Found_contra]):
-    """Is told how it goes, always by the thread that waits."""
+    """Is told of progress, always on the thread that called :func:`work_through`."""
 
     def found(self, item: Told_contra, found: Found_contra, /) -> None:
-        """One more is done."""
+        """One more item is done."""
         ...
 
     def tick(self) -> None:
@@ -59,7 +59,7 @@ def work_through(
 
 
 def _work(work: Callable[[T], R], items: Mapping[Future[R], T], left: SimpleQueue[Future[R]]) -> None:
-    """Work one after the other until none is left."""
+    """Take one item after the other until none is left."""
     while True:
         try:
             future = left.get_nowait()

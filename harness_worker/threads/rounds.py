@@ -1,4 +1,4 @@
-"""Doing something again and again, in a thread beside the tasks of a process."""
+"""Runs something at an interval, in a thread beside the tasks of a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Rounds(ABC):
-    """One thread that makes a round every so often, from :meth:`start` to :meth:`stop`, whatever a round raises.
+    """A thread that calls :meth:`_round` at an interval, from :meth:`start` to :meth:`stop`, whatever a round raises.
 
     Args:
         name: The thread's name.
@@ -25,12 +25,12 @@ class Rounds(ABC):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; the first round is made after the time between two."""
+        """Start the thread; the first round comes after one interval."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Make no more rounds; returns when the one under way is over."""
+        """Stop the thread; returns when a round that is running has ended."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Waiting for work that may never come back: an application's judge, a blob store."""
+"""Time limits for calls that may never return, such as those of a judge or of a blob store."""
 
 from __future__ import annotations
 

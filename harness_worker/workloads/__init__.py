@@ -1,3 +1,3 @@
-"""Real tasks that nobody here wrote, driven through the harness and held against a plain replay of the same calls."""
+"""Tasks of public benchmarks, run through the harness and compared with a plain replay of the same calls."""
 
 from __future__ import annotations

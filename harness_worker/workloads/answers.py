@@ -1,4 +1,4 @@
-"""Between the harness' tools and a workload's state: whose call it is, and how its observation is told."""
+"""Connects the harness's tools with a workload's state: which call is served, and what the model reads of it."""
 
 from __future__ import annotations
 

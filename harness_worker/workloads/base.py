@@ -85,7 +85,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEffect:
-    """One change of the world: which tool made it, with which arguments (canonical JSON)."""
+    """A change of the workload's state: the tool that made it, and its arguments (canonical JSON)."""
 
     tool: str
     arguments: str
@@ -98,7 +98,7 @@ class RecordedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """Where a task's calls lead.
+    """The result of a task's calls, made one by one without the harness.
 
     Args:
         observations: One a call, in order.
@@ -138,7 +138,7 @@ class Workload(Protocol):
 
     @property
     def name(self) -> str:
-        """As the command line calls it; also the name of the agent that serves it."""
+        """Its name on the command line, and the name of the agent that serves it."""
         ...
 
     @property
@@ -148,7 +148,7 @@ class Workload(Protocol):
 
     @property
     def categories(self) -> Sequence[str]:
-        """The names of its parts, the one that is meant if none is named first; empty if it has none."""
+        """The names of its categories, the default one first; empty if it has none."""
         ...
 
     def registry(self) -> Registry:

@@ -1,4 +1,4 @@
-"""Where a workload keeps its script and its state, so that workers and the sweep find the same ones."""
+"""The paths of a workload's script and state, the same for workers and for the sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be there before a workload's tools and its sweep can start."""
+"""Makes what a workload's tools and its sweep need before they start."""
 
 from __future__ import annotations
 

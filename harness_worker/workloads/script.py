@@ -39,7 +39,7 @@ def script_lines(task: WorkloadTask) -> list[Line]:
 
 
 def write_script(path: Path, tasks: Iterable[WorkloadTask]) -> None:
-    """Write every task's lines to ``path``; a file that already says the same is left alone, a reader sees no half."""
+    """Write every task's lines to ``path``, atomically; a file with the same content is left alone."""
     text = "".join(compact(line) + "\n" for task in tasks for line in script_lines(task))
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return

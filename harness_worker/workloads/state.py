@@ -173,7 +173,7 @@ def _once(tx: Connection, call: WriteCall, act: Callable[[Overlay], Written]) ->
 
 
 def _claim(tx: Connection, key: str) -> bool:
-    """Take the key; while another transaction holds it uncommitted, wait for that one's end."""
+    """Claim the key; waits for another transaction that has claimed it and not yet committed."""
     dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
     blank = {"idempotency_key": key, "content": "", "is_error": False}
     taken = dialect.insert(receipts).values(blank).on_conflict_do_nothing()

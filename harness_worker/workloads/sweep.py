@@ -91,7 +91,7 @@ class Sweep:
         )
 
     def close(self) -> None:
-        """Give up the replays that nobody waits for."""
+        """Cancel the replays that have not started."""
         self._replayer.shutdown(wait=False, cancel_futures=True)
 
     def _one(self, runner: TurnRunner, task: WorkloadTask) -> Verdict:

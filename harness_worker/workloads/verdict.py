@@ -1,4 +1,4 @@
-"""Holds what a turn did against a plain replay of the same task."""
+"""Compares what a turn did with a plain replay of the same task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FinishedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one task; ``why`` is empty if everything equals the replay."""
+    """The verdict on one task; ``why`` is empty if everything equals the replay."""
 
     task: WorkloadTask
     turn: FinishedTurn

@@ -1,4 +1,4 @@
-"""Connections that can be cut by another thread, in whatever they wait for."""
+"""Connections that another thread can close, even while they wait for bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ConnectionPool:
         weakref.finalize(self, _close_all, self._free)
 
     def take(self) -> Connection:
-        """A connection that nobody else uses."""
+        """Check out a connection, for one user at a time."""
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -92,7 +92,7 @@ class ConnectionPool:
         return Connection(self._api_key, self._base_url, self._tls)
 
     def put(self, connection: Connection) -> None:
-        """Take a whole connection back."""
+        """Return a connection that still works."""
         with self._lock:
             self._free.append(connection)
 

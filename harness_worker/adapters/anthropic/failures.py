@@ -1,4 +1,4 @@
-"""The SDK's errors in our own: worth trying again, or not. Never a key or a header in them."""
+"""Translates the SDK's errors into transient and permanent ones. They never contain a key or a header."""
 
 from __future__ import annotations
 

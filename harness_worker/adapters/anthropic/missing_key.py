@@ -1,4 +1,4 @@
-"""What stands in for Claude where no key is set."""
+"""The model client used for Claude where no API key is set: it only says what to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a stream may be silent: one that has stalled would else take all of its turn's time."""
+"""Detects a stream that has stalled, which would otherwise use up its turn's time."""
 
 from __future__ import annotations
 

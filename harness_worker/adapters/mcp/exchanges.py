@@ -23,7 +23,7 @@ class AnswerTooLong(Exception):  # noqa: N818 - reads as what it says
 
 @dataclass(slots=True)
 class Exchange:
-    """One call's requests over HTTP; of others it tells nothing.
+    """The HTTP requests of one call.
 
     Attributes:
         status: Of the last request's answer; ``None`` if there was none.
@@ -41,7 +41,7 @@ EXCHANGE: Final[ContextVar[Exchange]] = ContextVar("exchange")
 
 
 class NotingClient(httpx2.AsyncClient):
-    """Notes how each request of a call fares, and adds the server's headers.
+    """Records the status or error of each request of a call, and adds the server's headers.
 
     A request that fails is answered as one that a server failed: as an exception it would end the whole connection,
     with the other calls on it. So is one whose answer is too long; the SDK bounds only answers that come as events.

@@ -1,4 +1,4 @@
-"""Connections kept for the process that makes calls over them."""
+"""Keeps connections open between calls, per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a connection could not be opened, in a few words."""
+"""Explains in a few words why a connection could not be opened."""
 
 from __future__ import annotations
 

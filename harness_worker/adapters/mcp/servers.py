@@ -1,4 +1,4 @@
-"""A server as an application declares it, checked, and with its tools."""
+"""Servers as an application declares them: checks the declaration and fetches the tools."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class McpServer:
 
 
 def server_of(place: Place, *, connect_timeout_s: float) -> McpServer:
-    """A server that was asked for its tools.
+    """Ask a server for its tools.
 
     Raises:
         ConfigError: It cannot be reached.

@@ -1,4 +1,4 @@
-"""A transport that tells when the server has closed it: the SDK's session says so only to later requests."""
+"""A transport that reports when the server closes it; the SDK's session only fails later requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line ``harness``: as little of it as there must be before a Ctrl-C finds somebody."""
+"""The command line ``harness``. Imports as little as possible before a Ctrl-C can be handled."""
 
 from __future__ import annotations
 

@@ -95,5 +95,5 @@ def agents_of(client: GatewayClient) -> list[str]:
 
 
 def there_are(names: Sequence[str]) -> str:
-    """Them in words."""
+    """A sentence that lists them, for an error message."""
     return f"there are: {', '.join(names)}" if names else "the stack serves none: was it started with --app?"

@@ -1,4 +1,4 @@
-"""A batch on the command line: its turns as a file has them, and the wait for its end."""
+"""Batches on the command line: reading their turns from a file, and waiting for their end."""
 
 from __future__ import annotations
 

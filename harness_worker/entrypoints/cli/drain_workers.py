@@ -1,4 +1,4 @@
-"""Asking workers to finish what they do and leave, and seeing them gone."""
+"""Asks workers to finish their work and exit, and waits until they have."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Workers:
         self._control = control
 
     def draining(self, names: Sequence[str] | None = None, *, begin: bool = False) -> dict[str, bool]:
-        """Those of ``names``, or of all, that answer, and whether each drains; with ``begin`` they shall."""
+        """The workers that answer, of ``names`` or all, and whether each is draining; ``begin`` asks them to."""
         answers: list[dict[str, dict[str, bool]]] = self._control.broadcast(
             DRAIN_COMMAND,
             arguments={"begin": begin},
@@ -80,7 +80,7 @@ def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
 
 
 def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
-    """Wait; one that answers by that name and does not drain is another, started since."""
+    """Wait; a worker of that name that is not draining is another one, started since."""
     give_up_at = clock.monotonic() + wait_s
     hear_out_until = give_up_at + SILENT_ROUNDS * (ANSWER_S + LOOK_S)
     left: dict[str, int] = dict.fromkeys(asked, 0)

@@ -120,7 +120,7 @@ def _keys(home: Path | None) -> Generator[SqlApiKeys]:
 
 @contextmanager
 def _revoked_if_lost(keys: SqlApiKeys, made: ApiKey) -> Generator[None]:
-    """Leave no key that is accepted and that nobody has."""
+    """Revoke a new key if it could not be printed: nobody would have it."""
     try:
         yield
     except OSError as lost:

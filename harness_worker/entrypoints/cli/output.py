@@ -1,4 +1,4 @@
-"""What commands print: documents for programs on stdout, words for people."""
+"""What commands print: JSON documents for programs, text for people."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _is_debugging() -> bool:
 
 
 def _told_loss() -> int:
-    """Say so if output was lost, but not to those who left: 0 if none was."""
+    """The exit code for lost output, after a message unless the reader closed the pipe; 0 if none was lost."""
     lost = lost_output()
     if lost is None:
         return 0

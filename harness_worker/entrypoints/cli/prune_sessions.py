@@ -22,9 +22,7 @@ def would_prune(pruning: SqlPruning, before: float) -> Removed:
 def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Removed], None]) -> Removed:
     """Remove all sessions whose turns have all ended before a time, and batches that have no turn left then.
 
-    Idempotency keys go that the gateway minds no more.
-
-    Safe beside anybody, and to be killed.
+    Expired idempotency keys are removed too. Safe to run beside workers and the gateway, and to kill at any time.
 
     Args:
         pruning: The sessions.

@@ -1,3 +1,3 @@
-"""The gateway's HTTP API from outside: calls, refusals, patience with restarts, a turn's events."""
+"""A client of the gateway's HTTP API: requests, errors, retries through restarts, a turn's events."""
 
 from __future__ import annotations

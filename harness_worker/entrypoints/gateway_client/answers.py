@@ -83,7 +83,7 @@ def _unexpected(response: httpx2.Response) -> RequestRefused:
 
 
 def refusal_of(response: httpx2.Response) -> RequestRefused:
-    """What a problem document says."""
+    """A problem document as an error; an answer that is none is an unexpected one."""
     try:
         problem: JsonObject = response.json()
         detail = _places(problem) or problem.get("detail") or problem["title"]
@@ -95,13 +95,13 @@ def refusal_of(response: httpx2.Response) -> RequestRefused:
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
-    """What ``Retry-After`` says, in seconds; a date, as only others than the gateway give it, says nothing."""
+    """``Retry-After`` in seconds; ``None`` for a date, which the gateway never sends, only a proxy may."""
     given = response.headers.get("Retry-After", "")
     return float(given) if given.isascii() and given.isdigit() else None
 
 
 def _about_keys(response: httpx2.Response) -> str:
-    """What a gateway that asks for a key wants of who uses the command line, who sets no headers."""
+    """Why the gateway refused the key, in terms of HARNESS_API_KEY: users of the command line set no headers."""
     url = masked(str(response.url.copy_with(path="/", query=None)))
     if response.request.headers.get("authorization", "").startswith("Bearer "):
         wrong = f"the gateway at {url} refuses the key in HARNESS_API_KEY: it is unknown there, expired or revoked"
@@ -111,6 +111,6 @@ def _about_keys(response: httpx2.Response) -> str:
 
 
 def _places(problem: JsonObject) -> str:
-    """What is wrong with a request, a line for each place; its ``detail`` says the same in one."""
+    """The validation errors of a request, one per line; the problem's ``detail`` has them on one line."""
     errors: list[JsonObject] = problem.get("errors") or []
     return "\n  ".join(f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in errors)

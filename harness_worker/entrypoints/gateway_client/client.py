@@ -173,7 +173,7 @@ class GatewayClient:
         return self._send("POST", "/v1/batches", json=dict(body), headers=headers, timeout=BATCH_TIMEOUT_S)
 
     def batch(self, batch_id: str) -> JsonObject:
-        """One batch, as it stands."""
+        """One batch and its progress."""
         return self._send("GET", f"/v1/batches/{quote(batch_id, safe='')}")
 
     def batches(self, **filters: str | int) -> JsonObject:
@@ -181,11 +181,11 @@ class GatewayClient:
         return self._send("GET", "/v1/batches", params=filters)
 
     def cancel_batch(self, batch_id: str) -> JsonObject:
-        """Ask what is not over of a batch to stop."""
+        """Ask the turns of a batch that have not ended to stop."""
         return self._send("POST", f"/v1/batches/{quote(batch_id, safe='')}/cancel")
 
     def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
-        """The turns of a batch that are over, in their order, as ``{custom_id, turn}``; those behind turn ``after``."""
+        """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those behind turn ``after``."""
         path = f"/v1/batches/{quote(batch_id, safe='')}/results"
         with self._reaching(), self._http.stream("GET", path, params={"after": after} if after else None) as response:
             if not response.is_success:

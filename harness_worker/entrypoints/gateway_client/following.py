@@ -60,7 +60,7 @@ def _is_over(client: GatewayClient, turn_id: str, after: int) -> bool:
 
 
 class EventFeed:
-    """Follows a turn with its live hints in a thread, for somebody who draws meanwhile. A context manager.
+    """Follows a turn, with its live hints, in a thread, while the caller draws. A context manager.
 
     Args:
         client: The gateway.

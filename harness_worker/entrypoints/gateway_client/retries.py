@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Calls a gateway, again and again where that helps.
+    """Retries requests to a gateway while their failure may be temporary.
 
     A refusal that names a time (``Retry-After``) is retried after it, any other ever more rarely.
 
@@ -64,14 +64,14 @@ class Patience:
             pause_s = min(LATER_S, pause_s * 2)
 
     def _bound_s(self, refused: Refusal) -> float:
-        """How long, in all, this refusal is taken for passing; 0: it is for good."""
+        """How long, in all, this failure is retried, in seconds; 0: not at all."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
             return AWAY_S
         return self._busy_s if is_passing(refused) else 0.0
 
 
 def is_passing(refused: Refusal) -> bool:
-    """Whether the same request may be answered later; what never fits is refused without a time to come again."""
+    """Whether the same request may succeed later. A limit that it can never meet is refused without ``Retry-After``."""
     if isinstance(refused, StackUnreachable):
         return True
     if refused.code in LIMITS:
@@ -80,7 +80,7 @@ def is_passing(refused: Refusal) -> bool:
 
 
 class PatientGateway:
-    """A gateway's turns and batches, asked for and waited for through its restarts.
+    """Requests for turns and batches that are retried while the gateway restarts.
 
     Args:
         client: The gateway.
@@ -94,7 +94,7 @@ class PatientGateway:
         self._patiently = Patience(clock, busy_s=busy_s)
 
     def created(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float | None = None) -> JsonObject:
-        """The turn of a key, made now or before; with ``wait_s`` perhaps as it ended."""
+        """The turn of an idempotency key, made now or before; with ``wait_s`` perhaps already ended."""
         return self._patiently(lambda: self._client.create_turn(body, wait_s, idempotency_key))
 
     def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
@@ -112,11 +112,11 @@ class PatientGateway:
         return found
 
     def cancel(self, turn_id: str) -> JsonObject:
-        """A turn that was asked to stop, perhaps more than once."""
+        """Ask a turn to stop, perhaps more than once, and return it."""
         return self._patiently(lambda: self._client.cancel(turn_id))
 
     def batch(self, batch_id: str) -> JsonObject:
-        """A batch as it stands now."""
+        """A batch and its progress."""
         return self._patiently(lambda: self._client.batch(batch_id))
 
     def awaited(

@@ -1,4 +1,4 @@
-"""Whole ids of turns and batches that somebody named by the end of their id."""
+"""Full ids of turns and batches that were given by the end of their id."""
 
 from __future__ import annotations
 

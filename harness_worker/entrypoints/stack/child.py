@@ -43,7 +43,7 @@ class ChildSpec:
 
 
 class Child:
-    """A slot that one process after the other fills.
+    """One child of the stack: its process, and after a restart the process that replaces it.
 
     Start it from the main thread: the kernel ends a child with the *thread* that started it.
 
@@ -69,7 +69,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The pid of its present process; 0 before the first."""
+        """The pid of its present process; 0 before the first one starts."""
         return self._process.pid if self._process else 0
 
     @property
@@ -110,7 +110,7 @@ class Child:
             self._process.send_signal(sig)
 
     def bury(self) -> None:
-        """End what a dead process left of its session, and forget it."""
+        """Kill what is left of a dead process's session, and forget that process."""
         if self._process is not None:
             kill_session(self._process.pid)
         if self._pump is not None:

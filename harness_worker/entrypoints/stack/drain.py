@@ -23,7 +23,7 @@ _FOUNDATION: Final = "redis"
 
 
 def drain(children: Sequence[Child], stop: StopSignal, log: LogWriter, *, grace_s: float) -> None:
-    """Ask all to finish, then press, then kill; Redis goes last, because the others still speak to it.
+    """Send SIGTERM to all, then SIGQUIT, then SIGKILL; Redis ends last, because the others still use it.
 
     Args:
         children: All of them.

@@ -55,7 +55,7 @@ class Home:
         return self.artifacts.as_uri()
 
     def prepare(self) -> None:
-        """Make the directories, for this user's eyes only; a home that is there stays as open as it is.
+        """Make the directories, readable by this user only; an existing home keeps its permissions.
 
         Raises:
             ConfigError: That is not possible here.
@@ -71,15 +71,15 @@ class Home:
             ) from None
 
     def ready_file(self, role: str) -> Path:
-        """Where the process of that role says that it is ready."""
+        """The file that the process of that role writes when it is ready."""
         return self.run / f"{role}.ready"
 
     def pid_file(self, role: str) -> Path:
-        """Where the process of that role is written down."""
+        """The file with the pid of the process of that role."""
         return self.run / f"{role}.pid"
 
     def kept_webhook_secret(self) -> str | None:
-        """What its stack signs webhooks with unless a setting says otherwise; ``None`` before its first.
+        """The secret that signs webhooks unless a setting gives one; ``None`` before the first start.
 
         Raises:
             ConfigError: The file holds something else; an empty one holds nothing.
@@ -96,7 +96,7 @@ class Home:
             ) from None
 
     def webhook_secret(self) -> str:
-        """The same, made now if there is none; for who holds the home."""
+        """The secret that signs webhooks, made if there is none yet; the caller must hold the lock."""
         kept = self.kept_webhook_secret()
         if kept is None:
             kept = token_hex(_SECRET_BYTES)
@@ -115,7 +115,7 @@ class Home:
 
     @contextmanager
     def locked(self, only_for: str | None = None) -> Generator[None]:
-        """Hold the home for this process; the kernel lets go of it when the process ends.
+        """Lock the home for this process; the kernel releases the lock when the process ends.
 
         Args:
             only_for: The command that this process is for, as others are told who find the home in use.

@@ -1,4 +1,4 @@
-"""Which process is meant by a pid that was written down: pids are given again, starts tell them apart."""
+"""Identifies a process by pid and start time, because the system reuses pids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START_FIELD: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process: its pid, and a text that stands for its start and stays as it is when the clock is set."""
+    """A process: its pid, and its start as a text that does not change when the clock is set."""
 
     pid: int
     start: str

@@ -1,4 +1,4 @@
-"""What a running stack says of itself, and where it writes that down."""
+"""What a running stack publishes about itself, and in which file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending every process that an earlier one started."""
+"""Kills processes, found by their POSIX session or by the home that they were started for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kill_session(session: int) -> None:
 
 
 def marked_processes(home: str) -> list[psutil.Process]:
-    """Every other process that carries the mark of a stack on ``home``."""
+    """Every other process whose environment names ``home`` as the home of its stack."""
     return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mark(process) == home]
 
 

@@ -14,7 +14,7 @@ from harness_worker.entrypoints.stack.logs import LogWriter
 
 
 def end_leftovers(home: Home, log: LogWriter) -> None:
-    """Kill the processes of an earlier stack on ``home``; the caller holds its lock, so none is wanted.
+    """Kill the processes of an earlier stack on ``home``; the caller must hold its lock.
 
     A server may overwrite its environment to set its title, so it is known by its written pid and start time; what
     it started is known by the mark it inherited.

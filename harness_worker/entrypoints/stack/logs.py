@@ -1,4 +1,4 @@
-"""One readable log out of many processes: each line with the name of who said it."""
+"""One log for several processes: each line starts with the name of the process that wrote it."""
 
 from __future__ import annotations
 

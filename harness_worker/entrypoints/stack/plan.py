@@ -117,7 +117,7 @@ def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[Chil
 
 
 def _for_one_machine(plan: StackPlan, shared: Mapping[str, str]) -> dict[str, str]:
-    """The gateway's environment: what is not said is such that clients and receivers here need nothing else."""
+    """The gateway's environment, with defaults for clients and webhook receivers on this machine."""
     given = plan.settings.webhook_secret
     secret = plan.home.webhook_secret() if given is None else given.get_secret_value()
     usual = {"HARNESS_DEV_KEYLESS": "1", "HARNESS_WEBHOOK_PRIVATE": "1"}

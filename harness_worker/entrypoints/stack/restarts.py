@@ -12,7 +12,7 @@ _HEALTHY_S: Final = 30.0
 
 
 class Backoff:
-    """Grows with each quick death, and starts anew after a long life.
+    """A pause that grows with each early exit, and is reset once a process has run for long.
 
     A child that cannot even start waits longer than one that was killed at work, whose work waits for it.
     """
@@ -27,7 +27,7 @@ class Backoff:
         return self._due_at is not None
 
     def died(self, *, lived_s: float, was_ready: bool) -> float:
-        """Note a death after a life of ``lived_s`` seconds, in which it got so far as to be ready or not.
+        """Note that a process ended after ``lived_s`` seconds, and whether it had become ready.
 
         Returns:
             Seconds until the restart.
@@ -39,9 +39,9 @@ class Backoff:
         return delay_s
 
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """Whether the pause is over."""
         return self._due_at is not None and time.monotonic() >= self._due_at
 
     def restarted(self) -> None:
-        """Note that it was done."""
+        """Note that the restart was made."""
         self._due_at = None

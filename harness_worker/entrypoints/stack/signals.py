@@ -1,4 +1,4 @@
-"""The wish to stop: from Ctrl-C, SIGTERM or a closed terminal."""
+"""Requests to stop: Ctrl-C, SIGTERM or a closed terminal."""
 
 from __future__ import annotations
 

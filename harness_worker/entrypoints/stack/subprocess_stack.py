@@ -1,4 +1,4 @@
-"""A stack for as long as a context lasts, as a process beside this one."""
+"""A stack in a process of its own, for as long as a context lasts."""
 
 from __future__ import annotations
 

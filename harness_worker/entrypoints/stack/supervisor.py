@@ -1,4 +1,4 @@
-"""Keeps children alive, and ends them in order."""
+"""Restarts child processes that die, and ends them in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The domain classes at work: a task's instances, one call on one of them, and what they are like afterwards."""
+"""A task's instances of the domain classes: making them, calling them, and a digest of their state."""
 
 from __future__ import annotations
 

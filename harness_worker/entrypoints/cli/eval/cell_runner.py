@@ -1,4 +1,4 @@
-"""Works a sweep's cells over HTTP, each at most once, whoever died or was stopped meanwhile."""
+"""Asks a sweep's cells over HTTP, each at most once, even if a process dies or the sweep is stopped."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class CellRunner:
         return self._gateway.awaited(look, has_ended, self._asking.timeout_s)
 
     def _judged(self, turn: JsonObject) -> JsonObject:
-        """The turn with what its judges say, once all have spoken: whoever they are is known when it ends."""
+        """The turn with its scores, once all its judges have scored; which ones there are is known when it ends."""
         if not has_ended(turn) or (_all_have_spoken(turn) and not self._asking.include):
             return turn
         parts = (*self._asking.include, *SCORES)

@@ -1,4 +1,4 @@
-"""A sweep over somebody's cases, from the plan to a result of each cell."""
+"""A sweep of ``harness eval``, from the plan to a result of each cell."""
 
 from __future__ import annotations
 

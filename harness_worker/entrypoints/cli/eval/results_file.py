@@ -1,4 +1,4 @@
-"""A file of results, a line per cell: what a sweep goes on from."""
+"""The file of results, one line per cell, from which a stopped sweep continues."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ResultsFile:
         self._file.close()
 
     def kept(self, cell: Cell, check: str | None) -> Result | None:
-        """What became of a cell, if that is settled and was held against what is expected now."""
+        """The result of a cell, if it is final and was compared with what is expected now."""
         found = self._kept.get((cell.asked, cell.expected(check)))
         return found if found is not None and found.is_settled else None
 

@@ -1,4 +1,4 @@
-"""``harness turns approve`` and ``deny``: a person's word from the command line."""
+"""``harness turns approve`` and ``deny``."""
 
 from __future__ import annotations
 

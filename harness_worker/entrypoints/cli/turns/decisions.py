@@ -1,4 +1,4 @@
-"""Answering turns that wait for a person."""
+"""Approves or denies the calls of turns that wait for a person."""
 
 from __future__ import annotations
 
