@@ -1,4 +1,4 @@
-"""What became of turns' webhooks, and what their receivers are sent."""
+"""The state of a turn's webhook, and the description of the requests that endpoints are sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["turns"])
 
 @router.get("/v1/turns/{turn_id}/webhook", responses=problems(404))
 async def read_webhook(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> Webhook:
-    """Whether whoever asked for it was told how the turn went, and when it is tried again."""
+    """The state of the turn's webhook: what was delivered, the last attempt, and when the next one is due."""
     found = await services.webhooks.of_turn(turn_id)
     if found is None:
         await existing_turn(turn_id, services)
@@ -28,7 +28,7 @@ async def read_webhook(turn_id: TurnId, _query: Annotated[NoQuery, Query()], ser
 
 
 def describe_webhooks(app: FastAPI) -> None:
-    """Have the OpenAPI document tell what receivers are sent."""
+    """Describe in the OpenAPI document what endpoints are sent."""
     for kind in sorted(RESTING_EVENTS):
         app.webhooks.add_api_route(kind, _received, methods=["POST"], status_code=204, name=kind, tags=["turns"])
 

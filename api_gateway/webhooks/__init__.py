@@ -1,1 +1,1 @@
-"""Turns told to whoever asked for it, as Standard Webhooks says (docs/adr/0026-webhooks.md)."""
+"""Delivery of turns' webhooks, as Standard Webhooks specifies it (docs/adr/0026-webhooks.md)."""

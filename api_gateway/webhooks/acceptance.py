@@ -1,4 +1,4 @@
-"""Whether a gateway takes a request's webhook."""
+"""Whether a gateway accepts the webhook of a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api_gateway.webhook_urls import is_closed_literal
 
 
 def check_webhook(url: str | None, settings: Settings, loc: Sequence[str | int] = ("body", "webhook")) -> None:
-    """Refuse a webhook that could never be told; ``loc`` is its place in the request.
+    """Refuse a webhook that could never be delivered; ``loc`` is its place in the request.
 
     Raises:
         Problem: 422 ``invalid_request``; it says what to do.
@@ -20,7 +20,7 @@ def check_webhook(url: str | None, settings: Settings, loc: Sequence[str | int] 
     if settings.webhook_secret is None:
         raise invalid_at(
             loc,
-            "this gateway tells no webhooks: its operator has to set HARNESS_WEBHOOK_SECRET; leave it out until then",
+            "this gateway delivers no webhooks: its operator must set HARNESS_WEBHOOK_SECRET; leave it out until then",
         )
     if not settings.webhook_private and is_closed_literal(url):
         raise invalid_at(loc, "its host's address is not a public one; give one that is")

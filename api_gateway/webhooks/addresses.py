@@ -1,6 +1,6 @@
-"""Connections to the public internet alone: addresses are looked at when they are connected to, not before.
+"""Connections to public addresses only: an address is checked when it is connected to, not before.
 
-A name may stand for another address each time it is asked for (DNS rebinding), so only what is connected to counts.
+A name may resolve to another address each time (DNS rebinding), so only the address that is connected to counts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class NoAddress(Exception):  # noqa: N818 - reads as what it says
-    """A host without an address that may be called; the message says why, and names none."""
+    """A host that has no address to which a connection is allowed; the message says why, and names no address."""
 
 
 class CheckedBackend(AsyncNetworkBackend):
-    """Connects to hosts whose addresses are public; what TLS verifies stays the host's name.
+    """Connects to hosts with public addresses; TLS still verifies the host's name.
 
     Args:
-        allow_private: Whether other addresses are open too.
+        allow_private: Whether other addresses are allowed too.
     """
 
     def __init__(self, *, allow_private: bool) -> None:
@@ -50,15 +50,15 @@ class CheckedBackend(AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SOCKET_OPTION] | None = None,
     ) -> AsyncNetworkStream:
-        """Connect to the first open address of the host that answers.
+        """Connect to the first allowed address of the host that answers.
 
         Raises:
-            NoAddress: It has none that is open.
+            NoAddress: It has none that is allowed.
             ConnectError: None answers.
             ConnectTimeout: None answers in time.
         """
         failed: ConnectError | ConnectTimeout = ConnectError("nobody answers")
-        for address in await self._open_addresses(host, port):
+        for address in await self._allowed_addresses(host, port):
             try:
                 return await self._backend.connect_tcp(
                     address, port, timeout or CONNECT_TIMEOUT_S, local_address, socket_options
@@ -67,19 +67,19 @@ class CheckedBackend(AsyncNetworkBackend):
                 failed = error
         raise failed
 
-    async def _open_addresses(self, host: str, port: int) -> list[str]:
+    async def _allowed_addresses(self, host: str, port: int) -> list[str]:
         found = await _resolved(host, port)
-        opened = [address for address in found if self._allow_private or is_public(address)]
-        if not opened:
+        allowed = [address for address in found if self._allow_private or is_public(address)]
+        if not allowed:
             raise NoAddress("the host's address is not a public one")
-        return opened
+        return allowed
 
 
 async def _resolved(host: str, port: int) -> list[str]:
-    """What the host's name stands for, asked in a thread that nobody waits for.
+    """The addresses of a host's name, resolved in a daemon thread of its own.
 
-    A name server that hangs holds up no other name, and not the end of the process, which joins a pool's threads. Each
-    try asks once, so those that are under way bound the threads.
+    So a name server that hangs delays neither another name nor the end of the process, which would join the threads of
+    a pool. Each attempt resolves once, so the number of requests under way bounds the threads.
     """
     answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
     Thread(target=_look_up, args=(host, port, answer), name="resolve", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The deliveries that wait for room, in memory: the database is not asked about them again until there is some."""
+"""The deliveries that wait for a free place, in memory: until then the database is not asked about them again."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from api_gateway.webhooks.rules import DueDelivery, Lane, admitted
 
 MOST_A_TENANT: Final = 2_000
-"""More of one tenant are not remembered: whoever looks for what is due finds them again."""
+"""More of one tenant are dropped; the poll finds them again."""
 
 
 class Backlog:
-    """Turns with an event to deliver, by lane, each lane in the order in which they came."""
+    """A queue of due deliveries for each lane."""
 
     def __init__(self) -> None:
         self._lanes: dict[Lane, dict[str, None]] = {}
         self._tenants: Counter[str] = Counter()
 
     def add(self, found: Iterable[DueDelivery]) -> None:
-        """Add deliveries; those that are there already keep their places."""
+        """Queue deliveries; those that are queued already keep their places."""
         for due in found:
             known = self._lanes.get(due.lane, {})
             if due.turn_id not in known and self._tenants[due.lane.tenant] < MOST_A_TENANT:
@@ -28,7 +28,7 @@ class Backlog:
                 self._tenants[due.lane.tenant] += 1
 
     def take(self, busy: Mapping[Lane, int]) -> list[str]:
-        """Remove the turns for which there is room beside the requests under way, and return their ids."""
+        """Remove the deliveries that may start beside the requests under way, and return their turns' ids."""
         waiting = {lane: len(turn_ids) for lane, turn_ids in self._lanes.items()}
         return [self._pop(lane) for lane in admitted(waiting, busy)]
 

@@ -1,6 +1,6 @@
-"""Tells receivers what happened to turns: one task a process, which starts one for each request.
+"""Delivers webhooks: one task a process, which starts another one for each attempt.
 
-Events on the way to other readers say which turns to look at; now and then all are looked at, for those may be lost.
+Live events say which turns may have something to deliver. They may be lost, so the table is polled as well.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.config import Settings
 from api_gateway.logs import in_a_line
 from api_gateway.webhooks.backlog import Backlog
-from api_gateway.webhooks.outbox import Claim, Outbox, Telling
-from api_gateway.webhooks.payload import told
+from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
+from api_gateway.webhooks.payload import webhook_body
 from api_gateway.webhooks.rules import Lane, Outcome, ReceiverAnswer, Verdict, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.credentials import webhook_secrets
 
 POLL_S: Final = 2.0
-"""How often all that may be due is looked at, for events may be lost and gateways die."""
+"""How often the table is polled for due deliveries: live events may be lost, and gateways may die."""
 
-LOOKING_SHARE: Final = 0.05
-"""How much of the time that may take: where very many turns wait, it is done less often."""
+POLLING_SHARE: Final = 0.05
+"""The share of the time that polls may take: where very many turns wait, the table is polled less often."""
 
 FOUND_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 200
 MOST_POKED: Final = 10_000
-"""More turns are not remembered: the next look finds them."""
+"""More turns are not remembered: the next poll finds them."""
 
 DRAIN_S: Final = 3.0
-"""How long requests may go on when the process stops; then they are left to their leases, and told again."""
+"""How long attempts may go on when the process stops; then they are cancelled, and made again when their leases end."""
 
 _log = logging.getLogger(__name__)
 
 
 class Deliverer:
-    """Tells until it is closed; never raises.
+    """Delivers what is due while its context lasts; never raises.
 
     Args:
-        outbox: What to tell.
-        signer: Signs it.
-        sender: Sends it.
+        outbox: The rows of webhooks.
+        signer: Signs requests.
+        sender: Sends them.
 
     Attributes:
-        outcomes: How many attempts ended in which way.
+        outcomes: The number of attempts by outcome.
     """
 
     def __init__(self, outbox: Outbox, signer: Signer, sender: Sender) -> None:
@@ -68,99 +68,99 @@ class Deliverer:
         self.outcomes: Counter[tuple[str, ...]] = Counter()
 
     def poke(self, turn_id: str) -> None:
-        """Look at a turn soon: something happened to it."""
+        """Check soon whether this turn has something to deliver."""
         if len(self._poked) < MOST_POKED:
             self._poked[turn_id] = None
             self._wake.set()
 
     def stop(self) -> None:
-        """Start nothing more."""
+        """Start no further attempt."""
         self._stopping = True
         self._wake.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Tell what is due as long as the context lasts; nothing is under way any more after it."""
-        looking = asyncio.create_task(self._run(), name="webhooks")
+        """Deliver what is due while the context lasts; no attempt is under way after it."""
+        delivering = asyncio.create_task(self._run(), name="webhooks")
         try:
             yield
         finally:
             self.stop()
-            await _end([looking])
+            await _end([delivering])
             await _end(self._under_way)
             await self._sender.close()
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
-        look_at = clock()
+        poll_at = clock()
         while not self._stopping:
             self._wake.clear()
             began = clock()
-            if began >= look_at:
-                await self._try(self._look)
-                took = 0.0 if self._is_cut_off else clock() - began  # one that failed says nothing of how many wait
-                look_at = clock() + max(POLL_S, took / LOOKING_SHARE)
+            if began >= poll_at:
+                await self._try(self._poll)
+                took = 0.0 if self._is_cut_off else clock() - began  # a poll that failed says nothing of how many wait
+                poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
             await self._try(self._start_poked)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, look_at - clock()))
+                await asyncio.wait_for(self._wake.wait(), max(0.0, poll_at - clock()))
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next look finds them
+        except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next poll finds them
             log = _log.debug if self._is_cut_off else _log.warning
             log("webhooks wait: %s", in_a_line(error))
             self._is_cut_off = True
 
-    async def _look(self) -> None:
-        """Look for all that is due and has room, once what waits already has taken its places."""
-        await self._start_waiting()
+    async def _poll(self) -> None:
+        """Queue all that is due, except for hosts and tenants that what is queued already leaves no place."""
+        await self._start_queued()
         found = await self._outbox.due(FOUND_AT_ONCE, full_of(self._busy))
         self._is_cut_off = False
         self._backlog.add(found)
 
     async def _start_poked(self) -> None:
-        """Start what there is room for, also of the turns to which something happened; the rest of that waits."""
-        await self._start_waiting()
+        """Start what may start, also of the turns that were poked; the rest of that is queued."""
+        await self._start_queued()
         while self._poked and not self._stopping:
             turn_ids = list(islice(self._poked, ASKED_AT_ONCE))
-            for turn_id in turn_ids:  # before they are looked at: what happens meanwhile pokes them again
+            for turn_id in turn_ids:  # before the query: what happens meanwhile pokes them again
                 del self._poked[turn_id]
             self._backlog.add(await self._outbox.due_of(turn_ids))
-            await self._start_waiting()
+            await self._start_queued()
 
-    async def _start_waiting(self) -> None:
+    async def _start_queued(self) -> None:
         while not self._stopping and (turn_ids := self._backlog.take(self._busy)):
-            for claim in await self._outbox.take(turn_ids):
+            for claim in await self._outbox.claim(turn_ids):
                 self._start(claim)
 
     def _start(self, claim: Claim) -> None:
         self._busy[claim.lane] += 1
-        task = asyncio.create_task(self._tell(claim), name=f"webhook {claim.turn_id}")
+        task = asyncio.create_task(self._deliver(claim), name=f"webhook {claim.turn_id}")
         self._under_way.add(task)
         task.add_done_callback(lambda done: self._ended(done, claim.lane))
 
     def _ended(self, task: asyncio.Task[None], lane: Lane) -> None:
         self._under_way.discard(task)
-        self._busy -= Counter([lane])  # which also forgets those that nothing is sent to
+        self._busy -= Counter([lane])  # which also forgets lanes with nothing under way
         self._wake.set()
 
-    async def _tell(self, claim: Claim) -> None:
+    async def _deliver(self, claim: Claim) -> None:
         try:
-            telling = await self._outbox.telling(claim)
-            if telling is not None:
-                await self._attempt(claim, telling)
-        except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is told again
-            _log.warning("the webhook of turn %s is told again later: %s", claim.turn_id, in_a_line(error))
+            event = await self._outbox.event(claim)
+            if event is not None:
+                await self._attempt(claim, event)
+        except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is delivered again
+            _log.warning("the webhook of turn %s is delivered again later: %s", claim.turn_id, in_a_line(error))
 
-    async def _attempt(self, claim: Claim, telling: Telling) -> None:
-        body = told(telling.kind, telling.at, telling.turn)
-        headers = self._signer.headers(telling.tenant, message_id(claim.turn_id, claim.seq), telling.now, body)
+    async def _attempt(self, claim: Claim, event: WebhookEvent) -> None:
+        body = webhook_body(event.kind, event.at, event.turn)
+        headers = self._signer.headers(event.tenant, message_id(claim.turn_id, claim.seq), event.now, body)
         answer = await self._sender.post(claim.url, headers, body)
         verdict = verdict_of(answer, claim.failures, claim.turn_id)
-        if await self._outbox.record(claim, telling, answer, verdict):
+        if await self._outbox.record(claim, event, answer, verdict):
             self._count(claim, answer, verdict)
-        if not telling.is_last:  # what happened meanwhile was left to this
+        if not event.is_last:  # the lease kept what happened meanwhile from being due
             self.poke(claim.turn_id)
 
     def _count(self, claim: Claim, answer: ReceiverAnswer, verdict: Verdict) -> None:
@@ -171,7 +171,7 @@ class Deliverer:
 
 
 async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Let tasks end if they do soon, and end them otherwise."""
+    """Wait for tasks for a short time, then cancel them."""
     if not (waited := set(tasks)):
         return
     _, late = await asyncio.wait(waited, timeout=DRAIN_S)
@@ -181,7 +181,7 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def make_deliverer(engine: AsyncEngine, settings: Settings) -> Deliverer | None:
-    """The deliverer of a process; ``None`` if its settings have no secret to sign with."""
+    """The deliverer of a process; ``None`` if there is no secret to sign with."""
     if settings.webhook_secret is None:
         return None
     signer = Signer(webhook_secrets(settings.webhook_secret.get_secret_value()))

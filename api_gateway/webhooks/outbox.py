@@ -1,7 +1,7 @@
-"""The rows of ``webhooks``: which are due, who tells of one, and what became of it.
+"""The rows of ``webhooks``: which deliveries are due, which gateway attempts one, and how the attempt ended.
 
-Who takes a row holds it by a lease, and writes what became of it only if nobody has taken it since: ``seq`` and
-``attempt`` say which try is meant, as a turn's fence does. A try that died with its gateway is no failure.
+A gateway claims a row by a lease, and records its attempt only if no other has claimed the row since: ``seq`` and
+``attempt`` identify the attempt, as a fence does that of a turn. An attempt that died with its gateway is no failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
 LEASE_S: Final = 25.0
-"""Longer than an attempt may take: while its gateway lives, nobody else tells of the event."""
+"""Longer than an attempt may take: while its gateway lives, no other delivers the event."""
 
 _C: Final = webhooks.c
 _NEWEST: Final = (
@@ -40,18 +40,18 @@ _NEWEST: Final = (
 # As a subquery the clock is read once.
 _NOW: Final = select(db_now()).scalar_subquery()
 _ABOVE: Final = case((_C.due_at <= _NOW, _C.told_seq), else_=_C.seq)
-"""An event that was not told waits for its time, a newer one for nothing."""
+"""An event whose attempt failed waits for its retry, a newer one for nothing."""
 
 _IS_DUE: Final = and_(
     _C.due_at.is_not(None),
     or_(_C.lease_until.is_(None), _C.lease_until <= _NOW),
     _NEWEST > _ABOVE,
 )
-"""What somebody tells of is left to them."""
+"""A row under a lease is left to the gateway that holds it."""
 
 _DUE: Final = select(_C.turn_id, _C.host, turns.c.tenant).join(turns).where(_IS_DUE).order_by(_C.due_at)
 
-_TAKE: Final = (
+_CLAIM: Final = (
     update(webhooks)
     .where(_C.turn_id == bindparam("this_turn"))
     .values(
@@ -65,14 +65,14 @@ _TAKE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A row that this process tells of for as long as the lease lasts.
+    """One attempt to deliver an event, which belongs to this process for as long as the lease lasts.
 
     Args:
-        turn_id: Whose.
-        url: Whom to tell.
+        turn_id: The turn.
+        url: The endpoint.
         lane: The tenant, and the URL's host.
-        seq: Of which event.
-        attempt: Which attempt to deliver this event, from 1.
+        seq: The event's number in its turn.
+        attempt: The number of the attempt to deliver this event, from 1.
         failures: How many of those before failed.
     """
 
@@ -85,14 +85,14 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
-    """What is to be told.
+class WebhookEvent:
+    """An event to deliver.
 
     Args:
-        tenant: Whose turn it is.
+        tenant: The turn's tenant.
         kind: The event's type.
         at: When it happened, RFC 3339 UTC.
-        turn: As it is now.
+        turn: The turn as it is now.
         now: The database's clock, in seconds since the epoch.
     """
 
@@ -104,24 +104,24 @@ class Telling:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows the event."""
+        """Whether no event follows, because the turn has ended."""
         return self.kind in TERMINAL_EVENTS
 
 
 class Outbox:
-    """The rows of every tenant. Every method is one transaction, or none if there is nothing to write."""
+    """The webhooks of every tenant. Every method is one transaction."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._writer = writer_of(engine)
 
     async def due(self, limit: int, full: Full) -> list[DueDelivery]:
-        """What is due, the longest due first, but nothing of who is full."""
+        """Deliveries that are due, the longest due first, without those of hosts and tenants that are full."""
         has_room = (_C.host.not_in(full.hosts), turns.c.tenant.not_in(full.tenants))
         return await self._due(_DUE.where(*has_room).limit(limit))
 
     async def due_of(self, turn_ids: Sequence[str]) -> list[DueDelivery]:
-        """What is due of these turns, the longest due first; no lock, for there may be no room for it."""
+        """Deliveries of these turns that are due, the longest due first; no lock, for there may be no free place."""
         return await self._due(_DUE.where(_C.turn_id.in_(turn_ids)))
 
     async def _due(self, query: AnySelect) -> list[DueDelivery]:
@@ -129,8 +129,8 @@ class Outbox:
             rows = (await connection.execute(query)).all()
         return [DueDelivery(turn_id=row.turn_id, lane=_lane(row)) for row in rows]
 
-    async def take(self, turn_ids: Sequence[str]) -> list[Claim]:
-        """Take those of these turns' webhooks that are still due and that nobody else takes."""
+    async def claim(self, turn_ids: Sequence[str]) -> list[Claim]:
+        """Claim the deliveries of these turns that are still due and that no other gateway claims."""
         columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
         found = (
             select(*columns, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE).order_by(_C.due_at)
@@ -139,11 +139,11 @@ class Outbox:
         async with self._writer.begin() as connection:
             claims = [_claim(row) for row in (await connection.execute(query)).all()]
             if claims:
-                await connection.execute(_TAKE, [_taken(claim) for claim in claims])
+                await connection.execute(_CLAIM, [_columns(claim) for claim in claims])
         return claims
 
-    async def telling(self, claim: Claim) -> Telling | None:
-        """What the claim is about; ``None`` if the turn is there no more."""
+    async def event(self, claim: Claim) -> WebhookEvent | None:
+        """The event to deliver; ``None`` if the turn was removed."""
         query = (
             select(turns, turn_events.c.type.label("kind"), turn_events.c.at.label("at"), db_now().label("now"))
             .join(turn_events, turn_events.c.turn_id == turns.c.id)
@@ -151,10 +151,10 @@ class Outbox:
         )
         async with self._engine.connect() as connection:
             row = (await connection.execute(query)).one_or_none()
-            return None if row is None else await _telling(connection, row)
+            return None if row is None else await _event(connection, row)
 
-    async def record(self, claim: Claim, told: Telling, answer: ReceiverAnswer, verdict: Verdict) -> bool:
-        """Write what became of the claim; whether it still held."""
+    async def record(self, claim: Claim, event: WebhookEvent, answer: ReceiverAnswer, verdict: Verdict) -> bool:
+        """Record how the attempt ended; ``False``, and nothing is written, if the claim no longer holds."""
         still_held = (
             _C.turn_id == claim.turn_id,
             _C.seq == claim.seq,
@@ -162,8 +162,8 @@ class Outbox:
             _C.due_at.is_not(None),
             _C.lease_until.is_not(None),
         )
-        change = update(webhooks).where(*still_held).values(_after(claim, told, verdict))
-        seen = {
+        change = update(webhooks).where(*still_held).values(_after(claim, event, verdict))
+        result = {
             "status_code": answer.status_code,
             "error": answer.error,
             "failures": claim.failures + (answer.error is not None),
@@ -171,7 +171,7 @@ class Outbox:
             "lease_until": None,
         }
         async with self._writer.begin() as connection:
-            return (await connection.execute(change.values(seen))).rowcount == 1
+            return (await connection.execute(change.values(result))).rowcount == 1
 
 
 def _lane(row: AnyRow) -> Lane:
@@ -183,7 +183,7 @@ def _claim(row: AnyRow) -> Claim:
     return Claim(turn_id=row.turn_id, url=row.url, lane=_lane(row), seq=row.newest, attempt=attempt, failures=failures)
 
 
-def _taken(claim: Claim) -> dict[str, Any]:
+def _columns(claim: Claim) -> dict[str, Any]:
     return {
         "this_turn": claim.turn_id,
         "now_seq": claim.seq,
@@ -192,16 +192,16 @@ def _taken(claim: Claim) -> dict[str, Any]:
     }
 
 
-async def _telling(connection: AsyncConnection, row: AnyRow) -> Telling:
+async def _event(connection: AsyncConnection, row: AnyRow) -> WebhookEvent:
     asked = await asked_calls(connection, [row.id])
     below = await asked_below(connection, [row])
     turn = summary_of(row, asked[row.id], below[row.id])
-    return Telling(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
+    return WebhookEvent(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
 
 
-def _after(claim: Claim, told: Telling, verdict: Verdict) -> dict[str, Any]:
-    """The columns that say when to tell what next."""
+def _after(claim: Claim, event: WebhookEvent, verdict: Verdict) -> dict[str, Any]:
+    """The columns that say what is due next, and when."""
     if verdict.outcome is Outcome.FAILED:
-        return {"due_at": db_now() + verdict.pause_s}
-    is_over = told.is_last or verdict.is_gone
+        return {"due_at": db_now() + verdict.retry_in_s}
+    is_over = event.is_last or verdict.is_gone
     return {"told_seq": claim.seq, "due_at": None if is_over else db_now()}

@@ -1,4 +1,4 @@
-"""What a webhook says: an event's type and time, and the turn as it is."""
+"""The body of a webhook: an event's type and time, and the turn as it is now."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from api_gateway.answers import TurnSummary
 
 MOST_CHARS: Final = 10_000
-"""Of the turn's input and of its output: a receiver wants to know what to read, not to be sent megabytes."""
+"""The most characters of a turn's input, and of its output, in a body; the rest can be read from the turn."""
 
 _LONG: Final = ("input", "output_text")
 
 
 class TurnTold(BaseModel):
-    """What a receiver is sent. ``timestamp`` is when it happened, RFC 3339 UTC."""
+    """The JSON body that an endpoint is sent. ``timestamp`` is when the event happened, RFC 3339 UTC."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,8 +25,8 @@ class TurnTold(BaseModel):
     data: TurnSummary
 
 
-def told(kind: str, timestamp: str, turn: TurnSummary) -> bytes:
-    """The body of a webhook, as compact JSON."""
+def webhook_body(kind: str, timestamp: str, turn: TurnSummary) -> bytes:
+    """The body of an event's webhook, as compact JSON."""
     cut = {name: text[:MOST_CHARS] for name, text in _texts(turn).items() if len(text) > MOST_CHARS}
     data = turn.model_copy(update=cut)
     return TurnTold(type=kind, timestamp=timestamp, truncated=bool(cut), data=data).model_dump_json().encode()

@@ -1,4 +1,4 @@
-"""What became of a turn's webhook, for whoever asked for it."""
+"""The state of a turn's webhook, as its client reads it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness_worker.wire import rfc3339
 
 
 class Webhooks:
-    """Reads of one tenant's webhooks."""
+    """Reads the webhooks of one tenant."""
 
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
         self._engine = engine
         self._tenant = tenant
 
     async def of_turn(self, turn_id: str) -> Webhook | None:
-        """The turn's webhook; ``None`` if it has none, or does not exist."""
+        """The turn's webhook; ``None`` if the turn has none, or does not exist."""
         mine = (turns.c.id == turn_id, turns.c.tenant == self._tenant)
         query = select(webhooks).join(turns, turns.c.id == webhooks.c.turn_id).where(*mine)
         async with self._engine.connect() as connection:
@@ -28,7 +28,7 @@ class Webhooks:
 
 
 def webhook_of(row: AnyRow) -> Webhook:
-    """A row of ``webhooks``."""
+    """The webhook that a row of ``webhooks`` describes."""
     status = _status(row)
     next_at = max(row.due_at, row.lease_until or 0.0) if status == "trying" else None
     return Webhook(

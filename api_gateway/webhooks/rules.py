@@ -1,4 +1,4 @@
-"""What follows an attempt to tell of an event, and who is told next: pure rules."""
+"""Pure rules of delivery: what follows an attempt, and which deliveries start next."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from enum import StrEnum
 from typing import Final
 from zlib import crc32
 
-PAUSES_S: Final = (5.0, 30.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
-"""Between one attempt and the next; after the last of them the event is given up."""
+BACKOFF_S: Final = (5.0, 30.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
+"""The delays before each retry of an event; when the attempt after the last of them fails, the event is given up."""
 
 JITTER: Final = 0.1
-"""By how much of itself a pause may be longer, so that those who failed together do not come back together."""
+"""The share by which a delay may be longer, so that deliveries that failed together are not retried together."""
 
-MOST_WAIT_S: Final = 3_600.0
-"""How long a receiver may put off the next attempt, beyond what it is put off anyway."""
+MOST_RETRY_AFTER_S: Final = 3_600.0
+"""The longest delay that an endpoint may ask for by ``Retry-After``, in seconds."""
 
 IN_FLIGHT: Final = 64
-"""How many requests one process has under way."""
+"""The most requests that one process has under way."""
 
 IN_FLIGHT_A_HOST: Final = 8
-"""How many of them to one host: one that hangs holds up no others."""
+"""The most of them to one host, so that one that hangs delays no other."""
 
 IN_FLIGHT_A_TENANT: Final = 16
-"""How many of them for one tenant at most; fewer where many have some, for a tenant never has more than are free."""
+"""The most of them for one tenant; fewer where others have many, for a tenant never has more than places are free."""
 
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
 _SECONDS: Final = re.compile(r"0*([0-9]+)")
 _MOST_DATE_CHARS: Final = 64
 _MOST_DIGITS: Final = 9
-"""So many say more than may be asked for already."""
+"""So many are more than ``MOST_RETRY_AFTER_S`` already."""
 
 
 class Outcome(StrEnum):
@@ -48,11 +48,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Which requests are limited together: those of one tenant to one host.
+    """What requests are counted by: one tenant's to one host.
 
     Args:
-        tenant: Whose turn it tells of.
-        host: Whom it is sent to.
+        tenant: The tenant whose turns are reported.
+        host: The host of the endpoint.
     """
 
     tenant: str
@@ -74,11 +74,11 @@ class DueDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Full:
-    """Who has no room left.
+    """The hosts and tenants that may have no further request under way.
 
     Args:
-        hosts: Those that are called.
-        tenants: Those whose turns are told of.
+        hosts: Hosts of endpoints.
+        tenants: Tenants.
     """
 
     hosts: Sequence[str] = ()
@@ -87,56 +87,56 @@ class Full:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverAnswer:
-    """What a receiver answered.
+    """An endpoint's answer to an attempt.
 
     Args:
         status_code: Its status; ``None`` if there was no answer.
-        error: Why that is no success, in words; ``None`` if it is one.
-        wait_s: How long it asks to be left alone, in seconds.
+        error: Why the attempt failed, in words; ``None`` if it succeeded.
+        retry_after_s: The delay that it asks for before the next attempt.
     """
 
     status_code: int | None = None
     error: str | None = None
-    wait_s: float = 0.0
+    retry_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What an answer means.
+    """What follows an attempt.
 
     Args:
-        outcome: How the attempt ended.
-        pause_s: How long to wait before the next attempt; 0 where none follows.
-        is_gone: Whether the receiver wants nothing more of this turn.
+        outcome: How it ended.
+        retry_in_s: The delay before the next attempt; 0 if there is none.
+        is_gone: Whether the endpoint wants no further event of this turn.
     """
 
     outcome: Outcome
-    pause_s: float = 0.0
+    retry_in_s: float = 0.0
     is_gone: bool = False
 
 
 def answer_of(status_code: int, retry_after: str, now: float) -> ReceiverAnswer:
-    """An answer by its status and its header ``Retry-After``: so many seconds, or a date of HTTP.
+    """The answer with this status and this header ``Retry-After``, which is a number of seconds or a date of HTTP.
 
     Args:
         status_code: The status.
-        retry_after: The header; empty if there was none.
+        retry_after: The header; empty if there is none.
         now: Seconds since the epoch.
     """
     if 200 <= status_code <= 299:
         return ReceiverAnswer(status_code=status_code)
-    wait_s = _asked_s(retry_after.strip(), now) if status_code in BUSY else 0.0
-    return ReceiverAnswer(status_code=status_code, error=f"answered {status_code}", wait_s=wait_s)
+    retry_after_s = _retry_after_s(retry_after.strip(), now) if status_code in BUSY else 0.0
+    return ReceiverAnswer(status_code=status_code, error=f"answered {status_code}", retry_after_s=retry_after_s)
 
 
-def _asked_s(retry_after: str, now: float) -> float:
+def _retry_after_s(retry_after: str, now: float) -> float:
     seconds = _SECONDS.fullmatch(retry_after)
     asked_s = float(seconds[1][:_MOST_DIGITS]) if seconds else _date(retry_after) - now
-    return min(max(0.0, asked_s), MOST_WAIT_S)
+    return min(max(0.0, asked_s), MOST_RETRY_AFTER_S)
 
 
 def _date(text: str) -> float:
-    """A date of HTTP (RFC 9110), in seconds since the epoch; one that is none is long over."""
+    """A date of HTTP (RFC 9110), in seconds since the epoch; 0 for any other text."""
     try:
         found = parsedate_to_datetime(text[:_MOST_DATE_CHARS])
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
@@ -145,24 +145,24 @@ def _date(text: str) -> float:
 
 
 def verdict_of(answer: ReceiverAnswer, failures: int, turn_id: str) -> Verdict:
-    """What follows an answer after so many failures of the same event."""
+    """What follows an answer, after so many failed attempts to deliver the same event."""
     if answer.error is None:
         return Verdict(outcome=Outcome.DELIVERED)
     if answer.status_code == GONE:
         return Verdict(outcome=Outcome.GIVEN_UP, is_gone=True)
-    if failures >= len(PAUSES_S):
+    if failures >= len(BACKOFF_S):
         return Verdict(outcome=Outcome.GIVEN_UP)
-    pause_s = max(PAUSES_S[failures], answer.wait_s)
-    return Verdict(outcome=Outcome.FAILED, pause_s=pause_s * (1 + JITTER * _share(turn_id)))
+    delay_s = max(BACKOFF_S[failures], answer.retry_after_s)
+    return Verdict(outcome=Outcome.FAILED, retry_in_s=delay_s * (1 + JITTER * _share(turn_id)))
 
 
 def _share(turn_id: str) -> float:
-    """From 0 to 1, another for each turn."""
+    """A number from 0 to 1 that depends on the turn alone."""
     return crc32(turn_id.encode()) / 2**32
 
 
 def admitted(waiting: Mapping[Lane, int], busy: Mapping[Lane, int]) -> list[Lane]:
-    """The lanes that may send another request now, the first one first; a lane may be named several times.
+    """The lanes that may start another request now, in order; a lane may be named several times.
 
     A place goes to the tenant with the fewest requests under way, and of its hosts to the one with the fewest, so a
     backlog, however old it is, gives nobody a second place before others have their first.
@@ -183,7 +183,7 @@ def admitted(waiting: Mapping[Lane, int], busy: Mapping[Lane, int]) -> list[Lane
 
 
 def full_of(busy: Mapping[Lane, int]) -> Full:
-    """The hosts and the tenants that have as many requests under way as they may."""
+    """The hosts and tenants that have as many requests under way as they may."""
     tenants = _by_tenant(busy)
     most = _most_a_tenant(tenants.total())
     return Full(

@@ -1,4 +1,4 @@
-"""One request to a receiver, and what became of it."""
+"""One HTTP request to an endpoint, and its answer."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ TIMEOUT_S: Final = 15.0
 
 READ_BYTES: Final = 4_096
 READ_TIMEOUT_S: Final = 1.0
-"""So much of an answer's body is taken, so that its sender may end well; nobody reads it."""
+"""How much of an answer's body is read, and for how long, so that the endpoint ends well; it is not used."""
 
 MOST_ERROR_CHARS: Final = 200
 SENDER: Final = {"content-type": "application/json", "user-agent": "agent-harness", "connection": "close"}
 
 
 class Sender:
-    """Posts to whatever URL clients have given; follows no redirect, and uses no proxy that the environment names.
+    """Posts to the URLs that clients have given; follows no redirect, and uses no proxy that the environment names.
 
-    Each request has a connection of its own, so that each is checked.
+    Each request has a connection of its own, so that the address is checked each time.
 
     Args:
-        allow_private: Whether hosts may be called whose addresses are not public.
-        timeout_s: How long an attempt may take: finding the host, connecting, sending, and the head of the answer.
+        allow_private: Whether addresses that are not public are allowed.
+        timeout_s: The timeout of an attempt: resolving, connecting, sending, and the head of the answer.
     """
 
     def __init__(self, *, allow_private: bool, timeout_s: float = TIMEOUT_S) -> None:
@@ -51,7 +51,7 @@ class Sender:
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverAnswer:
-        """What the receiver answered; one that gave no answer is told by an error."""
+        """Send a request and return the endpoint's answer; if there is none, its ``error`` says why."""
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return await self._post(url, {**SENDER, **headers}, body, limit)
@@ -61,35 +61,35 @@ class Sender:
             return ReceiverAnswer(error=str(none))
         except NetworkError as broken:
             return ReceiverAnswer(error=_in_words("cannot connect, or the connection broke", broken))
-        except Exception as odd:  # noqa: BLE001 - never raises: whatever a receiver does is its answer
+        except Exception as odd:  # noqa: BLE001 - never raises: whatever an endpoint does is its answer
             return ReceiverAnswer(error=_in_words("the answer is not valid HTTP", odd))
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close every connection."""
         await self._pool.aclose()
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes, limit: asyncio.Timeout) -> ReceiverAnswer:
-        """The answer, whose head ends ``limit``."""
+        """The answer; ``limit`` is lifted once its head has come."""
         target = str(parsed(url))
         named = [("host", urlsplit(target).netloc), *headers.items()]
         async with self._pool.stream("POST", target, headers=named, content=body) as response:
             limit.reschedule(None)
             given = {name.lower(): value for name, value in response.headers}
             retry_after = given.get(b"retry-after", b"").decode("latin-1")
-            await _take_some(response)
+            await _read_some(response)
         return answer_of(response.status, retry_after, time.time())
 
 
-async def _take_some(response: Response) -> None:
-    taken = 0
-    with suppress(Exception):  # its status is the answer already
+async def _read_some(response: Response) -> None:
+    size_bytes = 0
+    with suppress(Exception):  # the status is all that counts
         async with asyncio.timeout(READ_TIMEOUT_S):
             async for piece in response.aiter_stream():
-                taken += len(piece)
-                if taken >= READ_BYTES:
+                size_bytes += len(piece)
+                if size_bytes >= READ_BYTES:
                     return
 
 
 def _in_words(what: str, error: Exception) -> str:
-    said = "".join(char if char.isprintable() else "·" for char in str(error))
-    return f"{what}: {said or type(error).__name__}"[:MOST_ERROR_CHARS]
+    text = "".join(char if char.isprintable() else "·" for char in str(error))
+    return f"{what}: {text or type(error).__name__}"[:MOST_ERROR_CHARS]

@@ -10,22 +10,22 @@ from harness_worker.credentials import tenant_webhook_secret
 
 
 def message_id(turn_id: str, seq: int) -> str:
-    """What an event is known by, however often it is told; holds no full stop, which parts what is signed."""
+    """The id of an event, the same for each attempt; it has no full stop, which separates the signed parts."""
     return f"{turn_id}_{seq}"
 
 
 class Signer:
-    """Signs with each tenant's own secrets.
+    """Signs webhooks with each tenant's own secrets.
 
     Args:
-        secrets: What they are derived from, the newest first: a receiver may know any of them.
+        secrets: The operator's, from which those of tenants are derived, the newest first; an endpoint may know any.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = tuple(secrets)
 
     def headers(self, tenant: str, webhook_id: str, at: float, body: bytes) -> dict[str, str]:
-        """The headers by which a receiver knows who sent ``body``, and when, in seconds since the epoch."""
+        """The headers that sign ``body``, which is sent at ``at``, in seconds since the epoch."""
         signed = f"{webhook_id}.{int(at)}.".encode() + body
         signatures = (_signature(tenant_webhook_secret(secret, tenant), signed) for secret in self._secrets)
         return {

@@ -289,7 +289,7 @@ def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver)
 @pytest.mark.one_database("postgres")
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)])
 def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
-    told_by_a_process: Telling, sig: signal.Signals, code: int
+    told_by_a_process: Delivering, sig: signal.Signals, code: int
 ) -> None:
     """The receiver is told again, once the lease is over, and knows by the id that it is the same."""
     reader, turn_id, other = told_by_a_process.reader, told_by_a_process.turn_id, told_by_a_process.other
@@ -306,7 +306,7 @@ def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class Delivering:
     """A gateway's process in the midst of telling a receiver that hangs, and a gateway beside it that tells nobody."""
 
     process: subprocess.Popen[bytes]
@@ -319,7 +319,7 @@ class Telling:
 @pytest.fixture
 def told_by_a_process(
     serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator[Telling]:
+) -> Generator[Delivering]:
     """The same, as a gateway on a machine of its own would be."""
     other.answers.append(other.hang)
     with serve(own_db(valkey_url), webhook_secret=None) as reader:
@@ -334,7 +334,7 @@ def told_by_a_process(
             turn_id = response.json()["id"]
             reader.worker.finish(turn_id)
             other.await_count(1)
-            yield Telling(process=process, log=log, reader=reader, turn_id=turn_id, other=other)
+            yield Delivering(process=process, log=log, reader=reader, turn_id=turn_id, other=other)
 
 
 def _is_ready(url: str) -> bool:

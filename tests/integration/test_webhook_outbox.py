@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from api_gateway.database import create_engine
-from api_gateway.webhooks.outbox import Claim, Outbox, Telling
+from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.reading import Webhooks
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import webhooks
@@ -18,7 +18,7 @@ from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
 
 GOOD = ReceiverAnswer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
-BAD = ReceiverAnswer(error="no answer"), Verdict(outcome=Outcome.FAILED, pause_s=600.0)
+BAD = ReceiverAnswer(error="no answer"), Verdict(outcome=Outcome.FAILED, retry_in_s=600.0)
 ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": 1.0}
 
 Story: TypeAlias = Callable[[Outbox], Awaitable[None]]
@@ -58,16 +58,16 @@ def due(turn_id: str) -> DueDelivery:
     return DueDelivery(turn_id=turn_id, lane=Lane(tenant=TENANT, host="h"))
 
 
-async def taken(outbox: Outbox, turn_id: str) -> list[Claim]:
-    """What is taken of the turn."""
-    return await outbox.take([turn_id])
+async def claimed(outbox: Outbox, turn_id: str) -> list[Claim]:
+    """The claims of the turn."""
+    return await outbox.claim([turn_id])
 
 
-async def telling_of(outbox: Outbox, claim: Claim) -> Telling:
-    """What it is about."""
-    telling = await outbox.telling(claim)
-    assert telling is not None
-    return telling
+async def event_of(outbox: Outbox, claim: Claim) -> WebhookEvent:
+    """The event that is claimed."""
+    event = await outbox.event(claim)
+    assert event is not None
+    return event
 
 
 def status_of(gateway: Gateway, turn_id: str) -> str:
@@ -80,13 +80,13 @@ def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str)
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.started", live=False)
-        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
+        assert (await outbox.due(9, Full()), await claimed(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
         assert await outbox.due(9, Full(hosts=["other"], tenants=["other"])) == [due(turn_id)]
         assert await outbox.due(9, Full(hosts=["h"])) == await outbox.due(9, Full(tenants=[TENANT])) == []
         assert await outbox.due_of([turn_id, "another"]) == [due(turn_id)]
-        assert await outbox.due_of(["another"]) == await taken(outbox, "another") == []
-        assert [claim.seq for claim in await taken(outbox, turn_id)] == [3]
+        assert await outbox.due_of(["another"]) == await claimed(outbox, "another") == []
+        assert [claim.seq for claim in await claimed(outbox, turn_id)] == [3]
 
     play(gateway, story)
 
@@ -96,17 +96,17 @@ def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> Non
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.finish(turn_id, live=False)
-        (first,) = await taken(outbox, turn_id)
-        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
+        (first,) = await claimed(outbox, turn_id)
+        assert (await outbox.due(9, Full()), await claimed(outbox, turn_id)) == ([], [])
         with gateway.worker.engine.begin() as connection:
             connection.execute(update(webhooks).values(lease_until=1.0))
-        (second,) = await taken(outbox, turn_id)
+        (second,) = await claimed(outbox, turn_id)
         assert (first.seq, first.attempt, second.seq, second.attempt) == (2, 1, 2, 2)
-        telling = await telling_of(outbox, second)
-        assert not await outbox.record(first, telling, *GOOD)
+        event = await event_of(outbox, second)
+        assert not await outbox.record(first, event, *GOOD)
         assert status_of(gateway, turn_id) == "trying"
-        assert await outbox.record(second, telling, *GOOD)
-        assert not await outbox.record(second, telling, *GOOD)
+        assert await outbox.record(second, event, *GOOD)
+        assert not await outbox.record(second, event, *GOOD)
 
     play(gateway, story)
     assert status_of(gateway, turn_id) == "delivered"
@@ -117,18 +117,18 @@ def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gatew
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.requires_action", live=False)
-        (first,) = await taken(outbox, turn_id)
-        await outbox.record(first, await telling_of(outbox, first), *BAD)
-        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
+        (first,) = await claimed(outbox, turn_id)
+        await outbox.record(first, await event_of(outbox, first), *BAD)
+        assert (await outbox.due(9, Full()), await claimed(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
         assert await outbox.due(9, Full()) == [due(turn_id)]
-        (second,) = await taken(outbox, turn_id)
+        (second,) = await claimed(outbox, turn_id)
         assert (second.seq, second.attempt) == (3, 1)
-        await outbox.record(second, await telling_of(outbox, second), *BAD)
-        assert (await outbox.due(9, Full()), await taken(outbox, turn_id)) == ([], [])
+        await outbox.record(second, await event_of(outbox, second), *BAD)
+        assert (await outbox.due(9, Full()), await claimed(outbox, turn_id)) == ([], [])
         with gateway.worker.engine.begin() as connection:
             connection.execute(update(webhooks).values(due_at=1.0))
-        (third,) = await taken(outbox, turn_id)
+        (third,) = await claimed(outbox, turn_id)
         assert (third.seq, third.attempt) == (3, 2)
 
     play(gateway, story)
@@ -140,19 +140,19 @@ def test_try_that_died_with_its_gateway_is_no_failure(gateway: Gateway, turn_id:
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.requires_action", live=False)
         for _ in range(9):
-            (claim,) = await taken(outbox, turn_id)
+            (claim,) = await claimed(outbox, turn_id)
             with gateway.worker.engine.begin() as connection:
                 connection.execute(update(webhooks).values(lease_until=1.0))
-        (claim,) = await taken(outbox, turn_id)
+        (claim,) = await claimed(outbox, turn_id)
         assert (claim.attempt, claim.failures) == (10, 0)
-        await outbox.record(claim, await telling_of(outbox, claim), *BAD)
+        await outbox.record(claim, await event_of(outbox, claim), *BAD)
         with gateway.worker.engine.begin() as connection:
             connection.execute(update(webhooks).values(due_at=1.0))
-        (again,) = await taken(outbox, turn_id)
+        (again,) = await claimed(outbox, turn_id)
         assert (again.attempt, again.failures) == (11, 1)
-        await outbox.record(again, await telling_of(outbox, again), *BAD)
+        await outbox.record(again, await event_of(outbox, again), *BAD)
         gateway.worker.finish(turn_id, live=False)
-        (newer,) = await taken(outbox, turn_id)
+        (newer,) = await claimed(outbox, turn_id)
         assert (newer.attempt, newer.failures) == (1, 0)
 
     play(gateway, story)

@@ -98,7 +98,7 @@ def test_redirect_is_not_followed(other: Receiver) -> None:
 def test_busy_receiver_says_when_to_come_back(other: Receiver) -> None:
     """In its header."""
     other.answers.append(answer(503, Retry_After="77"))
-    assert send(other.url) == ReceiverAnswer(status_code=503, error="answered 503", wait_s=77.0)
+    assert send(other.url) == ReceiverAnswer(status_code=503, error="answered 503", retry_after_s=77.0)
 
 
 def test_receiver_that_hangs_is_no_answer(other: Receiver) -> None:

@@ -13,14 +13,14 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from api_gateway.answers import Budget, TurnSummary, Usage
 from api_gateway.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
 from api_gateway.webhooks.backlog import MOST_A_TENANT, Backlog
-from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, told
+from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, webhook_body
 from api_gateway.webhooks.rules import (
+    BACKOFF_S,
     IN_FLIGHT,
     IN_FLIGHT_A_HOST,
     IN_FLIGHT_A_TENANT,
     JITTER,
-    MOST_WAIT_S,
-    PAUSES_S,
+    MOST_RETRY_AFTER_S,
     DueDelivery,
     Full,
     Lane,
@@ -150,7 +150,7 @@ def test_secrets_are_one_or_two() -> None:
 def test_answer_of_the_two_hundreds_is_success(status: int) -> None:
     """And ends the matter."""
     verdict = verdict_of(answer_of(status, "60", NOW), 0, "t")
-    assert (verdict.outcome, verdict.pause_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
+    assert (verdict.outcome, verdict.retry_in_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
 
 
 @pytest.mark.parametrize("status", [101, 199, 300, 302, 308, 400, 404, 429, 500, 503])
@@ -158,7 +158,7 @@ def test_other_answers_are_tried_again(status: int) -> None:
     """Redirects too: they are not followed."""
     verdict = verdict_of(answer_of(status, "", NOW), 0, "t")
     assert verdict.outcome is Outcome.FAILED
-    assert PAUSES_S[0] <= verdict.pause_s <= PAUSES_S[0] * (1 + JITTER)
+    assert BACKOFF_S[0] <= verdict.retry_in_s <= BACKOFF_S[0] * (1 + JITTER)
 
 
 def test_pauses_grow_and_end() -> None:
@@ -166,7 +166,7 @@ def test_pauses_grow_and_end() -> None:
     none = ReceiverAnswer(error="no answer")
     verdicts = [verdict_of(none, failures, "t") for failures in range(8)]
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FAILED] * 7 + [Outcome.GIVEN_UP]
-    assert sum(PAUSES_S) == pytest.approx(17.6 * 3_600, rel=0.01)
+    assert sum(BACKOFF_S) == pytest.approx(17.6 * 3_600, rel=0.01)
 
 
 def test_receiver_that_is_gone_is_given_up_at_once() -> None:
@@ -180,30 +180,30 @@ def test_receiver_that_is_gone_is_given_up_at_once() -> None:
     [
         (503, "120", 120.0),
         (429, " 120 ", 120.0),
-        (503, "1", PAUSES_S[0]),
-        (503, "99999999", MOST_WAIT_S),
-        (503, "9" * 30, MOST_WAIT_S),
+        (503, "1", BACKOFF_S[0]),
+        (503, "99999999", MOST_RETRY_AFTER_S),
+        (503, "9" * 30, MOST_RETRY_AFTER_S),
         (503, "0" * 30 + "120", 120.0),
-        (503, "0" * 30, PAUSES_S[0]),
-        (503, "\u0661" * 3, PAUSES_S[0]),
-        (503, "-1", PAUSES_S[0]),
+        (503, "0" * 30, BACKOFF_S[0]),
+        (503, "\u0661" * 3, BACKOFF_S[0]),
+        (503, "-1", BACKOFF_S[0]),
         (503, "Wed, 21 Oct 2026 07:28:00 GMT", 120.0),
         (429, " Wednesday, 21-Oct-26 07:28:00 GMT ", 120.0),
         (503, "Wed Oct 21 07:28:00 2026", 120.0),
-        (503, "Wed, 21 Oct 2026 07:25:00 GMT", PAUSES_S[0]),
-        (503, "Fri, 21 Oct 2050 07:28:00 GMT", MOST_WAIT_S),
-        (503, "Wed, 21 Oct 99999 07:28:00 GMT", PAUSES_S[0]),
-        (503, "Wed, 32 Oct 2026 25:61:00 GMT", PAUSES_S[0]),
-        (503, "Wed, 21 Oct 2026 07:28:00 +9999", PAUSES_S[0]),
-        (503, "soon" * 1_000, PAUSES_S[0]),
-        (500, "Wed, 21 Oct 2026 07:28:00 GMT", PAUSES_S[0]),
-        (500, "120", PAUSES_S[0]),
+        (503, "Wed, 21 Oct 2026 07:25:00 GMT", BACKOFF_S[0]),
+        (503, "Fri, 21 Oct 2050 07:28:00 GMT", MOST_RETRY_AFTER_S),
+        (503, "Wed, 21 Oct 99999 07:28:00 GMT", BACKOFF_S[0]),
+        (503, "Wed, 32 Oct 2026 25:61:00 GMT", BACKOFF_S[0]),
+        (503, "Wed, 21 Oct 2026 07:28:00 +9999", BACKOFF_S[0]),
+        (503, "soon" * 1_000, BACKOFF_S[0]),
+        (500, "Wed, 21 Oct 2026 07:28:00 GMT", BACKOFF_S[0]),
+        (500, "120", BACKOFF_S[0]),
     ],
 )
 def test_receiver_may_put_off_the_next_attempt(status: int, retry_after: str, least_s: float) -> None:
     """In seconds or by a date of HTTP, in any of its forms, within bounds, where the status means that it is busy."""
-    pause_s = verdict_of(answer_of(status, retry_after, NOW), 0, "t").pause_s
-    assert least_s <= pause_s <= least_s * (1 + JITTER)
+    retry_in_s = verdict_of(answer_of(status, retry_after, NOW), 0, "t").retry_in_s
+    assert least_s <= retry_in_s <= least_s * (1 + JITTER)
 
 
 LANES = st.builds(Lane, tenant=st.sampled_from("xyz"), host=st.sampled_from("abcdefghij"))
@@ -320,6 +320,6 @@ def test_long_texts_are_cut_and_said_to_be() -> None:
         output_text="ö" * (MOST_CHARS + 1), citations=[], usage=Usage(), budget=budget, required_actions=[], error=None,
         decision=None, metadata={}, created_at="", started_at=None, finished_at=None,
     )  # fmt: skip
-    document = TurnTold.model_validate_json(told("turn.completed", "at", turn))
+    document = TurnTold.model_validate_json(webhook_body("turn.completed", "at", turn))
     assert (document.type, document.timestamp, document.truncated) == ("turn.completed", "at", True)
     assert document.data == turn.model_copy(update={"output_text": "ö" * MOST_CHARS})
