@@ -1,0 +1,109 @@
+"""Errors as clients read them: problem documents (RFC 9457), and OpenAI's shape of them on OpenAI's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from api_gateway.problems.codes import CODES, MEDIA_TYPE, OPENAI_PATHS, OPENAI_TYPES
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with a request: where, and what."""
+
+    loc: list[str | int]
+    msg: str
+
+
+class ProblemDocument(BaseModel):
+    """An error as clients read it; ``code`` is stable, ``detail`` is for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldProblem] | None = Field(default=None, description="what is wrong, one entry a place")
+
+
+class OpenAIError(BaseModel):
+    """What was wrong, as OpenAI's clients read it; ``code`` is stable, ``message`` is for people."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None
+
+
+class OpenAIErrorDocument(BaseModel):
+    """An error on OpenAI's routes."""
+
+    error: OpenAIError
+
+
+class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
+    """Raise to answer with a problem document.
+
+    Args:
+        code: The stable code, one of ``CODES``.
+        detail: What was wrong and what to do, for a person.
+        errors: For ``invalid_request``: ``{loc, msg}`` of each thing that is wrong.
+        headers: Response headers to add.
+        extra: Members to add to the document.
+        status: The HTTP status, if it is not the code's.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status or CODES[code]
+        self.code = code
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+    def document(self) -> dict[str, Any]:
+        """The JSON body."""
+        head = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        body = {**head, "detail": self.detail, "code": self.code, **self.extra}
+        return {**body, "errors": [error.model_dump() for error in self.errors]} if self.errors else body
+
+    def openai_document(self) -> dict[str, Any]:
+        """The JSON body for OpenAI's clients; ``param`` is the place of the first thing that is wrong."""
+        usual = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        kind = OPENAI_TYPES.get(self.status, usual)
+        param = ".".join(map(str, self.errors[0].loc[1:])) if self.errors else ""
+        error = OpenAIError(message=self.detail, type=kind, code=self.code, param=param or None)
+        return OpenAIErrorDocument(error=error).model_dump()
+
+    def response(self, path: str) -> JSONResponse:
+        """The whole HTTP response, in the shape that clients of the path read."""
+        if path.startswith(OPENAI_PATHS):
+            return JSONResponse(self.openai_document(), self.status, self.headers)
+        return JSONResponse(self.document(), self.status, self.headers, MEDIA_TYPE)
+
+
+def invalid(errors: Sequence[FieldProblem]) -> Problem:
+    """A request that is not as it should be: 422 ``invalid_request``, naming each place."""
+    detail = "; ".join(f"{'.'.join(map(str, error.loc))}: {error.msg}" for error in errors)
+    return Problem("invalid_request", detail, errors=errors)
+
+
+def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
+    """A request with one thing wrong."""
+    return invalid([FieldProblem(loc=list(loc), msg=msg)])

@@ -1,0 +1,88 @@
+"""Every error that leaves a route becomes a problem document."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from api_gateway.problems.codes import NO_RETRY
+from api_gateway.problems.database import UNREACHABLE, no_database
+from api_gateway.problems.documents import Problem, invalid
+from api_gateway.problems.validation import field_problems
+
+MAY_BE_MADE: Final = "the turn may have been made: look for it with GET /v1/turns before you ask again"
+
+
+def forbid_retry(request: Request) -> None:
+    """Note that what was asked for may have been made: no error has the client repeat the request by itself."""
+    request.state.may_be_made = True
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error that leaves a route a problem document."""
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    for unreachable in UNREACHABLE:
+        app.add_exception_handler(unreachable, _on_database)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_problem(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Problem)  # noqa: S101 - what it is registered for
+    return error.response(request.url.path)
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    return invalid(field_problems(error.errors())).response(request.url.path)
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    path = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(_allowed_methods(request))
+        detail = f"{request.method} is not possible at {path}; allowed: {allowed}"
+        return Problem("method_not_allowed", detail, headers={"Allow": allowed}).response(path)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return Problem("not_found", f"there is nothing at {path}; see /docs for what there is").response(path)
+    code = "invalid_request" if error.status_code < 500 else "internal"
+    return Problem(code, str(error.detail), headers=error.headers, status=error.status_code).response(path)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """The methods of every route with this path, HEAD where there is GET; routers report only their first match."""
+    app: FastAPI = request.app
+    methods: set[str] = set()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
+            methods |= {method.upper() for method in operations}
+    methods = methods or {"GET"}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+async def _on_database(request: Request, error: Exception) -> JSONResponse:
+    problem = no_database(error)
+    if _may_be_made(request):
+        detail = f"the database does not answer, and {MAY_BE_MADE}"
+        problem = Problem(problem.code, detail, headers=NO_RETRY, extra=problem.extra)
+    return problem.response(request.url.path)
+
+
+async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
+    detail = "an unexpected error in the gateway; its log tells more"
+    headers = {"Connection": "close"}  # the server closes it, for the error goes on to it; the client must know
+    if _may_be_made(request):
+        detail, headers = f"{detail}; {MAY_BE_MADE}", {**headers, **NO_RETRY}
+    return Problem("internal", detail, headers=headers).response(request.url.path)
+
+
+def _may_be_made(request: Request) -> bool:
+    return getattr(request.state, "may_be_made", False)
