@@ -19,7 +19,7 @@ from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.body_places import BodyPlaces
-from api_gateway.caller import Caller
+from api_gateway.caller import Caller, MayGoOn
 from api_gateway.coalescing import Gathered, SingleFlight
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
@@ -55,7 +55,6 @@ from api_gateway.routes import (
 )
 from api_gateway.services import Services, Shared
 from api_gateway.sessions import Sessions
-from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import read_heads
 from api_gateway.turns.inputs import Inputs

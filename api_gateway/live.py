@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
@@ -56,26 +57,42 @@ class LiveEvent:
     data: str
 
 
+class Wake(Enum):
+    """Why a waiter is woken without an event; whatever the reason is, SQL may have more than it has heard."""
+
+    IDLE = auto()
+    """Nothing came for as long as it was willing to wait."""
+
+    LOST = auto()
+    """Events were lost."""
+
+    ANSWERED = auto()
+    """Something that it has asked elsewhere was answered."""
+
+    STOPPING = auto()
+    """The process stops."""
+
+
 class Feed:
-    """One waiter's events; ``None`` among them says that some were lost, or that the process is stopping."""
+    """One waiter's events, and what else wakes it."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue(QUEUE_SIZE)
+        self._queue: asyncio.Queue[LiveEvent | Wake] = asyncio.Queue(QUEUE_SIZE)
 
-    def offer(self, event: LiveEvent | None) -> None:
-        """Add an event; when the waiter is too slow all are dropped, and it is told to look into SQL."""
+    def offer(self, thing: LiveEvent | Wake) -> None:
+        """Add an event; when the waiter is too slow all are dropped, and it is told that they are lost."""
         if self._queue.full():
             while not self._queue.empty():
                 self._queue.get_nowait()
-            event = None
-        self._queue.put_nowait(event)
+            thing = Wake.LOST
+        self._queue.put_nowait(thing)
 
-    async def next(self, timeout_s: float) -> LiveEvent | None:
-        """The next event, or ``None`` after ``timeout_s`` or a loss: then look into SQL."""
+    async def next(self, timeout_s: float) -> LiveEvent | Wake:
+        """The next event, or why there is none."""
         try:
             return await asyncio.wait_for(self._queue.get(), timeout_s)
         except TimeoutError:
-            return None
+            return Wake.IDLE
 
 
 class LiveEvents:
@@ -107,7 +124,7 @@ class LiveEvents:
     def stop(self) -> None:
         """Let every waiter go."""
         self.stopping = True
-        self._tell_all()
+        self._wake_all(Wake.STOPPING)
 
     async def run(self) -> None:
         """Read until cancelled, connecting again for ever."""
@@ -120,7 +137,7 @@ class LiveEvents:
             except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody looks into SQL
                 log = _log.warning if failures == 0 else _log.debug
                 log("live events are not available, answers come from SQL alone: %s", error)
-                self._tell_all()
+                self._wake_all(Wake.LOST)
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
 
@@ -133,10 +150,10 @@ class LiveEvents:
                 for feed in feeds:
                     feed.offer(event)
 
-    def _tell_all(self) -> None:
+    def _wake_all(self, why: Wake) -> None:
         for feeds in self._feeds.values():
             for feed in feeds:
-                feed.offer(None)
+                feed.offer(why)
 
 
 async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
@@ -167,7 +184,7 @@ def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list,
     return stream
 
 
-def _told(fields: Mapping[str, str]) -> list[LiveEvent | None]:
+def _told(fields: Mapping[str, str]) -> list[LiveEvent | Wake]:
     """What an entry tells (``adapters/redis/events`` says how); one of another shape sends the waiter to SQL."""
     try:
         return [
@@ -175,4 +192,4 @@ def _told(fields: Mapping[str, str]) -> list[LiveEvent | None]:
             for seq, kind, at, data in json.loads(fields["told"])
         ]
     except (KeyError, ValueError, TypeError):
-        return [None]
+        return [Wake.LOST]

@@ -19,6 +19,7 @@ from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
 from api_gateway.body_places import BodyPlaces
+from api_gateway.caller import MayGoOn
 from api_gateway.coalescing import Gathered, SingleFlight
 from api_gateway.config import Settings
 from api_gateway.limits.rates import TurnRates
@@ -31,7 +32,6 @@ from api_gateway.problems import Problem
 from api_gateway.publisher import Publisher
 from api_gateway.requests import LONGEST_ID, is_id
 from api_gateway.sessions import Sessions
-from api_gateway.sse import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import Head
 from api_gateway.turns.inputs import Inputs

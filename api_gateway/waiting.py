@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Turn
 from api_gateway.coalescing import Gathered, LateAnswers
-from api_gateway.live import RESTING_EVENTS, Feed, LiveEvents
+from api_gateway.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
 from api_gateway.services import Services, turn_now
 from api_gateway.turns.heads import Head
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
@@ -89,11 +89,11 @@ async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEven
     looks = LateAnswers(partial(heads.of, turn_id))
     try:
         while not live.stopping and (left := until - monotonic()) > 0 and not await waiter.has_gone():
-            event = await feed.next(min(left, POLL_S))
-            if event is not None and event.type in RESTING_EVENTS:
+            heard = await feed.next(min(left, POLL_S))
+            if isinstance(heard, LiveEvent) and heard.type in RESTING_EVENTS:
                 return
             left = until - monotonic()
-            if event is None and left > 0 and await _rests(looks, left):
+            if isinstance(heard, Wake) and left > 0 and await _rests(looks, left):
                 return
     finally:
         looks.leave()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -12,6 +12,7 @@ from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.answers import Event, Turn
+from api_gateway.event_stream import stream_of
 from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
@@ -19,7 +20,7 @@ from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
 from api_gateway.problems import forbid_retry
 from api_gateway.requests import TurnRequest
 from api_gateway.services import Services, turn_now
-from api_gateway.sse import EventStream, Told
+from api_gateway.sse import Told
 from api_gateway.turns.creation import Created, MadeTurn
 from api_gateway.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
@@ -101,18 +102,9 @@ async def followed(created: Created, turn: Turn, http: Request, services: Servic
     waiter = waiter_of(http)
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
-    stream = EventStream(
-        turn_id=turn.id,
-        after=0,
-        turns=services.turns,
-        heads=services.shared.heads,
-        live=services.shared.live,
-        heartbeat_s=heartbeat_s,
-        may_go_on=services.may_go_on,
-    )
+    stream = stream_of(turn.id, services, heartbeat_s=heartbeat_s)
     with services.shared.traffic.reading():
-        async with aclosing(stream.events()) as events:
-            await anext(events)
+        async with stream.events() as events:
             await wake(created, services)
             async for told in events:
                 if told is None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.answers import EventPage
+from api_gateway.event_stream import EventStream, stream_of
 from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
 from api_gateway.requests import EventsQuery, number_in
 from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
-from api_gateway.sse import SSE_HEADERS, EventStream, wants_stream
+from api_gateway.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wants_stream
 from api_gateway.turns.heads import Head
 
 router = APIRouter(tags=["events"])
@@ -49,23 +49,16 @@ async def list_events(
 def _stream(turn_id: str, after: int, head: Head, services: Services) -> Response:
     if head.has_ended and after >= head.last_seq:
         return Response(status_code=204)
-    stream = EventStream(
-        turn_id=turn_id,
-        after=after,
-        turns=services.turns,
-        heads=services.shared.heads,
-        live=services.shared.live,
-        heartbeat_s=services.shared.settings.sse_heartbeat_s,
-        may_go_on=services.may_go_on,
-    )
-    return StreamingResponse(_counted(stream, services), media_type="text/event-stream", headers=SSE_HEADERS)
+    frames = _frames(stream_of(turn_id, services, after=after), services)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def _counted(stream: EventStream, services: Services) -> AsyncGenerator[str]:
+async def _frames(stream: EventStream, services: Services) -> AsyncGenerator[str]:
     with services.shared.traffic.reading():
-        async with aclosing(stream.frames()) as frames:
-            async for frame in frames:
-                yield frame
+        async with stream.events() as events:
+            yield OPENING
+            async for told in events:
+                yield HEARTBEAT if told is None else framed(told)
 
 
 def _seq(text: str) -> int:

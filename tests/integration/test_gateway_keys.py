@@ -19,7 +19,7 @@ import psutil
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from api_gateway import sse
+from api_gateway import event_stream
 from api_gateway.config import Settings
 from api_gateway.database import create_engine
 from api_gateway.middleware.keys import Keys
@@ -394,7 +394,7 @@ def test_stream_ends_soon_after_its_key_is_no_longer_accepted(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Revoked or expired; it hears nothing of what comes then. With another key of the tenant it goes on."""
-    monkeypatch.setattr(sse, "ASK_S", 0.1)
+    monkeypatch.setattr(event_stream, "ASK_S", 0.1)
     (good, _), *bad = (new_key(keys, "acme", days=1) for _ in range(3))
     turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(good)).json()["id"]
     path = f"/v1/turns/{turn_id}/events"
@@ -423,7 +423,7 @@ def test_openai_stream_ends_without_an_answer_once_its_key_is_revoked(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the turn said since is not for whoever has that key."""
-    monkeypatch.setattr(sse, "ASK_S", 0.1)
+    monkeypatch.setattr(event_stream, "ASK_S", 0.1)
     key, known = new_key(keys, "acme")
     body = {"model": "support", "messages": [{"role": "user", "content": "Where is it?"}], "stream": True}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body, headers=bearer(key)) as stream:

@@ -7,18 +7,17 @@ import json
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from functools import partial
 
 import httpx2
 import pytest
 from sqlalchemy import event
 
-from api_gateway import sse
+from api_gateway import event_stream
 from api_gateway.coalescing import Gathered
 from api_gateway.database import create_engine
+from api_gateway.event_stream import EventStream, Position
 from api_gateway.live import LiveEvents
-from api_gateway.sse import EventStream
 from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
@@ -253,7 +252,7 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
     sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Live means live: well below the time between two looks, here 20 s."""
-    monkeypatch.setattr(sse, "POLL_S", 20.0)
+    monkeypatch.setattr(event_stream, "POLL_S", 20.0)
     with (
         gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=20.0) as gateway,
         ThreadPoolExecutor(1) as pool,
@@ -317,9 +316,15 @@ async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head],
         return True
 
     stream = EventStream(
-        turn_id=turn_id, after=0, turns=turns, heads=heads, live=live, heartbeat_s=0.5, may_go_on=always
+        turn_id=turn_id,
+        position=Position(seq=0),
+        turns=turns,
+        heads=heads,
+        live=live,
+        heartbeat_s=0.5,
+        may_go_on=always,
     )
-    async with aclosing(stream.events()) as events:
+    async with stream.events() as events:
         # It beats while its first reading is under way too.
         while (told := await anext(events)) is None:
             pass

@@ -31,7 +31,7 @@ from api_gateway.config import load_settings
 from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
 from api_gateway.json_object import digest, parse_object
-from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents
+from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents, Wake
 from api_gateway.logs import AcceptErrors
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
@@ -393,22 +393,22 @@ def test_is_loopback(host: str, *, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-async def _drained(feed: Feed) -> list[LiveEvent | None]:
+async def _drained(feed: Feed) -> list[LiveEvent | Wake]:
     return [await feed.next(0.001) for _ in range(3)]
 
 
 def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
     """A slow reader loses the events and is told so once; memory stays bounded."""
 
-    async def overflow() -> list[LiveEvent | None]:
+    async def overflow() -> list[LiveEvent | Wake]:
         feed = Feed()
         for seq in range(QUEUE_SIZE + 2):
             feed.offer(LiveEvent(turn_id="t", seq=seq, type="x", at=0.0, data="{}"))
         return await _drained(feed)
 
     lost, kept, nothing = asyncio.run(overflow())
-    assert (lost, nothing) == (None, None)
-    assert kept is not None
+    assert (lost, nothing) == (Wake.LOST, Wake.IDLE)
+    assert isinstance(kept, LiveEvent)
     assert kept.seq == QUEUE_SIZE + 1
 
 
