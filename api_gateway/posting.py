@@ -16,7 +16,8 @@ from api_gateway.limits.spending import Allowance
 from api_gateway.patience import answered_within
 from api_gateway.problems import invalid_at
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services, existing_turn
+from api_gateway.services import Services
+from api_gateway.turn_lookup import existing_turn
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
 from api_gateway.waiting import MOST_LOOK_S, RESTING, Waiter, turn_at_rest

@@ -15,7 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from api_gateway.answers import Turn
 from api_gateway.coalescing import Gathered, LateAnswers
 from api_gateway.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
-from api_gateway.services import Services, turn_now
+from api_gateway.services import Services
+from api_gateway.turn_lookup import turn_now
 from api_gateway.turns.heads import Head
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 

@@ -19,8 +19,9 @@ from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
 from api_gateway.problems import forbid_retry
 from api_gateway.requests import TurnRequest
-from api_gateway.services import Services, turn_now
+from api_gateway.services import Services
 from api_gateway.sse import Told
+from api_gateway.turn_lookup import turn_now
 from api_gateway.turns.creation import Created, MadeTurn
 from api_gateway.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus

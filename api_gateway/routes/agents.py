@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api_gateway.answers import AgentList
+from api_gateway.dependencies import ServicesDep
 from api_gateway.openapi import problems
 from api_gateway.requests import NoQuery
-from api_gateway.services import ServicesDep
 
 router = APIRouter(tags=["agents"])
 

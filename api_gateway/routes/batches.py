@@ -13,12 +13,13 @@ from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.requests import BatchRequest, ResultsQuery
 from api_gateway.batches.store import Batches
 from api_gateway.body import Body, body_of
+from api_gateway.dependencies import ServicesDep
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.posting import idempotency_key_of
 from api_gateway.problems import invalid_at
 from api_gateway.requests import NoQuery, PageQuery, is_id
-from api_gateway.services import Services, ServicesDep
+from api_gateway.services import Services
 from api_gateway.sse import unbroken
 from api_gateway.webhooks.acceptance import check_webhook
 

@@ -9,12 +9,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.answers import EventPage
+from api_gateway.dependencies import ServicesDep, TurnId
 from api_gateway.event_stream import EventStream, stream_of
 from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
 from api_gateway.requests import EventsQuery, number_in
-from api_gateway.services import Services, ServicesDep, TurnId, no_such_turn
+from api_gateway.services import Services
 from api_gateway.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wants_stream
+from api_gateway.turn_lookup import no_such_turn
 from api_gateway.turns.heads import Head
 
 router = APIRouter(tags=["events"])

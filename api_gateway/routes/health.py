@@ -12,12 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.answers import Health
 from api_gateway.database import check_tables
+from api_gateway.dependencies import SharedDep
 from api_gateway.logs import in_a_line
 from api_gateway.openapi import problems
 from api_gateway.patience import answered_within
 from api_gateway.problems import TAKES_NO_WRITES, Problem, takes_no_writes
 from api_gateway.publisher import Publisher
-from api_gateway.services import SharedDep
 
 CHECK_TIMEOUT_S: Final = 5.0
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
 from api_gateway.body import Body, body_of
+from api_gateway.dependencies import ServicesDep, TurnId, turn_id_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
@@ -20,8 +21,9 @@ from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, opena
 from api_gateway.posting import wake
 from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests import NoQuery
-from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, turn_id_of
+from api_gateway.services import Services
 from api_gateway.sse import SSE_HEADERS
+from api_gateway.turn_lookup import ask_to_stop, existing_turn
 from api_gateway.waiting import Waiter, turn_at_rest
 
 STOP_WAIT_S: Final = 5.0

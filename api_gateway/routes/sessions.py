@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from api_gateway.answers import Session, SessionPage
+from api_gateway.dependencies import ServicesDep
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
 from api_gateway.requests import NoQuery, PageQuery, is_id
-from api_gateway.services import ServicesDep
 from harness_worker.wire import MAX_SESSION_ID_CHARS
 
 router = APIRouter(tags=["sessions"])

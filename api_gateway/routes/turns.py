@@ -8,12 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api_gateway.answers import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
 from api_gateway.body import Body, body_of
+from api_gateway.dependencies import ServicesDep, TurnId
 from api_gateway.idempotency import IdempotencyClaim
 from api_gateway.json_object import digest
 from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.posting import idempotency_key_of, post_turn
 from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
-from api_gateway.services import Services, ServicesDep, TurnId, ask_to_stop, existing_turn, no_such_turn
+from api_gateway.services import Services
+from api_gateway.turn_lookup import ask_to_stop, existing_turn, no_such_turn
 from api_gateway.turns.forking import Fork
 from api_gateway.waiting import Waiter, wait_of
 from api_gateway.webhooks.acceptance import check_webhook

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, FastAPI, Query
 
 from api_gateway.answers import Webhook
+from api_gateway.dependencies import ServicesDep, TurnId
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.openapi import problems
 from api_gateway.problems import Problem
 from api_gateway.requests import NoQuery
-from api_gateway.services import ServicesDep, TurnId, existing_turn
+from api_gateway.turn_lookup import existing_turn
 from api_gateway.webhooks.payload import TurnTold
 
 router = APIRouter(tags=["turns"])

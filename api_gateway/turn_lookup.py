@@ -1,0 +1,46 @@
+"""A turn by its id, for the handlers of requests: as it is, as it was seen last, or asked to stop."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from api_gateway.answers import Turn
+from api_gateway.patience import answered_within
+from api_gateway.problems import Problem
+from api_gateway.requests import LONGEST_ID
+from api_gateway.services import Services
+
+
+def no_such_turn(turn_id: str) -> Problem:
+    """404 for a turn."""
+    return Problem("not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
+
+
+async def existing_turn(turn_id: str, services: Services) -> Turn:
+    """The turn with its calls.
+
+    Raises:
+        Problem: 404 ``not_found``.
+    """
+    turn = await services.turns.one(turn_id)
+    if turn is None:
+        raise no_such_turn(turn_id)
+    return turn
+
+
+async def turn_now(turn: Turn, services: Services, limit_s: float) -> Turn:
+    """The turn as it is; as it was if the database does not answer within so many seconds."""
+    try:
+        return await answered_within(limit_s, existing_turn(turn.id, services))
+    except (SQLAlchemyError, TimeoutError):
+        return turn
+
+
+async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
+    """Ask a turn to stop; the turn as it was then, ``None`` if there is none that goes on."""
+    asked = await services.turns.request_cancel(turn_id)
+    if asked is None:
+        return None
+    turn, priority = asked
+    await services.shared.publisher.interrupt(turn_id, priority, services.tenant)
+    return turn
