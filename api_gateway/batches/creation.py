@@ -14,7 +14,7 @@ from api_gateway.batches.answers import Batch
 from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.session_order import BatchPlace, taken_places
-from api_gateway.batches.standing import BatchState, batch_of
+from api_gateway.batches.status import BatchState, batch_of
 from api_gateway.caller import Caller
 from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.limits.admission import check_queue

@@ -11,12 +11,12 @@ from sqlalchemy import and_, case, false, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
-from api_gateway.batches.standing import BatchState, batch_of, standing_of
+from api_gateway.batches.status import BatchState, batch_of, state_of
 from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow, in_order_made, newest_first, next_of, within_bytes
 from api_gateway.requests import PageQuery
 from api_gateway.rows import LONG_TEXTS, TURN_COLUMNS, turn_of
-from api_gateway.turns.asked import calls_by_turn
+from api_gateway.turns.pending_approvals import calls_by_turn
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -100,10 +100,10 @@ class Batches:
         return Stopping(queued=queued, begun=begun)
 
     async def _shown(self, connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[Batch]:
-        standings = await self._standings(connection, [row.id for row in rows])
-        return [batch_of(row, standings[row.id]) for row in rows]
+        states = await self._states(connection, [row.id for row in rows])
+        return [batch_of(row, states[row.id]) for row in rows]
 
-    async def _standings(self, connection: AsyncConnection, batch_ids: Sequence[str]) -> Mapping[str, BatchState]:
+    async def _states(self, connection: AsyncConnection, batch_ids: Sequence[str]) -> Mapping[str, BatchState]:
         query = (
             select(
                 turns.c.batch_id,
@@ -118,7 +118,7 @@ class Batches:
         found: defaultdict[str, list[AnyRow]] = defaultdict(list)
         for row in await connection.execute(query):
             found[row.batch_id].append(row)
-        return {batch_id: standing_of(found[batch_id]) for batch_id in batch_ids}
+        return {batch_id: state_of(found[batch_id]) for batch_id in batch_ids}
 
     def _of(self, batch_id: str) -> tuple[Any, ...]:
         return (turns.c.batch_id == batch_id, turns.c.tenant == self._tenant)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.rows import question_of
-from api_gateway.turns.asked import asked_below
+from api_gateway.turns.pending_approvals import approvals_below
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES
 
@@ -44,6 +44,6 @@ async def heads_where(engine: AsyncEngine, condition: ColumnElement[bool]) -> Ma
     query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(condition)
     async with engine.connect() as connection:
         rows = (await connection.execute(query)).all()
-        below = await asked_below(connection, rows)
+        below = await approvals_below(connection, rows)
     asking = {turn_id for turn_id, calls in below.items() if any(question_of(call) is not None for call in calls)}
     return {row.id: Head(status=row.status, last_seq=row.last_seq, asks_below=row.id in asking) for row in rows}

@@ -19,7 +19,7 @@ from api_gateway.problems import Problem, invalid
 from api_gateway.requests import InputRequest
 from api_gateway.rows import question_of
 from api_gateway.turns.arguments import argument_problems
-from api_gateway.turns.asked import asked_below
+from api_gateway.turns.pending_approvals import approvals_below
 from api_gateway.turns.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
@@ -102,7 +102,7 @@ def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -
 
 async def _nothing_asked(connection: AsyncConnection, turn: AnyRow) -> Problem:
     """What to say to an input for a turn that waits for none; others below it may."""
-    found = await asked_below(connection, [turn])
+    found = await approvals_below(connection, [turn])
     asking = sorted({call.turn_id for call in found[turn.id] if question_of(call) is not None})
     others = "".join(f", but turn {each} below it does" for each in asking)
     return Problem("stale_input", f"turn {turn.id} waits for no input{others}"[:2_000])

@@ -34,8 +34,8 @@ from api_gateway.rows import (
     summary_of,
     turn_of,
 )
-from api_gateway.turns.asked import asked_below, asked_calls
 from api_gateway.turns.heads import Head, heads_where
+from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
@@ -88,8 +88,10 @@ class Turns:
         async with walking, self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_listed))).all()
             shown = found[: query.limit]
-            asked = await asked_calls(connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION])
-            below = await asked_below(connection, shown)
+            asked = await pending_approvals(
+                connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION]
+            )
+            below = await approvals_below(connection, shown)
         data = [summary_of(row, asked[row.id], below[row.id]) for row in shown]
         return TurnPage(data=data, next=next_of(shown, found[0].found if found else 0))
 
@@ -135,7 +137,7 @@ async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
     own = (tool_calls.c.turn_id == row.id, tool_calls.c.step >= row.first_step)
     ordered = (tool_calls.c.step, tool_calls.c.position)
     calls = (await connection.execute(select(tool_calls).where(*own).order_by(*ordered))).all()
-    below = await asked_below(connection, [row])
+    below = await approvals_below(connection, [row])
     return turn_of(row, calls, below[row.id])
 
 

@@ -18,7 +18,7 @@ from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow, AnySelect
 from api_gateway.live import RESTING_EVENTS
 from api_gateway.rows import summary_of
-from api_gateway.turns.asked import asked_below, asked_calls
+from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
@@ -193,8 +193,8 @@ def _columns(claim: Claim) -> dict[str, Any]:
 
 
 async def _event(connection: AsyncConnection, row: AnyRow) -> WebhookEvent:
-    asked = await asked_calls(connection, [row.id])
-    below = await asked_below(connection, [row])
+    asked = await pending_approvals(connection, [row.id])
+    below = await approvals_below(connection, [row])
     turn = summary_of(row, asked[row.id], below[row.id])
     return WebhookEvent(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
 

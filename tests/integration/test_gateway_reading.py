@@ -11,7 +11,7 @@ import pytest
 
 from api_gateway.database import create_engine
 from api_gateway.listing import MOST_BYTES
-from api_gateway.turns.asked import asked_calls
+from api_gateway.turns.pending_approvals import pending_approvals
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
 from harness_worker.wire import child_turn_id
@@ -142,7 +142,7 @@ def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
 
     async def read() -> Sequence[Any]:
         async with engine.connect() as connection:
-            found = await asked_calls(connection, [turn_id])
+            found = await pending_approvals(connection, [turn_id])
         await engine.dispose()
         return found[turn_id]
 

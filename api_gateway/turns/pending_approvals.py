@@ -16,16 +16,15 @@ from harness_worker.wire import FINAL_STATUSES
 CallsByTurn: TypeAlias = Mapping[str, Sequence[AnyRow]]
 """Rows of ``tool_calls``, by turn."""
 
-
 _UNANSWERED: Final = (
     tool_calls.c.approval.is_not(None),
     tool_calls.c.outcome.is_(None),
     tool_calls.c.approval["decision"].as_string().is_(None),
 )
-"""What no question is without that waits; an answer may be as long as a request's body."""
+"""True of every call that waits for an approval. An answer, which may be as long as a request's body, is not read."""
 
 
-async def asked_calls(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:
+async def pending_approvals(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:
     """The calls of these turns that may wait for a person, by turn."""
     return await calls_by_turn(connection, turn_ids, *_UNANSWERED)
 
@@ -42,10 +41,10 @@ async def calls_by_turn(
     return found
 
 
-async def asked_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> CallsByTurn:
+async def approvals_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> CallsByTurn:
     """Those of the turns below these, rows of ``turns``, as far as these have noticed that they wait; by these."""
     below = {row.id: _noticed(row) for row in rows}
-    found = await asked_calls(connection, sorted({each for ids in below.values() for each in ids}))
+    found = await pending_approvals(connection, sorted({each for ids in below.values() for each in ids}))
     return {turn_id: [call for each in ids for call in found[each]] for turn_id, ids in below.items()}
 
 

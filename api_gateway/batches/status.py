@@ -25,8 +25,8 @@ class BatchState:
     last_end: float | None = None
 
 
-def standing_of(rows: Iterable[AnyRow]) -> BatchState:
-    """The standing of one batch by rows of (status, number, going_on, last_end), one a status."""
+def state_of(rows: Iterable[AnyRow]) -> BatchState:
+    """The state of one batch by rows of (status, number, going_on, last_end), one a status."""
     found = list(rows)
     ends = [row.last_end for row in found if row.last_end is not None]
     return BatchState(
@@ -36,12 +36,12 @@ def standing_of(rows: Iterable[AnyRow]) -> BatchState:
     )
 
 
-def batch_of(row: AnyRow, standing: BatchState) -> Batch:
+def batch_of(row: AnyRow, state: BatchState) -> Batch:
     """A row of ``batches`` and how its turns stand."""
-    counts = BatchCounts.model_validate(standing.numbers)
+    counts = BatchCounts.model_validate(state.numbers)
     status: BatchStatus = "ended"
     if counts.unfinished:
-        status = "in_progress" if standing.goes_on else "canceling"
+        status = "in_progress" if state.goes_on else "canceling"
     return Batch(
         id=row.id,
         status=status,
@@ -49,6 +49,6 @@ def batch_of(row: AnyRow, standing: BatchState) -> Batch:
         counts=counts,
         metadata=row.metadata,
         created_at=rfc3339(row.created_at) or "",
-        ended_at=None if counts.unfinished else rfc3339(standing.last_end),
+        ended_at=None if counts.unfinished else rfc3339(state.last_end),
         results_url=f"/v1/batches/{row.id}/results",
     )
