@@ -180,26 +180,44 @@ class TurnStore(Protocol):
         """Let turns of :meth:`overdue` be overdue again, since they were: nobody could be told to look at them."""
         ...
 
-    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+    def ping(self) -> None:
+        """Read nothing, to learn whether the database answers and has its tables."""
+        ...
+
+
+class Artifacts(Protocol):
+    """Whose artifacts there are, and where; the commit that ends a call adds them. Their bytes are a ``BlobStore``'s.
+
+    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    """
+
+    def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
         """Where the bytes of an artifact of the session are, or of one that it was forked from.
 
         ``None`` if there is none of that id, or no more.
         """
         ...
 
-    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
+    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
         """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
         ...
 
-    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
+    def forget(self, artifact_ids: Sequence[str]) -> None:
         """Remove the rows of artifacts."""
         ...
 
-    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+
+class Catalogue(Protocol):
+    """The agents that coordinators publish, for those who make turns.
+
+    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    """
+
+    def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Publish agents; one of that name from another app or version is taken over."""
         ...
 
-    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
+    def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Keep agents published: add those that are missing, and forget others of ``app`` that nobody keeps any more.
 
         A name that another version or app has published is taken over only when nobody keeps that either.

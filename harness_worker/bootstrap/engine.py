@@ -19,6 +19,7 @@ from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import MODEL_SLACK_S, Visit
 from harness_worker.ports import (
+    Artifacts,
     Dispatcher,
     EventSink,
     Gate,
@@ -62,6 +63,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     knowledge: Knowledge,
     memories: MemoryStore,
     store: TurnStore,
+    artifacts: Artifacts,
     gate: Gate,
     dispatcher: Dispatcher,
     events: EventSink,
@@ -79,7 +81,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         timeout_s=settings.model_timeout_s,
         hint=events.hint,
         hooks=hooks,
-        artifact_reader=_artifact_reader(settings, store),
+        artifact_reader=_artifact_reader(settings, artifacts),
         gathering=knowledge.gathering(settings, memories),
         selector=ToolSelector(make_retriever),
     )
@@ -111,6 +113,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     registry: Registry,
     knowledge: Knowledge,
     store: TurnStore,
+    artifacts: Artifacts,
     gate: Gate,
     dispatcher: Dispatcher,
     soft_deadline: SoftDeadline,
@@ -119,7 +122,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     count: Callable[[str], None] = ignore,
 ) -> CallRunner:
     """A runner of calls over these ports."""
-    artifact_reader = _artifact_reader(settings, store)
+    artifact_reader = _artifact_reader(settings, artifacts)
     body = ToolBody(
         soft_deadline=soft_deadline,
         blobs=FsspecBlobs(artifact_url_of(settings)),
@@ -129,6 +132,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     )
     return CallRunner(
         store=store,
+        artifacts=artifacts,
         gate=gate,
         dispatcher=dispatcher,
         body=body,
@@ -143,13 +147,13 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     )
 
 
-def make_artifact_sweep(settings: Settings, store: TurnStore) -> ArtifactSweep:
+def make_artifact_sweep(settings: Settings, artifacts: Artifacts) -> ArtifactSweep:
     """What removes artifacts whose time is over."""
-    return ArtifactSweep(store, FsspecBlobs(artifact_url_of(settings)), SystemClock())
+    return ArtifactSweep(artifacts, FsspecBlobs(artifact_url_of(settings)), SystemClock())
 
 
-def _artifact_reader(settings: Settings, store: TurnStore) -> ToolSpec:
-    fetch = ArtifactFetch(store=store, blobs=FsspecBlobs(artifact_url_of(settings)))
+def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
+    fetch = ArtifactFetch(artifacts=artifacts, blobs=FsspecBlobs(artifact_url_of(settings)))
     return reader(fetch, threshold_chars=settings.artifact_threshold_chars)
 
 

@@ -16,13 +16,15 @@ from harness_worker.adapters.redis.counters import count
 from harness_worker.adapters.redis.events import RedisEvents
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
+from harness_worker.adapters.sql.artifacts import SqlArtifacts
+from harness_worker.adapters.sql.catalogue import SqlCatalogue
 from harness_worker.adapters.sql.engine import BEAT, close, dispose_inherited, make_engine, timeouts_within
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Dispatcher, EventSink, Gate, Locks, Scores, TurnStore
+from harness_worker.ports import Artifacts, Catalogue, Dispatcher, EventSink, Gate, Locks, Scores, TurnStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class Fleet:
         redis: The Redis of gate and events.
         events: Carries events and hints to those who watch.
         store: The journal.
+        artifacts: Whose artifacts there are.
+        catalogue: The agents that are published.
         scores: What judges say.
         gate: The arbiter of reads.
         locks: What one call at a time may hold.
@@ -50,6 +54,8 @@ class Fleet:
     redis: RedisClient
     events: EventSink
     store: TurnStore
+    artifacts: Artifacts
+    catalogue: Catalogue
     scores: Scores
     gate: Gate
     locks: Locks
@@ -104,6 +110,8 @@ def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, 
             artifact_ttl_s=settings.artifact_ttl_s,
             tenant_turns=settings.tenant_turns,
         ),
+        artifacts=SqlArtifacts(engine),
+        catalogue=SqlCatalogue(engine),
         scores=SqlScores(engine),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),
         locks=RedisLocks(redis, lease_ttl_s=settings.lease_ttl_s),

@@ -15,6 +15,7 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.memory.events import NoEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
+from harness_worker.adapters.sql.artifacts import SqlArtifacts
 from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.migrate import upgrade
@@ -185,6 +186,7 @@ class AgentHarness:
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
         events = NoEvents()
         store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
+        artifacts = SqlArtifacts(self._engine)
         gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
         coordinator = make_coordinator(
@@ -192,6 +194,7 @@ class AgentHarness:
             knowledge=self._knowledge,
             memories=self._memories,
             store=store,
+            artifacts=artifacts,
             gate=gate,
             dispatcher=dispatcher,
             events=events,
@@ -204,6 +207,7 @@ class AgentHarness:
             registry=self._registry,
             knowledge=self._knowledge,
             store=store,
+            artifacts=artifacts,
             gate=gate,
             dispatcher=dispatcher,
             soft_deadline=_unlimited,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import PermanentError, ToolTransientError, TransientError
-from harness_worker.ports import BlobStore, TurnStore
+from harness_worker.ports import Artifacts, BlobStore
 
 log = logging.getLogger(__name__)
 
@@ -17,11 +17,11 @@ class ArtifactFetch:
     """Gives the texts of artifacts, each only to its own session.
 
     Args:
-        store: Knows whose they are.
+        artifacts: Knows whose they are.
         blobs: Has their bytes.
     """
 
-    store: TurnStore
+    artifacts: Artifacts
     blobs: BlobStore
 
     def __call__(self, artifact_id: str, context: RunContext) -> str | None:
@@ -31,7 +31,7 @@ class ArtifactFetch:
             ToolTransientError: The journal or the store did not answer.
         """
         try:
-            url = self.store.artifact_url(artifact_id, tenant=context.tenant, session_id=context.session_id)
+            url = self.artifacts.url_of(artifact_id, tenant=context.tenant, session_id=context.session_id)
             return None if url is None else self.blobs.get(url).decode()
         except TransientError as error:
             log.warning("artifact %s not read: %s", artifact_id, error)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Sequence
 
 from harness_worker.errors import HarnessError, PermanentError
-from harness_worker.ports import BlobStore, Clock, TurnStore
+from harness_worker.ports import Artifacts, BlobStore, Clock
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +19,13 @@ class ArtifactSweep:
     """Removes bytes first, then rows: what fails between is found again. Sweeping twice at once harms nothing.
 
     Args:
-        store: Knows what has expired.
+        artifacts: Knows what has expired.
         blobs: Has the bytes.
         clock: This process's monotonic time.
     """
 
-    def __init__(self, store: TurnStore, blobs: BlobStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, artifacts: Artifacts, blobs: BlobStore, clock: Clock) -> None:
+        self._artifacts = artifacts
         self._blobs = blobs
         self._clock = clock
         self._next_s = clock.monotonic() + EVERY_S
@@ -44,10 +44,10 @@ class ArtifactSweep:
         return sum(map(self._sweep_batch, self._batches()))
 
     def _batches(self) -> Generator[list[tuple[str, str]]]:
-        batch = self._store.expired_artifacts(BATCH)
+        batch = self._artifacts.expired(BATCH)
         while batch:
             yield batch
-            batch = self._store.expired_artifacts(BATCH, after=batch[-1][0])
+            batch = self._artifacts.expired(BATCH, after=batch[-1][0])
 
     def _sweep_batch(self, batch: Sequence[tuple[str, str]]) -> int:
         stays = {artifact_id: error for artifact_id, url in batch if (error := self._refusal(url)) is not None}
@@ -56,7 +56,7 @@ class ArtifactSweep:
             log.warning("%d of %d artifacts whose time is over not removed: %s", len(stays), len(batch), last)
         gone = [artifact_id for artifact_id, _ in batch if artifact_id not in stays]
         if gone:
-            self._store.forget_artifacts(gone)
+            self._artifacts.forget(gone)
         return len(gone)
 
     def _sweep_or_say(self) -> None:

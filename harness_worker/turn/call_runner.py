@@ -20,7 +20,7 @@ from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.timing import Timing
 from harness_worker.core.writes import Go, Started, enter_write, hand_back, hand_in, late, start_write
 from harness_worker.errors import TransientError
-from harness_worker.ports import Admission, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
+from harness_worker.ports import Admission, Artifacts, Clock, Dispatcher, Gate, LockName, RunningCall, TurnStore
 from harness_worker.turn.deltas import Hint
 from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.locking import LockKeeper, Withdrawn
@@ -75,6 +75,7 @@ class CallRunner:
 
     Args:
         store: The journal.
+        artifacts: Knows which artifacts the journal names.
         gate: The arbiter of reads.
         dispatcher: Sends wake-ups.
         body: Executes a call.
@@ -89,6 +90,7 @@ class CallRunner:
     """
 
     store: TurnStore
+    artifacts: Artifacts
     gate: Gate
     dispatcher: Dispatcher
     body: ToolBody
@@ -334,9 +336,7 @@ class CallRunner:
         """Remove what was stored of an outcome that came too late, unless the journal names it after all."""
         if not isinstance(outcome, ToolArtifactReference):
             return
-        named = partial(
-            self.store.artifact_url, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id
-        )
+        named = partial(self.artifacts.url_of, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id)
         if self._patiently(job, "looking whether its artifact is named", named, otherwise=outcome.url) is None:
             self.body.discard(outcome)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.ports import Clock, TurnStore
+from harness_worker.ports import Catalogue, Clock
 
 EVERY_S: Final = 15.0
 
@@ -15,14 +15,14 @@ class Publishing:
     """Keeps agents published, beside the reconciler.
 
     Args:
-        store: Has the catalogue.
+        catalogue: Where they are published.
         app: The import string of their registry.
         agents: Those that this process serves.
         clock: This process's monotonic time.
     """
 
-    def __init__(self, store: TurnStore, app: str, agents: Sequence[AgentSpec], clock: Clock) -> None:
-        self._store = store
+    def __init__(self, catalogue: Catalogue, app: str, agents: Sequence[AgentSpec], clock: Clock) -> None:
+        self._catalogue = catalogue
         self._app = app
         self._agents = agents
         self._clock = clock
@@ -35,5 +35,5 @@ class Publishing:
             TransientError: The database did not answer.
         """
         if self._clock.monotonic() >= self._next_s:
-            self._store.renew_catalogue(self._app, self._agents)
+            self._catalogue.renew(self._app, self._agents)
             self._next_s = self._clock.monotonic() + EVERY_S

@@ -11,7 +11,7 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
 from harness_worker.core.turn_request import INPUT, TurnRequest, queued_turn
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Dispatcher, TurnStore
+from harness_worker.ports import Catalogue, Dispatcher, TurnStore
 from harness_worker.wire import TENANT, TURN_ID, Priority, storable
 
 OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
@@ -25,11 +25,13 @@ class Submitting:
 
     Args:
         store: The journal.
+        catalogue: The agents that there are.
         dispatcher: Has them looked at.
         longest_bytes: How long what a turn is asked with may be, as UTF-8.
     """
 
     store: TurnStore
+    catalogue: Catalogue
     dispatcher: Dispatcher
     longest_bytes: int
 
@@ -64,7 +66,7 @@ class Submitting:
         return queued_turn(options, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
 
     def _caps(self, agent: str) -> BudgetLimits:
-        caps = self.store.caps_of(agent)
+        caps = self.catalogue.caps_of(agent)
         if caps is None:
             raise ConfigError(f"there is no agent {agent!r}: no worker has published it")
         return caps

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, select, text
 
+from harness_worker.adapters.sql.artifacts import SqlArtifacts
+from harness_worker.adapters.sql.catalogue import SqlCatalogue
 from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.budget import BudgetLimits
@@ -52,6 +54,16 @@ class World:
     store: SqlTurnStore
     engine: Engine
     sink: RecordedEvents
+
+    @property
+    def artifacts(self) -> SqlArtifacts:
+        """What the same database knows of artifacts."""
+        return SqlArtifacts(self.engine)
+
+    @property
+    def catalogue(self) -> SqlCatalogue:
+        """The agents that are published in it."""
+        return SqlCatalogue(self.engine)
 
     def queued(self, **changes: Any) -> str:  # noqa: ANN401 - any field's value
         """Insert a turn and return its id."""

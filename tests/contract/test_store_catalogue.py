@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore``, on the catalogue that coordinators publish. On SQLite and on Postgres."""
+"""The contract of ``Catalogue``: one suite, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def published(world: World) -> dict[str, dict[str, Any]]:
 def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
     """Tools with their schemas, queues and lax formats, and a budget in which nothing is left to a default."""
     read, unknown = tool("get_order", Effect.READ_ONLY), replace(tool("anything", None), checks_formats=False)
-    world.store.publish_catalogue("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
+    world.catalogue.publish("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
     row = published(world)["support"]
     assert row["tools"] == [
         {"name": "get_order", "description": "Does get_order.", "effect": "READ_ONLY", "schema": {"type": "object"},
@@ -75,47 +75,47 @@ def models(world: World) -> dict[str, str]:
 
 def test_publish_catalogue_takes_its_agents_over_and_leaves_those_of_others(world: World):
     """Changed agents change; those of another version and of other apps stay, until nobody keeps them."""
-    world.store.publish_catalogue("one", [agent("a"), agent("b")])
-    world.store.publish_catalogue("two", [agent("c")])
-    world.store.publish_catalogue("one", [agent("b", model="new"), agent("d")])
+    world.catalogue.publish("one", [agent("a"), agent("b")])
+    world.catalogue.publish("two", [agent("c")])
+    world.catalogue.publish("one", [agent("b", model="new"), agent("d")])
     assert models(world) == {"a": "m", "b": "new", "c": "m", "d": "m"}
     aged(world, GONE_S, "a", "c")
-    world.store.publish_catalogue("one", [agent("b", model="new")])
+    world.catalogue.publish("one", [agent("b", model="new")])
     assert models(world) == {"b": "new", "c": "m", "d": "m"}
 
 
 def test_renew_catalogue_brings_back_what_another_version_took(world: World):
     """An agent that is missing is there again at once; one that another version changed, when that version is gone."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
-    world.store.publish_catalogue("one", other)
-    world.store.renew_catalogue("one", one)
+    world.catalogue.publish("one", other)
+    world.catalogue.renew("one", one)
     assert models(world) == {"a": "old", "old": "m", "new": "m"}
     aged(world, GONE_S, "a", "old")
-    world.store.renew_catalogue("one", one)
+    world.catalogue.renew("one", one)
     assert models(world) == {"a": "m", "new": "m"}
 
 
 def test_renew_catalogue_forgets_none_that_somebody_keeps(world: World):
     """Two versions side by side, for longer than one that is gone is kept."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
-    world.store.publish_catalogue("one", other)
-    world.store.renew_catalogue("one", one)
+    world.catalogue.publish("one", other)
+    world.catalogue.renew("one", one)
     for _ in range(3):
         aged(world, GONE_S - 10)
-        world.store.renew_catalogue("one", other)
-        world.store.renew_catalogue("one", one)
+        world.catalogue.renew("one", other)
+        world.catalogue.renew("one", one)
         assert models(world) == {"a": "old", "old": "m", "new": "m"}
 
 
 def test_renew_catalogue_after_the_database_was_away_judges_nobody(world: World):
     """Whoever has kept nothing for so long itself first lets others keep theirs."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
-    world.store.publish_catalogue("one", other)
-    world.store.renew_catalogue("one", one)
+    world.catalogue.publish("one", other)
+    world.catalogue.renew("one", one)
     aged(world, 10 * GONE_S)
-    world.store.renew_catalogue("one", one)
+    world.catalogue.renew("one", one)
     assert models(world) == {"a": "old", "old": "m", "new": "m"}
-    world.store.renew_catalogue("one", one)
+    world.catalogue.renew("one", one)
     assert models(world) == {"a": "m", "new": "m"}
 
 
@@ -123,21 +123,21 @@ def test_renew_catalogue_that_is_kept_writes_nothing(world: World):
     """Whatever schema a tool has: what was said lately is not said again, and then it is."""
     schema = {"type": "object", "required": ("x",), "properties": {"x": {"enum": [1.0, None, "\u00e9"]}}}
     served = [agent("a", replace(tool("t", Effect.READ_ONLY), schema=schema), budget={"max_dollars": 0.25})]
-    world.store.publish_catalogue("one", served)
+    world.catalogue.publish("one", served)
     aged(world, RENEW_S - 10)
     before = published(world)
-    world.store.renew_catalogue("one", served)
+    world.catalogue.renew("one", served)
     assert published(world) == before
     aged(world, RENEW_S)
-    world.store.renew_catalogue("one", served)
+    world.catalogue.renew("one", served)
     assert published(world)["a"]["published_at"] == pytest.approx(world.now(), abs=60)
 
 
 def test_renew_catalogue_leaves_other_apps_agents_to_them(world: World):
     """However long nobody has kept those; the apps may be of versions that keep nothing."""
-    world.store.publish_catalogue("two", [agent("c")])
+    world.catalogue.publish("two", [agent("c")])
     aged(world, 10 * GONE_S)
-    world.store.renew_catalogue("one", [agent("a")])
+    world.catalogue.renew("one", [agent("a")])
     assert sorted(published(world)) == ["a", "c"]
 
 
@@ -146,7 +146,7 @@ def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
     names = ["a", "b", "c", "d"]
 
     def publish(n: int) -> None:
-        world.store.publish_catalogue("one", [agent(name) for name in names[n % 4 :] + names[: n % 4]])
+        world.catalogue.publish("one", [agent(name) for name in names[n % 4 :] + names[: n % 4]])
 
     in_threads(16, publish)
     assert sorted(published(world)) == names
@@ -154,7 +154,7 @@ def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
 
 def test_caps_of_an_agent_are_those_published(world: World):
     """Complete, whatever the agent left to defaults; nobody's agent has none."""
-    world.store.publish_catalogue("one", [agent("a", budget={"max_steps": 3, "max_tokens": 500}), agent("b")])
-    assert world.store.caps_of("a") == BudgetLimits(max_steps=3, max_tokens=500)
-    assert world.store.caps_of("b") == BudgetLimits()
-    assert world.store.caps_of("c") is None
+    world.catalogue.publish("one", [agent("a", budget={"max_steps": 3, "max_tokens": 500}), agent("b")])
+    assert world.catalogue.caps_of("a") == BudgetLimits(max_steps=3, max_tokens=500)
+    assert world.catalogue.caps_of("b") == BudgetLimits()
+    assert world.catalogue.caps_of("c") is None

@@ -138,7 +138,7 @@ def interrupted(other: World) -> Generator[None]:
 
 def read(world: World) -> None:
     """What ``read_artifact`` asks."""
-    world.store.artifact_url("a", tenant="default", session_id="s")
+    world.artifacts.url_of("a", tenant="default", session_id="s")
 
 
 def transact(world: World) -> None:

@@ -132,18 +132,18 @@ def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:
 def test_artifacts_are_found_by_their_session_until_they_expire(world: World) -> None:
     """Neither another session nor another tenant finds one, nor anybody after the time that its store is set to."""
     made = [kept(world, "art_1", 60), kept(world, "art_2", 60, session_id="t"), kept(world, "art_3", -1)]
-    found = [world.store.artifact_url(artifact_id, tenant="default", session_id="s") for artifact_id in made]
+    found = [world.artifacts.url_of(artifact_id, tenant="default", session_id="s") for artifact_id in made]
     assert found == ["file:///art_1", None, None]
-    assert world.store.artifact_url("art_1", tenant="other", session_id="s") is None
+    assert world.artifacts.url_of("art_1", tenant="other", session_id="s") is None
 
 
 def test_expired_artifacts_are_told_by_their_ids_until_they_are_forgotten(world: World) -> None:
     """As many as asked for, none that is still good."""
     for artifact_id, ttl_s in (("art_1", 60), ("art_2", -5), ("art_3", -9)):
         kept(world, artifact_id, ttl_s)
-    assert world.store.expired_artifacts(1) == [("art_2", "file:///art_2")]
-    assert world.store.expired_artifacts(1, after="art_2") == [("art_3", "file:///art_3")]
-    assert [artifact_id for artifact_id, _ in world.store.expired_artifacts(9)] == ["art_2", "art_3"]
-    world.store.forget_artifacts(["art_3", "art_2"])
-    assert world.store.expired_artifacts(9) == []
-    assert world.store.artifact_url("art_1", tenant="default", session_id="s") == "file:///art_1"
+    assert world.artifacts.expired(1) == [("art_2", "file:///art_2")]
+    assert world.artifacts.expired(1, after="art_2") == [("art_3", "file:///art_3")]
+    assert [artifact_id for artifact_id, _ in world.artifacts.expired(9)] == ["art_2", "art_3"]
+    world.artifacts.forget(["art_3", "art_2"])
+    assert world.artifacts.expired(9) == []
+    assert world.artifacts.url_of("art_1", tenant="default", session_id="s") == "file:///art_1"

@@ -32,7 +32,7 @@ from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_body import ToolBody
 from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
-from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 
 TURN_ID = "turn"
 TIMEOUT_S = 60.0
@@ -209,6 +209,7 @@ class Engine:
         self.gate = self._new_gate()
         self.locks = MemoryLocks(lease_ttl_s=TIMING.lease_ttl_s, clock=self.clock.monotonic)
         self.seen_store = Interrupted(lambda: self.store)
+        self.artifacts = MemoryArtifacts(self.store.artifacts)
         self.seen_gate = Interrupted(lambda: self.gate)
         self.sent = Sent()
         self.seen_sent = Interrupted(lambda: self.sent)
@@ -377,6 +378,7 @@ class Engine:
         )
         return CallRunner(
             store=cast("Any", self.seen_store),
+            artifacts=self.artifacts,
             gate=cast("Any", self.seen_gate),
             dispatcher=cast("Any", self.seen_sent),
             body=body,

@@ -49,7 +49,6 @@ class MemoryTurnStore:
         self.artifacts: dict[str, Artifact] = {}
         self.judges: list[tuple[str, str]] = []
         self.memories: list[tuple[Turn, Memory]] = []
-        self.caps: dict[str, BudgetLimits] = {}
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
         """See ``ports.TurnStore.transact``; what follows is decided on what the last commit left, without its beats."""
@@ -232,37 +231,13 @@ class MemoryTurnStore:
             if turn.wake_at is not None and turn.wake_at > now and _is_unheld(turn, now):
                 self.turns[each.id] = replace(turn, wake_at=each.since)
 
-    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """See ``ports.TurnStore.artifact_url``; nothing expires here."""
-        found = self.artifacts.get(artifact_id)
-        return found.url if found is not None and (found.tenant, found.session_id) == (tenant, session_id) else None
-
-    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
-        """See ``ports.TurnStore.expired_artifacts``: all of them."""
-        behind = sorted(artifact_id for artifact_id in self.artifacts if artifact_id > after)
-        return [(artifact_id, self.artifacts[artifact_id].url) for artifact_id in behind][:limit]
-
-    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
-        """See ``ports.TurnStore.forget_artifacts``."""
-        for artifact_id in artifact_ids:
-            self.artifacts.pop(artifact_id, None)
+    def ping(self) -> None:
+        """See ``ports.TurnStore.ping``."""
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
         """See ``ports.MemoryStore.recall``."""
         found = [memory for turn, memory in self.memories if (turn.tenant, scope_of(turn)) == (tenant, scope)]
         return tuple(dict.fromkeys(reversed(found)))[:limit]
-
-    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:  # noqa: ARG002 - the port's signature
-        """See ``ports.TurnStore.publish_catalogue``; one application publishes here."""
-        self.caps = {agent.name: agent_limits(agent.budget) for agent in agents}
-
-    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """See ``ports.TurnStore.renew_catalogue``; nobody else publishes here."""
-        self.publish_catalogue(app, agents)
-
-    def caps_of(self, agent: str) -> BudgetLimits | None:
-        """See ``ports.TurnStore.caps_of``."""
-        return self.caps.get(agent)
 
     def cancel(self, turn_id: str) -> bool:
         """What the gateway writes when a client cancels; whether the turn was still going."""
@@ -321,6 +296,51 @@ class MemoryTurnStore:
         now = self._clock()
         for seq, draft in enumerate(drafts, first):
             self.events.append(Event(turn_id=turn_id, seq=seq, type=draft.type, at=now, data=draft.data))
+
+
+class MemoryArtifacts:
+    """Implements ``ports.Artifacts``; nothing expires here, or everything.
+
+    Args:
+        kept: Those that there are, by id.
+    """
+
+    def __init__(self, kept: dict[str, Artifact]) -> None:
+        self._kept = kept
+
+    def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+        """See ``ports.Artifacts.url_of``."""
+        found = self._kept.get(artifact_id)
+        return found.url if found is not None and (found.tenant, found.session_id) == (tenant, session_id) else None
+
+    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
+        """See ``ports.Artifacts.expired``: all of them."""
+        behind = sorted(artifact_id for artifact_id in self._kept if artifact_id > after)
+        return [(artifact_id, self._kept[artifact_id].url) for artifact_id in behind][:limit]
+
+    def forget(self, artifact_ids: Sequence[str]) -> None:
+        """See ``ports.Artifacts.forget``."""
+        for artifact_id in artifact_ids:
+            self._kept.pop(artifact_id, None)
+
+
+class MemoryCatalogue:
+    """Implements ``ports.Catalogue``; one application publishes here."""
+
+    def __init__(self) -> None:
+        self._caps: dict[str, BudgetLimits] = {}
+
+    def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:  # noqa: ARG002 - the port's signature
+        """See ``ports.Catalogue.publish``."""
+        self._caps = {agent.name: agent_limits(agent.budget) for agent in agents}
+
+    def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """See ``ports.Catalogue.renew``."""
+        self.publish(app, agents)
+
+    def caps_of(self, agent: str) -> BudgetLimits | None:
+        """See ``ports.Catalogue.caps_of``."""
+        return self._caps.get(agent)
 
 
 def _pause_s(turn: Turn, now: float, backoff_s: float) -> float:

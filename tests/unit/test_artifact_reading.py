@@ -22,7 +22,7 @@ from harness_worker.turn.artifact_sweep import BATCH, EVERY_S, ArtifactSweep
 from harness_worker.wire import READ_ARTIFACT
 from tests.unit.builders import NOW
 from tests.unit.engine_kit import KeptBlobs, SetClock
-from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 
 TEXT = "0123456789"
 CONTEXT = RunContext(
@@ -114,7 +114,7 @@ def test_fetch_gives_a_session_its_own_artifacts_alone() -> None:
     """Another session's, another tenant's and one whose bytes are gone are not there."""
     store, blobs = kept("session", "other", "session")
     del blobs.kept["memory://turn/art_3"]
-    fetch = ArtifactFetch(store=store, blobs=blobs)
+    fetch = ArtifactFetch(artifacts=MemoryArtifacts(store.artifacts), blobs=blobs)
     assert [fetch(f"art_{number}", CONTEXT) for number in (1, 2, 3, 4)] == [TEXT, None, None, None]
     assert fetch("art_1", replace(CONTEXT, tenant="other")) is None
 
@@ -128,14 +128,14 @@ def test_fetch_from_a_silent_store_may_be_tried_again(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(KeptBlobs, "get", silent)
     with pytest.raises(ToolTransientError):
-        ArtifactFetch(store=store, blobs=blobs)("art_1", CONTEXT)
+        ArtifactFetch(artifacts=MemoryArtifacts(store.artifacts), blobs=blobs)("art_1", CONTEXT)
 
 
 def test_sweep_removes_bytes_and_rows_once_a_minute() -> None:
     """Nothing before its time; then what has expired; a second sweep has nothing to do."""
     store, blobs = kept("session", "other")
     clock = SetClock()
-    sweep = ArtifactSweep(store, blobs, clock)
+    sweep = ArtifactSweep(MemoryArtifacts(store.artifacts), blobs, clock)
     sweep()
     assert len(store.artifacts) == 2
     clock.wait(EVERY_S)
@@ -158,7 +158,7 @@ def test_sweep_that_hangs_keeps_nobody_waiting() -> None:
             asked.append(url)
             free.wait(30)
 
-    sweep = ArtifactSweep(store, Hangs(blobs.kept), clock)
+    sweep = ArtifactSweep(MemoryArtifacts(store.artifacts), Hangs(blobs.kept), clock)
     for _ in range(3):
         clock.wait(EVERY_S)
         sweep()
@@ -179,7 +179,7 @@ def test_sweep_gives_up_what_no_store_will_ever_remove() -> None:
             """See ``ports.BlobStore.delete``."""
             raise PermanentError(f"{url} is not below this store's URL")
 
-    assert ArtifactSweep(store, Elsewhere(blobs.kept), SetClock()).sweep() == 1
+    assert ArtifactSweep(MemoryArtifacts(store.artifacts), Elsewhere(blobs.kept), SetClock()).sweep() == 1
     assert store.artifacts == {}
 
 
@@ -187,7 +187,7 @@ def test_sweep_keeps_the_row_of_what_it_could_not_remove() -> None:
     """The next sweep tries again."""
     store, blobs = kept("session")
     blobs.broken = True
-    sweep = ArtifactSweep(store, blobs, SetClock())
+    sweep = ArtifactSweep(MemoryArtifacts(store.artifacts), blobs, SetClock())
     assert sweep.sweep() == 0
     assert list(store.artifacts) == ["art_1"]
 
@@ -205,7 +205,7 @@ def test_sweep_is_not_stopped_by_what_it_may_never_remove(caplog: pytest.LogCapt
             if url != store.artifacts[last].url:
                 raise TransientError("permission denied")
 
-    assert ArtifactSweep(store, Guarded(blobs.kept), SetClock()).sweep() == 1
+    assert ArtifactSweep(MemoryArtifacts(store.artifacts), Guarded(blobs.kept), SetClock()).sweep() == 1
     assert len(store.artifacts) == BATCH
     assert last not in store.artifacts
     assert [record.getMessage() for record in caplog.records] == [

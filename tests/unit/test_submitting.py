@@ -11,23 +11,23 @@ from harness_worker.errors import ConfigError
 from harness_worker.turn.submitting import Submitting
 from harness_worker.wire import Priority
 from tests.unit.engine_kit import Engine
+from tests.unit.memory_store import MemoryCatalogue
 
 ASKED: dict[str, Any] = {"agent": "a", "input": "hello"}
 
 
 def submitting_to(engine: Engine) -> Submitting:
-    """Who stores turns in the engine's journal."""
-    return Submitting(store=engine.store, dispatcher=cast("Any", engine.seen_sent), longest_bytes=1_000)
+    """Who stores turns of one agent in the engine's journal."""
+    catalogue = MemoryCatalogue()
+    catalogue.publish("app", [AgentSpec(name="a", model="m", system="s", tools=(), budget={"max_steps": 3})])
+    dispatcher = cast("Any", engine.seen_sent)
+    return Submitting(store=engine.store, catalogue=catalogue, dispatcher=dispatcher, longest_bytes=1_000)
 
 
 @pytest.fixture
 def engine() -> Engine:
-    """An engine whose catalogue has one agent."""
-    engine = Engine()
-    engine.store.publish_catalogue(
-        "app", [AgentSpec(name="a", model="m", system="s", tools=(), budget={"max_steps": 3})]
-    )
-    return engine
+    """An engine."""
+    return Engine()
 
 
 def test_turn_is_stored_before_anybody_is_told(engine: Engine) -> None:

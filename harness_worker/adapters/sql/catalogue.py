@@ -1,4 +1,4 @@
-"""The catalogue of agents: which rows a coordinator writes, so that versions side by side keep each other's."""
+"""``ports.Catalogue`` on SQLite and Postgres: which rows a coordinator writes, so that versions keep each other's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, delete, or_, select
+from sqlalchemy import Connection, Engine, Insert, Select, bindparam, delete, or_, select
 
-from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.adapters.sql.engine import make_engine, reading
+from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import agent_row
-from harness_worker.adapters.sql.transactions import Outcome, write
+from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.schema import agents, db_now
+from harness_worker.schema import agents, db_now, insert_for
 
 RENEW_S: Final = 60.0
 """Coordinators say so often that they serve what is published."""
@@ -22,11 +24,13 @@ GONE_S: Final = 180.0
 
 _SAID: Final = ("name", "app", "model", "tools", "budget", "parallel")
 
-PUBLISHED: Final[Select[Any]] = select(*(agents.c[name] for name in _SAID), db_now() - agents.c.published_at).where(
+_PUBLISHED: Final[Select[Any]] = select(*(agents.c[name] for name in _SAID), db_now() - agents.c.published_at).where(
     or_(agents.c.app == bindparam("this_app"), agents.c.name.in_(bindparam("mine", expanding=True)))
 )
 
-FORGET_GONE: Final = delete(agents).where(
+_CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
+
+_FORGET_GONE: Final = delete(agents).where(
     agents.c.app == bindparam("this_app"),
     agents.c.name.not_in(bindparam("mine", expanding=True)),
     agents.c.published_at <= db_now() - GONE_S,
@@ -45,15 +49,61 @@ class Renewal(NamedTuple):
     forgets: bool
 
 
-def agent_rows(app: str, specs: Iterable[AgentSpec]) -> list[dict[str, Any]]:
+class SqlCatalogue:
+    """``Catalogue`` on SQLite or Postgres.
+
+    Args:
+        engine: Made by ``make_engine``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reader = reading(engine)
+        self._put = _put(engine.dialect.name)
+
+    def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """Publish agents; one of that name from another app or version is taken over."""
+        rows = _rows(app, agents)
+        self._write(app, rows, Renewal(rows, forgets=True))
+
+    def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
+        """Keep agents published, and forget others of ``app`` that nobody has kept for ``GONE_S``."""
+        rows = _rows(app, agents)
+        due = renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
+        if due.rows or due.forgets:
+            self._write(app, rows, due)
+
+    def caps_of(self, agent: str) -> BudgetLimits | None:
+        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
+        budget = read(self._reader, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
+        return None if budget is None else agent_limits(budget)
+
+    def _write(self, app: str, rows: Sequence[dict[str, Any]], due: Renewal) -> None:
+        forget = {"this_app": app, "mine": [row["name"] for row in rows]}
+        # One upsert after the other, in one order: workers that publish at once wait for each other.
+        puts: list[Write] = [(self._put, [row]) for row in due.rows]
+        writes = [*puts, (_FORGET_GONE, [forget] if due.forgets else [])]
+        write(self._engine, lambda _: Outcome(value=None, writes=writes))
+
+
+def _put(dialect: str) -> Insert:
+    """Inserts an agent, or replaces that of its name."""
+    statement = insert_for(dialect, agents).values(published_at=db_now())
+    replaced = ("app", "model", "tools", "budget", "parallel", "published_at")
+    return statement.on_conflict_do_update(
+        index_elements=["name"], set_={name: statement.excluded[name] for name in replaced}
+    )
+
+
+def _rows(app: str, specs: Iterable[AgentSpec]) -> list[dict[str, Any]]:
     """The rows of agents, by name, as they are read back."""
     rows = [agent_row(app, spec) for spec in sorted(specs, key=lambda spec: spec.name)]
     return json.loads(json.dumps(rows))
 
 
-def found_rows(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+def _found(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
     """What is published by the app or under the rows' names, each with the seconds since."""
-    found = connection.execute(PUBLISHED, {"this_app": app, "mine": [row["name"] for row in rows]})
+    found = connection.execute(_PUBLISHED, {"this_app": app, "mine": [row["name"] for row in rows]})
     return [(dict(zip(_SAID, row[:-1], strict=True)), row[-1]) for row in found]
 
 

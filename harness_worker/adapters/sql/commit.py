@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+from sqlalchemy import Insert
+
 from harness_worker.adapters.sql.families import STOP_CHILDREN, STOP_GRANDCHILDREN, WAKE_PARENT
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
@@ -19,7 +21,6 @@ from harness_worker.adapters.sql.statements import (
     ADD_TURN,
     CHANGE_CALL,
     CHANGE_TURN,
-    Statements,
 )
 from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
@@ -99,8 +100,8 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
     )
 
 
-def writes_of(statements: Statements, changes: Changes) -> list[Write]:
-    """The statements that write ``changes`` where the turn is locked."""
+def writes_of(changes: Changes, add_artifact: Insert) -> list[Write]:
+    """The statements that write ``changes`` where the turn is locked; that for artifacts is the dialect's."""
     turn = [{"this_turn": changes.turn_id, **changes.turn}] if changes.turn else []
     return [
         (CHANGE_TURN, turn),
@@ -110,7 +111,7 @@ def writes_of(statements: Statements, changes: Changes) -> list[Write]:
         (ADD_TURN, changes.children),
         (ADD_MESSAGE, changes.messages),
         (ADD_EVENT, [event_row(event) for event in changes.events]),
-        (statements.add_artifact, changes.artifacts),
+        (add_artifact, changes.artifacts),
         (ADD_SCORE, changes.scores),
         (ADD_MEMORY, changes.memories),
         (WAKE_NEXT, [changes.freed] if changes.freed else []),

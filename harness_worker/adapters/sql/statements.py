@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import (
     ColumnElement,
-    Delete,
     Insert,
-    String,
     bindparam,
     case,
-    delete,
     exists,
     insert,
     literal_column,
@@ -26,7 +22,6 @@ from sqlalchemy import (
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
 from harness_worker.schema import (
-    agents,
     artifacts,
     db_now,
     greatest,
@@ -46,7 +41,7 @@ LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, 
 """How rarely a turn is woken, as long as nobody has taken it."""
 
 NOW: Final = select(db_now())
-CAPS: Final = select(agents.c.budget).where(agents.c.name == bindparam("agent"))
+PING: Final = select(turns.c.id).limit(0)
 WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 PRIORITY: Final = select(turns.c.priority).where(turns.c.id == bindparam("turn_id"))
 ONE_TURN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(turns.c.id == bindparam("turn_id"))
@@ -79,30 +74,6 @@ ADD_MESSAGE: Final = insert(messages)
 ADD_EVENT: Final = insert(turn_events)
 ADD_SCORE: Final = insert(scores)
 ADD_MEMORY: Final = insert(memories)
-
-_fork: Final = turns.alias("fork")
-_LINE: Final = select(bindparam("session_id", type_=String).label("id")).cte("line", recursive=True)
-_SESSIONS: Final = _LINE.union(
-    select(turns.c.session_id)
-    .join(_fork, _fork.c.forked_from == turns.c.id)
-    .join(_LINE, _LINE.c.id == _fork.c.session_id)
-    .where(_fork.c.tenant == bindparam("tenant"), _fork.c.number == literal_column("1"))
-)
-"""A session, and those it descends from by forks."""
-
-ARTIFACT_URL: Final = select(artifacts.c.url).where(
-    artifacts.c.id == bindparam("artifact_id"),
-    artifacts.c.tenant == bindparam("tenant"),
-    artifacts.c.session_id.in_(select(_SESSIONS.c.id)),
-    artifacts.c.expires_at > db_now(),
-)
-EXPIRED_ARTIFACTS: Final = (
-    select(artifacts.c.id, artifacts.c.url)
-    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery(), artifacts.c.id > bindparam("after"))
-    .order_by(artifacts.c.id)
-    .limit(bindparam("most"))
-)
-FORGET_ARTIFACTS: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))
 
 _latest_step: Final = select(turns.c.step - literal_column("1")).where(turns.c.id == bindparam("turn_id"))
 SNAPSHOT_CALLS: Final = ALL_CALLS.where(
@@ -205,30 +176,6 @@ BEAT_TURNS: Final = (
 """Prolongs the leases of visits whose rows are not locked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statements:
-    """The statements that read differently on the two databases.
-
-    Args:
-        add_artifact: Does nothing if there is an artifact of that id.
-        put_agent: Insert or replace.
-    """
-
-    add_artifact: Insert
-    put_agent: Insert
-
-
-def statements_for(dialect: str) -> Statements:
-    """The statements for ``sqlite`` or ``postgresql``."""
-    return Statements(
-        add_artifact=insert_for(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"]),
-        put_agent=_put_agent(dialect),
-    )
-
-
-def _put_agent(dialect: str) -> Insert:
-    statement = insert_for(dialect, agents).values(published_at=db_now())
-    replaced = ("app", "model", "tools", "budget", "parallel", "published_at")
-    return statement.on_conflict_do_update(
-        index_elements=["name"], set_={name: statement.excluded[name] for name in replaced}
-    )
+def add_artifact(dialect: str) -> Insert:
+    """Adds an artifact, on ``sqlite`` or ``postgresql``; does nothing if there is one of that id."""
+    return insert_for(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"])

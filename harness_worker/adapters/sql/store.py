@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
@@ -10,7 +10,6 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection, Engine, Executable
 
 from harness_worker import sessions
-from harness_worker.adapters.sql.catalogue import FORGET_GONE, Renewal, agent_rows, found_rows, renewal
 from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.families import CHILDREN, PARKED
@@ -23,14 +22,10 @@ from harness_worker.adapters.sql.statements import (
     ADD_MESSAGE,
     ADD_TURN,
     ALL_CALLS,
-    ARTIFACT_URL,
     BEAT_CALLS,
     BEAT_TURNS,
-    CAPS,
     DUE,
     EVENTS,
-    EXPIRED_ARTIFACTS,
-    FORGET_ARTIFACTS,
     GIVE_BACK,
     HELD_TURNS,
     HISTORY,
@@ -40,20 +35,19 @@ from harness_worker.adapters.sql.statements import (
     LOSE_CALL,
     NOW,
     ONE_TURN,
+    PING,
     PRIORITY,
     PUSH_DUE,
     WHETHER,
-    statements_for,
+    add_artifact,
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
 from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
 from harness_worker.core.afterwards import after, needs_beats
-from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
-from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import EventSink, HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
 from harness_worker.wire import TurnStatus, child_turn_id
 
@@ -105,7 +99,7 @@ class SqlTurnStore:
         self._events = events
         self._artifact_ttl_s = artifact_ttl_s
         self._tenant_turns = tenant_turns
-        self._statements = statements_for(engine.dialect.name)
+        self._add_artifact = add_artifact(engine.dialect.name)
         self._recent = Recent()
         self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
@@ -181,7 +175,7 @@ class SqlTurnStore:
             decision = decide(snapshot)
             changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
             decided = Decided(result=decision.result, events=changes.events)
-            return Outcome(value=decided, writes=writes_of(self._statements, changes))
+            return Outcome(value=decided, writes=writes_of(changes, self._add_artifact))
 
         return write(self._engine, work)
 
@@ -275,44 +269,9 @@ class SqlTurnStore:
         rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
         write(self._engine, lambda _: Outcome(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
 
-    def artifact_url(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of an artifact are, of the session or one that it descends from; ``None``: there is none."""
-        values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
-        return read(self._reader, lambda connection: connection.execute(ARTIFACT_URL, values).scalar_one_or_none())
-
-    def expired_artifacts(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
-        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
-        values = {"most": limit, "after": after}
-        rows = read(self._reader, lambda connection: connection.execute(EXPIRED_ARTIFACTS, values).all())
-        return [(row.id, row.url) for row in rows]
-
-    def forget_artifacts(self, artifact_ids: Sequence[str]) -> None:
-        """Remove the rows of artifacts."""
-        write(self._engine, _just(FORGET_ARTIFACTS, {"ids": list(artifact_ids)}))
-
-    def publish_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Publish agents; one of that name from another app or version is taken over."""
-        rows = agent_rows(app, agents)
-        self._put_agents(app, rows, Renewal(rows, forgets=True))
-
-    def renew_catalogue(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Keep agents published, and forget others of ``app`` that nobody has kept for ``catalogue.GONE_S``."""
-        rows = agent_rows(app, agents)
-        due = renewal(rows, read(self._reader, lambda connection: found_rows(connection, app, rows)))
-        if due.rows or due.forgets:
-            self._put_agents(app, rows, due)
-
-    def _put_agents(self, app: str, rows: Sequence[dict[str, Any]], due: Renewal) -> None:
-        forget = {"this_app": app, "mine": [row["name"] for row in rows]}
-        # One upsert after the other, in one order: workers that publish at once wait for each other.
-        puts: list[Write] = [(self._statements.put_agent, [row]) for row in due.rows]
-        writes = [*puts, (FORGET_GONE, [forget] if due.forgets else [])]
-        write(self._engine, lambda _: Outcome(value=None, writes=writes))
-
-    def caps_of(self, agent: str) -> BudgetLimits | None:
-        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
-        budget = read(self._reader, lambda connection: connection.execute(CAPS, {"agent": agent}).scalar_one_or_none())
-        return None if budget is None else agent_limits(budget)
+    def ping(self) -> None:
+        """Read nothing, to learn whether the database answers and has its tables."""
+        read(self._reader, lambda connection: connection.execute(PING))
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
         found, calls = fetch(connection, [LOCK_TURN, LOCK_CALLS], {"turn_id": turn_id})

@@ -51,6 +51,7 @@ def serve_turns(
         knowledge=knowledge,
         memories=memories,
         store=fleet.store,
+        artifacts=fleet.artifacts,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
         events=fleet.events,
@@ -71,7 +72,9 @@ def serve_turns(
     fleet.app.register_task(AdvanceTask(coordinator))
     fleet.app.register_task(JudgeTask(judging))
     longest = settings.max_body_bytes
-    submitting = Submitting(store=fleet.store, dispatcher=fleet.dispatcher, longest_bytes=longest)
+    submitting = Submitting(
+        store=fleet.store, catalogue=fleet.catalogue, dispatcher=fleet.dispatcher, longest_bytes=longest
+    )
     fleet.app.register_task(SubmitTask(submitting))
     aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
 
@@ -80,7 +83,7 @@ def serve_turns(
         aside.submit(look_at_stopped, coordinator, turn_id)  # the pool's threads may all be waiting for models
 
     serve_stop(stop)
-    sweep = make_artifact_sweep(settings, fleet.store)
+    sweep = make_artifact_sweep(settings, fleet.artifacts)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
     besides = (tally.tell, judges, _publishing(fleet, knowledge), sweep)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
@@ -88,7 +91,7 @@ def serve_turns(
 
 
 def _publishing(fleet: Fleet, knowledge: Knowledge) -> Publishing:
-    return Publishing(fleet.store, fleet.settings.app or "", tuple(knowledge.agents.values()), SystemClock())
+    return Publishing(fleet.catalogue, fleet.settings.app or "", tuple(knowledge.agents.values()), SystemClock())
 
 
 def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:

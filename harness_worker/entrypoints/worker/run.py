@@ -108,9 +108,9 @@ def run_worker(
 def _tell_the_database(role: Role, fleet: Fleet, knowledge: Knowledge) -> None:
     """Publish what a coordinator serves; a tool worker only asks, so that it does not begin if there is no answer."""
     if role is Role.COORDINATOR:
-        fleet.store.publish_catalogue(fleet.settings.app or "", knowledge.agents.values())
+        fleet.catalogue.publish(fleet.settings.app or "", knowledge.agents.values())
     else:
-        fleet.store.caps_of("")
+        fleet.store.ping()
 
 
 def _log_no_words() -> None:

@@ -41,6 +41,7 @@ def serve_tools(
         registry=registry,
         knowledge=knowledge,
         store=fleet.store,
+        artifacts=fleet.artifacts,
         gate=fleet.gate,
         dispatcher=fleet.dispatcher,
         soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),

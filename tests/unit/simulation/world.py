@@ -29,7 +29,7 @@ from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.tool_body import ToolBody
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import KeptBlobs
-from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
 from tests.unit.simulation.families_verdict import family_breaches
@@ -305,8 +305,10 @@ class World:
             threshold_chars=LONG_OUTPUT_CHARS - 1,
             hooks=HookCaller(ignore),
         )
+        named = Outside(lambda: MemoryArtifacts(self.store.artifacts), Fault.STORE_ERROR, kernel, faults, self._pause)
         self.runner = CallRunner(
             store=store,
+            artifacts=cast("Any", named),
             gate=gate,
             dispatcher=self.broker,
             body=ToolBody(

@@ -1,0 +1,63 @@
+"""``ports.Artifacts`` on SQLite and Postgres: one short transaction a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Delete, Engine, String, bindparam, delete, literal_column, select
+
+from harness_worker.adapters.sql.engine import reading
+from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.schema import artifacts, db_now, turns
+
+_fork: Final = turns.alias("fork")
+_LINE: Final = select(bindparam("session_id", type_=String).label("id")).cte("line", recursive=True)
+_SESSIONS: Final = _LINE.union(
+    select(turns.c.session_id)
+    .join(_fork, _fork.c.forked_from == turns.c.id)
+    .join(_LINE, _LINE.c.id == _fork.c.session_id)
+    .where(_fork.c.tenant == bindparam("tenant"), _fork.c.number == literal_column("1"))
+)
+"""A session, and those it descends from by forks."""
+
+_URL: Final = select(artifacts.c.url).where(
+    artifacts.c.id == bindparam("artifact_id"),
+    artifacts.c.tenant == bindparam("tenant"),
+    artifacts.c.session_id.in_(select(_SESSIONS.c.id)),
+    artifacts.c.expires_at > db_now(),
+)
+_EXPIRED: Final = (
+    select(artifacts.c.id, artifacts.c.url)
+    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery(), artifacts.c.id > bindparam("after"))
+    .order_by(artifacts.c.id)
+    .limit(bindparam("most"))
+)
+_FORGET: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))
+
+
+class SqlArtifacts:
+    """``Artifacts`` on SQLite or Postgres.
+
+    Args:
+        engine: Made by ``make_engine``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reader = reading(engine)
+
+    def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
+        """Where the bytes of an artifact are, of the session or one that it descends from; ``None``: there is none."""
+        values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
+        return read(self._reader, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
+
+    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
+        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
+        values = {"most": limit, "after": after}
+        rows = read(self._reader, lambda connection: connection.execute(_EXPIRED, values).all())
+        return [(row.id, row.url) for row in rows]
+
+    def forget(self, artifact_ids: Sequence[str]) -> None:
+        """Remove the rows of artifacts."""
+        write(self._engine, lambda _: Outcome(value=None, writes=[(_FORGET, [{"ids": list(artifact_ids)}])]))
