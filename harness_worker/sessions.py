@@ -37,8 +37,17 @@ FOLLOW: Final = update(turns).where(turns.c.id.in_(bindparam("ahead", expanding=
 INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
 """The same, and ask them to stop."""
 
+_EARLIER_TURN: Final = turns.alias("earlier")
+FOLLOWS_UNFINISHED: Final = exists().where(
+    _EARLIER_TURN.c.tenant == turns.c.tenant,
+    _EARLIER_TURN.c.session_id == turns.c.session_id,
+    _EARLIER_TURN.c.number < turns.c.number,
+    _EARLIER_TURN.c.finished_at.is_(None),
+)
+"""Whether an earlier turn of a turn's session has not ended, as a condition on ``turns``."""
+
 IS_BEHIND: Final = select(exists().where(*_UNFINISHED, turns.c.number < bindparam("before_number")))
-"""Whether an earlier turn has not ended."""
+"""The same of one turn, asked by its place."""
 
 _THIS: Final = select(turns.c.number).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
 LEFT_BEHIND: Final = select(turns.c.id).where(
@@ -121,7 +130,7 @@ def take_places(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
     return later.returning(sessions.c.id, sessions.c.turns)
 
 
-BEHIND: Final = (
+UNFINISHED_OF_SESSIONS: Final = (
     select(turns.c.id, turns.c.session_id)
     .where(
         turns.c.tenant == bindparam("of_tenant"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.batches.chunks import chunks_of
-from harness_worker.sessions import BEHIND, FOLLOW, take_places
+from harness_worker.sessions import FOLLOW, UNFINISHED_OF_SESSIONS, take_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ async def _followed(connection: AsyncConnection, tenant: str, session_ids: Seque
     if not session_ids:
         return set()
     values = {"of_tenant": tenant, "of_sessions": list(session_ids)}
-    ahead = (await connection.execute(BEHIND, values)).all()
+    ahead = (await connection.execute(UNFINISHED_OF_SESSIONS, values)).all()
     for some in chunks_of(ahead):
         await connection.execute(FOLLOW, {"ahead": [row.id for row in some]})
     return {row.session_id for row in ahead}

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, exists, func, literal_column, select
+from sqlalchemy import bindparam, func, literal_column, select
 
 from harness_worker.schema import turns
+from harness_worker.sessions import FOLLOWS_UNFINISHED
 from harness_worker.wire import Priority, TurnStatus
 
 WOKEN: Final = 2
 """Turns that are woken where one made room: two ends at once may choose the same one, and each leaves room."""
 
 _OPEN: Final = (turns.c.tenant == bindparam("of_tenant"), turns.c.finished_at.is_(None))
-_EARLIER: Final = turns.alias("earlier")
-_IS_BEHIND: Final = exists().where(
-    _EARLIER.c.tenant == turns.c.tenant,
-    _EARLIER.c.session_id == turns.c.session_id,
-    _EARLIER.c.number < turns.c.number,
-    _EARLIER.c.finished_at.is_(None),
-)
 
 RUNNING: Final = (
     select(func.count())
@@ -43,7 +37,7 @@ WAITING: Final = tuple(
         turns.c.status == literal_column(f"'{TurnStatus.QUEUED.value}'"),
         turns.c.priority == literal_column(f"'{priority.value}'"),
         turns.c.waits,
-        ~_IS_BEHIND,
+        ~FOLLOWS_UNFINISHED,
     )
     .order_by(turns.c.created_at)
     .limit(literal_column(str(WOKEN)))
