@@ -1,4 +1,4 @@
-"""Places for long bodies: how many of them are in memory and worked on at once, in all and of one tenant."""
+"""Places for long bodies: how many of one tenant are read at once, and how many are parsed at once in all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 
 from api_gateway.problems import Problem
 
-READ_AT_ONCE: Final = 16
-READ_AT_ONCE_OF_A_TENANT: Final = 4
+READ_AT_ONCE: Final = 8
+"""Of one tenant. There is no limit for all tenants together: a few that send slowly would keep out all others."""
+
 PARSED_AT_ONCE: Final = 2
 """Python runs one thread at a time: more would only keep the event loop from its turn."""
 
@@ -28,8 +29,7 @@ class BodyPlaces:
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._reading = asyncio.Semaphore(READ_AT_ONCE)
-        self._of_tenant = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(READ_AT_ONCE_OF_A_TENANT))
+        self._reading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(READ_AT_ONCE))
         self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
 
     @asynccontextmanager
@@ -39,24 +39,20 @@ class BodyPlaces:
         Raises:
             Problem: 503 ``not_ready``: none became free in time.
         """
-        async with self._held(self._of_tenant[tenant], "one tenant"), self._held(self._reading, "this gateway"):
+        places = self._reading[tenant]
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await places.acquire()
+        except TimeoutError:
+            detail = "too many long bodies of this tenant are being sent at once: try again in some seconds"
+            raise Problem("not_ready", detail, headers={"Retry-After": "5", "Connection": "close"}) from None
+        try:
             yield
+        finally:
+            places.release()
 
     @asynccontextmanager
     async def parsing(self) -> AsyncGenerator[None]:
         """Holds one of the few places to parse a body; who has a place to read waits for it as long as it takes."""
         async with self._parsing:
             yield
-
-    @asynccontextmanager
-    async def _held(self, places: asyncio.Semaphore, whose: str) -> AsyncGenerator[None]:
-        try:
-            async with asyncio.timeout(self._patience_s):
-                await places.acquire()
-        except TimeoutError:
-            detail = f"too many long bodies are being sent to {whose} at once: try again in some seconds"
-            raise Problem("not_ready", detail, headers={"Retry-After": "5", "Connection": "close"}) from None
-        try:
-            yield
-        finally:
-            places.release()

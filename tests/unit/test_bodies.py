@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from api_gateway.batches.requests import MOST_REQUESTS, BatchRequest
 from api_gateway.body import LONG, Body, body_of, body_read
-from api_gateway.body_places import READ_AT_ONCE, READ_AT_ONCE_OF_A_TENANT, BodyPlaces
+from api_gateway.body_places import READ_AT_ONCE, BodyPlaces
 from api_gateway.json_object import MOST_VALUES, may_have_more_values
 from api_gateway.problems import Problem
 from api_gateway.requests import TurnRequest
@@ -94,7 +94,7 @@ def test_long_bodies_of_a_tenant_wait_for_each_other() -> None:
     async def run() -> None:
         places, cut = BodyPlaces(), LONG + 5
         end = {"type": "http.request", "body": TURN[cut:], "more_body": False}
-        first, *others = [begun(places, "a", TURN[:cut]) for _ in range(READ_AT_ONCE_OF_A_TENANT)]
+        first, *others = [begun(places, "a", TURN[:cut]) for _ in range(READ_AT_ONCE)]
         late, theirs, short = begun(places, "a", TURN[:cut]), begun(places, "b", TURN[:cut]), begun(places, "a", b"")
         late[1].put_nowait(end)
         theirs[1].put_nowait(end)
@@ -116,13 +116,13 @@ def test_body_that_finds_no_place_is_sent_back() -> None:
     async def run() -> None:
         places = BodyPlaces(patience_s=0.01)
         async with AsyncExitStack() as held:
-            for number in range(READ_AT_ONCE):
-                await held.enter_async_context(places.reading(f"tenant {number}"))
+            for _ in range(READ_AT_ONCE):
+                await held.enter_async_context(places.reading("a"))
             with pytest.raises(Problem) as refused:
-                async with places.reading("another"):
+                async with places.reading("a"):
                     pass
         assert (refused.value.code, refused.value.headers) == ("not_ready", {"Retry-After": "5", "Connection": "close"})
-        async with places.reading("another"):
+        async with places.reading("a"):
             pass
 
     asyncio.run(run())
