@@ -25,7 +25,8 @@ _DIALECT = dialect.dialect()
 def fetch(connection: Connection, selects: Sequence[AnySelect], values: Mapping[str, Any]) -> list[Rows]:
     """The rows of each of several selects, which all get the same ``values``; each sees what was committed before it.
 
-    On Postgres the driver is asked directly: SQLAlchemy would wait for each select's answer.
+    On Postgres the driver is asked directly: SQLAlchemy would wait for each select's answer. A select is sent as its
+    text and ``values`` alone, so a constant in it must be a ``literal_column``: one that SQLAlchemy binds is left out.
     """
     if connection.dialect.name != "postgresql":
         return [cast("Rows", connection.execute(select, values).all()) for select in selects]
