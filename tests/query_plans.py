@@ -1,7 +1,8 @@
-"""How a database goes about the queries that a piece of code asks."""
+"""How a database goes about the statements that a piece of code executes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,14 +15,18 @@ from harness_worker.schema import give_clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """The plans of the queries of one table, a text each; there once the collecting is over."""
+    """The plans of the statements on one table, a text each; there once the collecting is over."""
 
     table: str
     texts: list[str] = field(default_factory=list[str])
 
     def use(self, index: str) -> bool:
-        """Whether this index is used, and none of the queries reads the whole table."""
-        return any(index in text for text in self.texts) and not any(map(self._reads_all, self.texts))
+        """Whether this index is used, and none of the statements reads the whole table."""
+        return any(index in text for text in self.texts) and not self.read_all()
+
+    def read_all(self) -> bool:
+        """Whether any of the statements reads the whole table."""
+        return any(map(self._reads_all, self.texts))
 
     def _reads_all(self, text: str) -> bool:
         lines = [line.strip() for line in text.splitlines()]
@@ -30,12 +35,13 @@ class Plans:
 
 @contextmanager
 def plans_of(engine: Engine, table: str) -> Generator[Plans]:
-    """Collect the plans of the queries of a table that are asked through an engine meanwhile."""
+    """Collect the plans of what is read from a table, changed or removed through an engine meanwhile."""
     plans = Plans(table=table)
+    looks_up = re.compile(rf"(SELECT|UPDATE|DELETE)\b.*\bFROM {table}\b|UPDATE {table}\b", re.DOTALL)
     asked: list[tuple[str, Any]] = []
 
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object) -> None:  # noqa: ANN401 - the driver's
-        if statement.startswith("SELECT") and f"FROM {table}" in statement:
+        if looks_up.match(statement):
             asked.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", note)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.cursors import Cursor, format_cursor
@@ -14,7 +15,12 @@ from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
 from api_gateway.requests import TurnsQuery
 from api_gateway.turns.store import Turns
+from harness_worker.adapters.sql.pruning import SqlPruning
+from harness_worker.adapters.sql.scores import SqlScores
+from harness_worker.ports import HeldTurn, RunningCall
+from harness_worker.schema import idempotency_keys, scores
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from tests.contract.store_world import World, world_of
 from tests.integration.gateway_kit import NOWHERE
 from tests.query_plans import Plans, plans_of
 
@@ -58,3 +64,48 @@ def test_turns_that_are_few_are_found_without_walking_the_others(
     for page in (query, later):
         plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
         assert plans.use(index), plans.texts
+
+
+def beat(world: World) -> None:
+    """Beat for two visits and for two calls."""
+    world.store.beat_turns([HeldTurn("a", "w", 1), HeldTurn("b", "w", 1)], 60.0)
+    runs = [RunningCall(turn_id=turn_id, call_id="0.0", attempt=1, runner="w") for turn_id in ("a", "b")]
+    world.store.beat_calls(runs, 60.0)
+
+
+def prune(world: World) -> None:
+    """Remove two sessions, and two keys."""
+    for session in ("a", "b"):
+        world.change(world.queued(session_id=session), status=TurnStatus.COMPLETED, finished_at=1.0)
+    with world.engine.begin() as connection:
+        row = {"tenant": "a", "body": "", "turn_id": "", "status_code": 202, "created_at": 1.0}
+        connection.execute(insert(idempotency_keys), [{**row, "key": key} for key in ("a", "b")])
+    pruning = SqlPruning(world.engine)
+    pruning.remove_keys()
+    keys = [("default", "a"), ("default", "b")]
+    pruning.own_memories(keys)
+    assert pruning.remove(keys, world.now()).sessions == len(keys)
+
+
+def judge(world: World) -> None:
+    """Take two scores that are due."""
+    for turn_id in (world.queued(), world.queued()):
+        with world.engine.begin() as connection:
+            connection.execute(insert(scores).values(turn_id=turn_id, judge="kind", due_at=1.0))
+    assert len(SqlScores(world.engine).due(["kind"], 9, 60.0)) == 2
+
+
+SEVERAL = [
+    *((beat, table) for table in ("turns", "tool_calls")),
+    *((prune, table) for table in ("turns", "sessions", "memories", "idempotency_keys")),
+    (judge, "scores"),
+]
+
+
+@pytest.mark.parametrize(("ask", "table"), SEVERAL)
+def test_several_rows_are_looked_up_as_one_is(sqlite_url: str, ask: Callable[[World], None], table: str) -> None:
+    """Two rows, by keys of several columns: under SQLite's one lock, no table is read as a whole."""
+    with world_of(sqlite_url) as world, plans_of(world.engine, table) as plans:
+        ask(world)
+    assert plans.texts
+    assert not plans.read_all(), plans.texts

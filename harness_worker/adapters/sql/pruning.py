@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.statements import NOW
@@ -42,9 +43,9 @@ Key: TypeAlias = tuple[str, str]
 """A session: its tenant, its id."""
 
 _KEY: Final = (sessions.c.tenant, sessions.c.id)
-_THESE: Final = tuple_(*_KEY).in_(bindparam("keys", expanding=True))
-_OF_THESE: Final = tuple_(turns.c.tenant, turns.c.session_id).in_(bindparam("keys", expanding=True))
-_THEIR_OWN: Final = tuple_(memories.c.tenant, memories.c.scope).in_(bindparam("scopes", expanding=True))
+_THESE: Final = any_of(*_KEY, rows="keys")
+_OF_THESE: Final = any_of(turns.c.tenant, turns.c.session_id, rows="keys")
+_THEIR_OWN: Final = any_of(memories.c.tenant, memories.c.scope, rows="scopes")
 _OF_SESSION: Final = (turns.c.tenant == sessions.c.tenant, turns.c.session_id == sessions.c.id)
 
 
@@ -98,7 +99,7 @@ _OLD_KEYS: Final = (
     .limit(PAGE)
     .with_for_update(skip_locked=True)
 )
-_FORGET_KEYS: Final = delete(idempotency_keys).where(tuple_(*_IDEMPOTENCY_KEY).in_(bindparam("keys", expanding=True)))
+_FORGET_KEYS: Final = delete(idempotency_keys).where(any_of(*_IDEMPOTENCY_KEY, rows="keys"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

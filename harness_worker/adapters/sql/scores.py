@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, bindparam, select, tuple_, update
+from sqlalchemy import Connection, Engine, bindparam, select, update
 
+from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.commit import memory_rows
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.statements import ADD_MEMORY, NOW
@@ -41,11 +42,7 @@ _DUE: Final = (
     .limit(bindparam("most"))
 )
 _LOCKED_DUE: Final = _DUE.with_for_update(key_share=True, skip_locked=True)
-_PUSH: Final = (
-    update(scores)
-    .where(tuple_(*_KEY).in_(bindparam("taken", expanding=True)))
-    .values(due_at=db_now() + bindparam("pause_s"))
-)
+_PUSH: Final = update(scores).where(any_of(*_KEY, rows="taken")).values(due_at=db_now() + bindparam("pause_s"))
 
 
 class SqlScores:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     update,
 )
 
+from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS
 from harness_worker.core.records import CallStatus
 from harness_worker.schema import (
@@ -93,7 +94,7 @@ LOCK_TURN: Final = select(*(_locked.c[name] for name in TURN_FIELDS), db_now())
 _FINAL: Final = sorted(status.value for status in FINAL_STATUSES)
 _VISIT_KEY: Final = (turns.c.id, turns.c.owner, turns.c.fence)
 HELD_TURNS: Final = select(*_VISIT_KEY).where(
-    tuple_(*_VISIT_KEY).in_(bindparam("visits", expanding=True)),
+    any_of(*_VISIT_KEY, rows="visits"),
     turns.c.status.not_in(_FINAL),
 )
 """Those of the visits that hold their turns."""
@@ -101,7 +102,7 @@ HELD_TURNS: Final = select(*_VISIT_KEY).where(
 _CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
 _beating: Final = select(*_CALL_KEY).where(
     # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
-    tuple_(*_CALL_KEY, tool_calls.c.runner).in_(bindparam("runs", expanding=True)),
+    any_of(*_CALL_KEY, tool_calls.c.runner, rows="runs"),
     tool_calls.c.status == CallStatus.RUNNING.value,
     tool_calls.c.lease_until > 0,  # a late beat does not bring back a process that is known to be dead
 )
