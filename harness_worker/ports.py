@@ -299,6 +299,11 @@ class ReadAttempt:
     tool_use_id: str
     attempt: int
 
+    @classmethod
+    def of(cls, call: Call) -> ReadAttempt:
+        """The current attempt of a call."""
+        return cls(call_id=call.call_id, tool_use_id=call.tool_use_id, attempt=call.attempt)
+
 
 class Admission(StrEnum):
     """The gate's answer to a tool that wants to start."""

@@ -12,7 +12,7 @@ from harness_worker.core.visits import Visit, stop_cause
 from harness_worker.core.warnings import CONTEXT_LIMIT
 
 
-def take(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
+def commit_aside(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
     """Keep an aside: it is charged and told, and the turn goes on to its step if it still may."""
     fresh = replace(snapshot, calls=())
     decision = _go_on(fresh, visit, _with(snapshot.turn, aside))

@@ -150,7 +150,7 @@ def failed(why: str, kind: RequestKind) -> AsideAnswer:
     return AsideAnswer(text=f"[model error: {why[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
 
 
-def overdue(kind: RequestKind) -> AsideAnswer:
+def timed_out(kind: RequestKind) -> AsideAnswer:
     """A model that was asked and did not answer in time."""
     return AsideAnswer(text=NO_TIME, used=_claimed(kind))
 

@@ -71,7 +71,7 @@ def child_of(call: Call, children: Iterable[Turn]) -> Turn | None:
     return next((child for child in children if child.parent_call_id == call.call_id), None)
 
 
-def settle(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
+def take_ended_children(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
     """Take what children have ended, and charge the turn for it; those that go on are left alone."""
     taken = [(call, child_of(call, snapshot.children)) for call in open_delegated(calls)]
     over = [(call, child) for call, child in taken if child is None or child.status.is_final]
@@ -85,7 +85,7 @@ def settle(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
 
 def cut(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], why: str) -> Settled:
     """The same for a turn that ends now. What the other children have done by then is unknown: each may just begin."""
-    settled = settle(snapshot, turn, calls)
+    settled = take_ended_children(snapshot, turn, calls)
     left = [(call, child_of(call, snapshot.children)) for call in open_delegated(settled.calls)]
     ended = [_cut_short(call, child, why, now=snapshot.now) for call, child in left]
     charged = _charged(settled.turn, (child for _, child in left))

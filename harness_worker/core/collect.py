@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness_worker.core.approvals import Edit, resolve
-from harness_worker.core.children import all_parked, settle
+from harness_worker.core.children import all_parked, take_ended_children
 from harness_worker.core.collect_reads import ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
@@ -48,7 +48,7 @@ def _collect(
     snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], reports: Mapping[str, ReadReport]
 ) -> Decision[Next]:
     now, timing = snapshot.now, visit.timing
-    settled = settle(snapshot, snapshot.turn, calls)
+    settled = take_ended_children(snapshot, snapshot.turn, calls)
     calls = settled.calls
     noticed = notice(snapshot, settled.turn, calls)
     turn, told = noticed.turn, settled.events + noticed.events

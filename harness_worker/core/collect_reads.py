@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from harness_worker.core.doubt import not_run, timed_out, worker_lost
 from harness_worker.core.lifecycle import end_call
-from harness_worker.core.outcomes import ToolOutcome
-from harness_worker.core.reads import ReadState
+from harness_worker.core.outcomes import ToolOutcome, from_record
+from harness_worker.core.reads import ReadState, SettledRead
 from harness_worker.core.records import Call, CallStatus
 
 
@@ -32,6 +33,18 @@ class ReadReport:
     finished_at: float | None = None
     worker: str | None = None
     lease_s: float | None = None
+
+    @classmethod
+    def of(cls, settled: SettledRead) -> ReadReport:
+        """What the gate said of a read, to which a completion is a text that it only keeps."""
+        return cls(
+            state=settled.state,
+            outcome=None if settled.completion is None else from_record(json.loads(settled.completion)),
+            started_at=settled.started_at,
+            finished_at=settled.finished_at,
+            worker=settled.worker,
+            lease_s=settled.lease_s,
+        )
 
     @property
     def has_started(self) -> bool:

@@ -89,7 +89,7 @@ def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
     return (Message(role="user", content=[_result_block(call) for call in due]),)
 
 
-def collected(calls: Iterable[Call]) -> tuple[Call, ...]:
+def with_results_told(calls: Iterable[Call]) -> tuple[Call, ...]:
     """The calls with their result messages standing."""
     return tuple(replace(call, collected=True) for call in calls if not call.collected)
 

@@ -15,12 +15,12 @@ from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.delegating import children_of, started_events
 from harness_worker.core.ending import (
     STOPPED_BECAUSE,
-    collected,
     end_turn,
     result_message,
     step_completed,
     stop_calls,
     terminal_event,
+    with_results_told,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.lifecycle import changed_from, decide, merge, told_first
@@ -240,7 +240,7 @@ def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
 def _close_step(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: T, last: EventDraft) -> Decision[T]:
     """Append the results of the open step, close it, and say what follows."""
     closed = (step_completed(_open_step(snapshot)),) if begins_steps(turn) else ()
-    changed = changed_from(snapshot, merge(calls, collected(calls)))
+    changed = changed_from(snapshot, merge(calls, with_results_told(calls)))
     decision = decide(snapshot, result, turn=turn, calls=changed, last=(*closed, last))
     return replace(decision, messages=result_message(calls))
 

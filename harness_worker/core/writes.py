@@ -47,13 +47,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
-    """A call that has its lock may enter its body, and run for so many seconds; for none, if its time has ended."""
-
-    remaining_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
     """What to do after a body's end, and what was told of the call; no outcome where there is no such call."""
 
@@ -83,8 +76,12 @@ def start_write(  # noqa: PLR0913 - what a message names, and who asks
     return _run(snapshot, call, runner=runner, timing=timing, waits=waits)
 
 
-def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[Entered | None]:
-    """Let a call that has got its lock begin; ``None`` if it is no longer its runner's. Too late, it does not begin."""
+def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[float | None]:
+    """Let a call that has its lock begin its body.
+
+    Returns for how many seconds the body may run. 0: its time is over, and it does not begin. ``None``: the call is no
+    longer its runner's.
+    """
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
     if call is None or turn.status.is_final or turn.cancel_requested or call.deadline_at is None:
@@ -93,13 +90,30 @@ def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) 
     if not is_mine or call.worker is not None:
         return Decision(result=None)
     if now >= call.deadline_at:
-        return Decision(result=Entered(remaining_s=0.0))
-    entered = Entered(remaining_s=call.deadline_at - now)
-    return decide(snapshot, entered, calls=(replace(call, worker=runner, started_at=now),))
+        return Decision(result=0.0)
+    return decide(snapshot, call.deadline_at - now, calls=(replace(call, worker=runner, started_at=now),))
 
 
-def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
-    """Record how a call ended, if it is still its runner's to say; else it is late and changes nothing."""
+def hand_in(
+    snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome | None
+) -> Decision[HandedIn]:
+    """Record how a call ended, if it is still its runner's to say; else it is late and changes nothing.
+
+    An ``outcome`` of ``None`` says that the body was cut short: its time ended, or the turn was cancelled.
+    """
+    call, turn = find(snapshot.calls, call_id), snapshot.turn
+    if outcome is None and call is not None and call.status is CallStatus.ENDED and not turn.status.is_final:
+        outcome = call.outcome  # this was said before, and its answer was lost
+    if outcome is None and call is not None:
+        is_cancelled = turn.cancel_requested and not turn.status.is_final
+        outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
+    if outcome is None:
+        return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
+    ended = _end(snapshot, call_id=call_id, attempt=attempt, runner=runner, outcome=outcome)
+    return ended.with_result(HandedIn(go=ended.result, outcome=outcome))
+
+
+def _end(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
     mine = call is not None and call.attempt == attempt and call.runner == runner
@@ -112,22 +126,6 @@ def end_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, ou
         calls = end_with_doubt(call, outcome, snapshot.calls, now=now)
         return decide(snapshot, Go.WAKE, turn=_nudged(turn, now), calls=calls)
     return decide(snapshot, Go.PASS, turn=replace(turn, looks=0) if turn.looks else None, calls=(ended,))
-
-
-def hand_in(
-    snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome | None
-) -> Decision[HandedIn]:
-    """Record what a body came to, as :func:`end_write` does; ``None``: it was cut, by its time's end or a cancel."""
-    call, turn = find(snapshot.calls, call_id), snapshot.turn
-    if outcome is None and call is not None and call.status is CallStatus.ENDED and not turn.status.is_final:
-        outcome = call.outcome  # this was said before, and its answer was lost
-    if outcome is None and call is not None:
-        is_cancelled = turn.cancel_requested and not turn.status.is_final
-        outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
-    if outcome is None:
-        return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
-    ended = end_write(snapshot, call_id=call_id, attempt=attempt, runner=runner, outcome=outcome)
-    return ended.with_result(HandedIn(go=ended.result, outcome=outcome))
 
 
 def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:

@@ -12,10 +12,10 @@ from harness_worker.core.asides import (
     failed,
     heard,
     instead,
-    overdue,
     reflection,
     refused,
     shortened,
+    timed_out,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
@@ -67,7 +67,7 @@ class AsideStep:
         try:
             reply = self._reply(asked, most_s)
         except OutOfTime:
-            return overdue(kind)
+            return timed_out(kind)
         except (ModelError, ScriptExhausted, TransientError) as error:
             return failed(str(error), kind)
         return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)

@@ -47,13 +47,13 @@ HAND_IN_RETRIES = 8
 TOOL_STARTED: Final[HintType] = "tool.started"
 
 
-class Handed(StrEnum):
-    """What the canvas does next."""
+class Canvas(StrEnum):
+    """What the Celery canvas that sent a call does once its message is served."""
 
-    ON = "on"
-    """Let it go on: the chord counts its part, the chain sends its next link."""
-    NOT = "not"
-    """Leave it where it is: some other message or a coordinator takes care."""
+    CONTINUES = "continues"
+    """The chord counts its part, the chain sends its next link."""
+    STAYS = "stays"
+    """It stays where it is: some other message or a coordinator takes care."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class CallRunner:
     agents: Mapping[str, AgentSpec]
     hooks: HookCaller
 
-    def run(self, job: Job) -> Handed:
+    def run(self, job: Job) -> Canvas:
         """Serve one message. A call that could not be started is sent again by a look-in.
 
         Raises only what is not a ``TransientError``: the task then fails, and its parent reports the call as lost.
@@ -112,19 +112,19 @@ class CallRunner:
             return self._read(job) if job.is_read else self._write(job)
         except TransientError as error:
             log.warning("call %s of turn %s not started, a look-in will: %s", job.call_id, job.turn_id, error)
-            return Handed.ON if job.is_read else Handed.NOT
+            return Canvas.CONTINUES if job.is_read else Canvas.STAYS
 
     # --- reads: the gate is the arbiter
 
-    def _read(self, job: Job) -> Handed:
+    def _read(self, job: Job) -> Canvas:
         spec = self._spec_of(job)
         cap_ms = int(spec.timeout_s * 1_000) if spec is not None else 1_000
         asked = self.clock.monotonic()
         admitted = self.gate.admit(job.turn_id, job.call_id, job.attempt, cap_ms, job.runner)
         if admitted.answer is Admission.DUPLICATE:
-            return Handed.NOT
+            return Canvas.STAYS
         if admitted.answer is not Admission.OK:
-            return Handed.ON
+            return Canvas.CONTINUES
         self._say_started(job)
         ticket = Ticket.from_json(admitted.ticket)
         if self._was_stopped(asked) or ticket.tool != job.tool:  # an old message, and a call that was planned anew
@@ -139,7 +139,7 @@ class CallRunner:
             self._say_overran(job, over_at)
         else:
             self._hand_in_read(job, ticket, outcome)
-        return Handed.ON
+        return Canvas.CONTINUES
 
     def _hand_in_read(self, job: Job, ticket: Ticket, outcome: ToolOutcome) -> None:
         match self._complete(job, outcome):
@@ -151,10 +151,10 @@ class CallRunner:
             case None:
                 self._log_lost(job)
 
-    def _withdrawn(self, run: RunningCall) -> Handed:
+    def _withdrawn(self, run: RunningCall) -> Canvas:
         """Let in and not begun: say so, or it is waited for until its last beat is old."""
         self._patiently(run, "saying that it did not begin", lambda: self.gate.lose(run), otherwise=None)
-        return Handed.ON
+        return Canvas.CONTINUES
 
     def _say_overran(self, run: RunningCall, over_at: float) -> None:
         """Beat once more after the deadline, so that the gate records a timeout, not a lost process."""
@@ -181,7 +181,7 @@ class CallRunner:
 
     # --- every other call: SQL is the arbiter
 
-    def _write(self, job: Job) -> Handed:
+    def _write(self, job: Job) -> Canvas:
         asked = self.clock.monotonic()
         spec = self._spec_of(job)
         waits = spec is not None and spec.lock is not None
@@ -196,18 +196,18 @@ class CallRunner:
                 self._check_start(job, asked)
             outcome = self._outcome(spec, ticket, job, until=until, enter=lambda: self._enter_write(job))
         except Withdrawn:
-            return Handed.NOT
+            return Canvas.STAYS
         return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
 
     def _enter_write(self, job: Job) -> float:
         """Have the journal note that the body begins, after a wait; until when it may run, which may be over."""
         asked = self.clock.monotonic()
-        entered = self._begin(job, partial(enter_write, **_run_of(job)))
-        if entered is None:
+        remaining_s = self._begin(job, partial(enter_write, **_run_of(job)))
+        if remaining_s is None:
             raise Withdrawn
-        if entered.remaining_s > 0:
+        if remaining_s > 0:
             self._check_start(job, asked)
-        return asked + entered.remaining_s
+        return asked + remaining_s
 
     def _begin(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
         """Commit what lets a body begin. A commit that may have been made is undone: the body was not entered.
@@ -236,10 +236,10 @@ class CallRunner:
             self._transact(job, "handing it back", partial(hand_back, **_run_of(job)))
             raise Withdrawn
 
-    def _not_started(self, started: Started | None) -> Handed:
+    def _not_started(self, started: Started | None) -> Canvas:
         if started is not None and started.go is Go.WAKE:
             self._wake(started)
-        return Handed.ON if started is not None and started.go is Go.PASS else Handed.NOT
+        return Canvas.CONTINUES if started is not None and started.go is Go.PASS else Canvas.STAYS
 
     def _gate_lets(self, run: RunningCall) -> bool:
         """Whether the gate lets a write start, or a body go on; a gate that is gone or silent forbids nothing."""
@@ -249,7 +249,7 @@ class CallRunner:
             log.warning("gate did not answer for %s of turn %s, going on: %s", run.call_id, run.turn_id, error)
             return True
 
-    def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome | None) -> Handed:
+    def _hand_in(self, job: Job, started: Started, ticket: Ticket, outcome: ToolOutcome | None) -> Canvas:
         rule = partial(hand_in, outcome=outcome, **_run_of(job))
         handed = self._patiently(
             job, "its result", lambda: self.store.transact(job.turn_id, rule, follows=True), otherwise=None
@@ -264,7 +264,7 @@ class CallRunner:
         else:
             self._log_late(job)
             self._discard(job, ticket, outcome)
-        return Handed.ON if go is Go.PASS else Handed.NOT
+        return Canvas.CONTINUES if go is Go.PASS else Canvas.STAYS
 
     # --- shared
 

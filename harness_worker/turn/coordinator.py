@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from harness_worker.core.approvals import resolve
-from harness_worker.core.aside_commit import take
+from harness_worker.core.aside_commit import commit_aside
 from harness_worker.core.asides import compactable, due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport, open_reads
@@ -19,11 +18,9 @@ from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.forks import adopt_past, is_new_fork
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
-from harness_worker.core.outcomes import from_record
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
 from harness_worker.core.prompting.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.prompting.tool_selection import callable_tools
-from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
@@ -198,9 +195,9 @@ class Coordinator:
 
     def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
         """What the gate knows of the visit's open reads, by call id."""
-        reads = [_asked(call) for call in open_reads(visit.calls)]
+        reads = [ReadAttempt.of(call) for call in open_reads(visit.calls)]
         settled = self.gate.settle(visit.turn.id, visit.turn.fence, reads, close=stop) if reads else []
-        return {each.call_id: _report(each) for each in settled}
+        return {each.call_id: ReadReport.of(each) for each in settled}
 
     def _ask(self, visit: Visit, turn: Turn, stop: StopSignal) -> Next | None:
         agent = self.agents.get(turn.agent)
@@ -260,7 +257,7 @@ class Coordinator:
             aside = asking.ask(prompt, kind, remaining_s=self._remaining_s(visit, asking.turn))
         except Stopped:
             return self._give_up(visit, StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
-        return self._decide(visit, partial(take, visit=visit, aside=aside))
+        return self._decide(visit, partial(commit_aside, visit=visit, aside=aside))
 
     def _remaining_s(self, visit: Visit, turn: Turn) -> float:
         """What is left of the turn's time, in seconds; all that the visit did since it asked for the turn counts."""
@@ -345,19 +342,3 @@ class Coordinator:
                 self.store.transact(visit.turn.id, fenced(visit, let_go))
         except TransientError as error:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)
-
-
-def _asked(call: Call) -> ReadAttempt:
-    return ReadAttempt(call_id=call.call_id, tool_use_id=call.tool_use_id, attempt=call.attempt)
-
-
-def _report(settled: SettledRead) -> ReadReport:
-    outcome = None if settled.completion is None else from_record(json.loads(settled.completion))
-    return ReadReport(
-        state=settled.state,
-        outcome=outcome,
-        started_at=settled.started_at,
-        finished_at=settled.finished_at,
-        worker=settled.worker,
-        lease_s=settled.lease_s,
-    )

@@ -20,7 +20,7 @@ from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
-from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.patience import patiently
 from harness_worker.turn.results import RequiredAction
@@ -145,7 +145,7 @@ class InlineDispatcher:
 
         def links() -> None:
             for call in calls:
-                if self._run(turn, call) is Handed.NOT:
+                if self._run(turn, call) is Canvas.STAYS:
                     return
             self.advance(turn.id, turn.priority)
 
@@ -160,9 +160,9 @@ class InlineDispatcher:
     def _spawn(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
 
-    def _run(self, turn: Turn, call: Call) -> Handed:
+    def _run(self, turn: Turn, call: Call) -> Canvas:
         if self._drive is None:
-            return Handed.NOT
+            return Canvas.STAYS
         job = Job(
             turn_id=turn.id,
             call_id=call.call_id,

@@ -22,7 +22,7 @@ from harness_worker.core.registration.author_code import Raised
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, Score, score_of
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
-from harness_worker.core.scoring.scores import claim, give, lapse, miss
+from harness_worker.core.scoring.scores import begin_judging, give, lapse, miss
 from harness_worker.core.text import text_of
 from harness_worker.core.tool_results import describe
 from harness_worker.errors import HarnessError, InvariantError, TransientError
@@ -102,7 +102,7 @@ class Judging:
             log.warning("judge %s of turn %s is not served here", name, turn_id)
             self._lapse(turn_id, name)
             return
-        attempt = self.scores.change(turn_id, name, partial(claim, judge_s=duty.timeout_s))
+        attempt = self.scores.change(turn_id, name, partial(begin_judging, judge_s=duty.timeout_s))
         if attempt is None:
             return
         found: Remembered | None = None

@@ -10,7 +10,7 @@ from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.registration.judges import Score
-from harness_worker.core.scoring.scores import ScoreRow, claim, give
+from harness_worker.core.scoring.scores import ScoreRow, begin_judging, give
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, in_threads
 
@@ -56,20 +56,20 @@ def test_end_of_a_turn_adds_its_scores(world: World, scores: SqlScores) -> None:
 def test_change_writes_what_the_rule_says(world: World, scores: SqlScores) -> None:
     """The row alone that it is asked of; an absent one is told."""
     turn_id = ended(world, *JUDGES)
-    assert scores.change(turn_id, "brief", lambda row, now: claim(row, now, judge_s=5.0)) == 1
+    assert scores.change(turn_id, "brief", lambda row, now: begin_judging(row, now, judge_s=5.0)) == 1
     assert scores.change(turn_id, "brief", lambda row, now: give(row, now, attempt=1, score=Score(0.5, "é"))) is True
     brief, kind = scores.of_turn(turn_id)
     assert (brief.score, brief.reason, brief.due_at) == (0.5, "é", None)
     assert brief.at == pytest.approx(world.now(), abs=30)
     assert kind.attempt == 0
-    assert scores.change(turn_id, "nobody", lambda row, now: claim(row, now, judge_s=5.0)) is None
+    assert scores.change(turn_id, "nobody", lambda row, now: begin_judging(row, now, judge_s=5.0)) is None
 
 
 def test_change_by_many_at_once_lets_one_judge(world: World, scores: SqlScores) -> None:
     """A message that is delivered many times is judged once."""
     turn_id = ended(world, "brief")
     claims = in_threads(
-        8, lambda _: scores.change(turn_id, "brief", lambda row, now: claim(row, now, judge_s=30.0)), threads=4
+        8, lambda _: scores.change(turn_id, "brief", lambda row, now: begin_judging(row, now, judge_s=30.0)), threads=4
     )
     assert sorted(map(str, claims)) == ["1", *["None"] * 7]
 
@@ -84,7 +84,7 @@ def test_due_gives_what_is_overdue_and_pushes_it_on(world: World, scores: SqlSco
     assert scores.due(["brief"], 1, 30.0) == [(second, "brief")]
     assert scores.due(["brief"], 9, 30.0) == [(first, "brief")]
     assert scores.due(["brief"], 9, 30.0) == []
-    scores.change(first, "kind", lambda row, now: claim(row, now, judge_s=5.0))
+    scores.change(first, "kind", lambda row, now: begin_judging(row, now, judge_s=5.0))
     scores.change(first, "kind", lambda row, now: give(row, now, attempt=1, score=Score(1.0)))
     assert scores.due(JUDGES, 9, 30.0) == []
 

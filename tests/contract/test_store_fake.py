@@ -21,7 +21,7 @@ from harness_worker.core.outcomes import ToolArtifactReference, ToolOutcome
 from harness_worker.core.records import Call
 from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.visits import Visit, fenced
-from harness_worker.core.writes import end_write, hand_back, late, start_write
+from harness_worker.core.writes import hand_back, hand_in, late, start_write
 from harness_worker.ports import HeldTurn, RunningCall, TurnStore, ignore
 from harness_worker.wire import StopReason
 from tests.contract.store_world import RecordedEvents
@@ -49,7 +49,7 @@ def writes(store: TurnStore, call_id: str, outcome: ToolOutcome) -> None:
     """Start a write, beat for it, and end it."""
     store.transact(TURN, partial(start_write, call_id=call_id, tool=f"tool{call_id[-1]}", timing=TIMING, **RUN))
     store.beat_calls([RunningCall(turn_id=TURN, call_id=call_id, **RUN)], 6.0)
-    store.transact(TURN, partial(end_write, call_id=call_id, outcome=outcome, **RUN))
+    store.transact(TURN, partial(hand_in, call_id=call_id, outcome=outcome, **RUN))
 
 
 def finished_by_writes(store: TurnStore) -> None:

@@ -16,7 +16,7 @@ from harness_worker.adapters.celery.consumer import CarefulConsumer
 from harness_worker.adapters.celery.tasks import ToolTask
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.config import Settings
-from harness_worker.turn.call_runner import Handed, Job
+from harness_worker.turn.call_runner import Canvas, Job
 from harness_worker.wire import ToolMessage
 
 
@@ -50,9 +50,9 @@ def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
 class _Runs:
     """Runs every call, and lets the canvas go on."""
 
-    def run(self, _job: Job) -> Handed:
+    def run(self, _job: Job) -> Canvas:
         """See ``CallRunner.run``."""
-        return Handed.ON
+        return Canvas.CONTINUES
 
 
 def test_call_whose_chain_cannot_be_sent_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:

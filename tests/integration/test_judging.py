@@ -19,7 +19,7 @@ from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.memory.memories import Remembered
-from harness_worker.core.scoring.scores import ScoreRow, claim
+from harness_worker.core.scoring.scores import ScoreRow, begin_judging
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until
@@ -143,7 +143,7 @@ def test_judge_that_resumes_after_another_was_let_in_is_not_heard(
 
     def slow(_turn: TurnResult) -> Score:
         bench.scores.change(bench.turn_id, "brief", lease_over)
-        bench.scores.change(bench.turn_id, "brief", partial(claim, judge_s=30.0))
+        bench.scores.change(bench.turn_id, "brief", partial(begin_judging, judge_s=30.0))
         return Score(0.1, "late")
 
     bench.registry.judge("brief", slow)
@@ -167,7 +167,7 @@ def test_judge_that_died_is_asked_again_and_writes_one_score(world: World) -> No
     """Its process was killed between its claim and its word; the reconciler finds the row."""
     told: list[str] = []
     bench = bench_with(world, lambda turn: told.append(turn.id) or 1.0)
-    assert bench.scores.change(bench.turn_id, "brief", partial(claim, judge_s=30.0)) == 1
+    assert bench.scores.change(bench.turn_id, "brief", partial(begin_judging, judge_s=30.0)) == 1
     assert bench.judge().at is None
     sent = Sent()
     look = JudgeLook(scores=bench.scores, dispatcher=sent, duties=frozenset({"brief"}))

@@ -17,7 +17,7 @@ from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.memory.memories import Memory, MemoryKind, Remembered
-from harness_worker.core.scoring.scores import LAPSES_S, ScoreRow, claim
+from harness_worker.core.scoring.scores import LAPSES_S, ScoreRow, begin_judging
 from harness_worker.core.sealing import with_judges, with_memories
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.turn.judging import JudgeLook, Judging
@@ -178,7 +178,7 @@ def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> No
     """A day later too: a worker that serves the agent has taken it up, and another one hears of it once more."""
     turn_id = bench.over()
     later = Later(bench.world.engine, LAPSES_S)
-    assert later.change(turn_id, MEMORY, partial(claim, judge_s=30.0)) is not None
+    assert later.change(turn_id, MEMORY, partial(begin_judging, judge_s=30.0)) is not None
     replace(bench.judging, agents={}, scores=later).judge(turn_id, MEMORY)
     assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.at is None))
 
@@ -207,7 +207,7 @@ def test_word_that_comes_late_is_not_remembered(bench: Bench) -> None:
 
     def overtaken() -> str:
         bench.scores.change(turn_id, MEMORY, lease_over)
-        assert bench.scores.change(turn_id, MEMORY, partial(claim, judge_s=30.0)) == 2
+        assert bench.scores.change(turn_id, MEMORY, partial(begin_judging, judge_s=30.0)) == 2
         return notes(TEA)
 
     bench.model.asides.append(lambda: answers(overtaken()))

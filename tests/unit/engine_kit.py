@@ -24,7 +24,7 @@ from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall, ignore
-from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
@@ -305,7 +305,7 @@ class Engine:
             runner=runner,
         )
 
-    def run(self, call_id: str = "0.0", runner: str = RUNNER) -> Handed:
+    def run(self, call_id: str = "0.0", runner: str = RUNNER) -> Canvas:
         """Serve that message in a tool process."""
         return self.runner.run(self.job(call_id, runner))
 

@@ -26,7 +26,7 @@ from harness_worker.errors import (
 )
 from harness_worker.ports import DeadlineReached
 from harness_worker.turn import tool_body
-from harness_worker.turn.call_runner import HAND_IN_RETRIES, STALE_START_S, Handed
+from harness_worker.turn.call_runner import HAND_IN_RETRIES, STALE_START_S, Canvas
 from harness_worker.turn.tool_body import Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
@@ -67,7 +67,7 @@ def outcome(engine: Engine) -> str:
 
 def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
     """The gate has it; the next look writes it down, with the attempt's times and worker."""
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     reading.says(answers("ok"))
     reading.advance()
     assert outcome(reading) == "look done"
@@ -76,18 +76,18 @@ def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
 
 def test_read_delivered_twice_runs_once(reading: Engine) -> None:
     """While the first runs the second leaves the canvas alone; after it, it passes on."""
-    twins: list[Handed] = []
+    twins: list[Canvas] = []
     reading.bodies["look"] = lambda: twins.append(reading.run(runner="host/2"))
-    assert reading.run() is Handed.ON
-    assert twins == [Handed.NOT]
-    assert reading.run(runner="host/3") is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
+    assert twins == [Canvas.STAYS]
+    assert reading.run(runner="host/3") is Canvas.CONTINUES
     assert reading.ran == ["look"]
 
 
 def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
     """The chord goes on, so that somebody looks."""
     reading.gate.close(TURN_ID, reading.turn.fence)
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
 
 
@@ -95,7 +95,7 @@ def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine
     """An attempt is admitted once; the coordinator sends another."""
     reading.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
     reading.gate.lose(reading.alive())
-    assert reading.run(runner="host/2") is Handed.ON
+    assert reading.run(runner="host/2") is Canvas.CONTINUES
     assert reading.ran == []
     reading.advance()
     assert reading.sent.calls["0.0"].attempt == 2
@@ -104,7 +104,7 @@ def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine
 def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -> None:
     """Between the gate's yes and the start the process stood still: the yes is stale."""
     reading.seen_gate.after["admit"].append(lambda: reading.clock.wait(STALE_START_S + 0.1))
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
     reading.advance()
     assert reading.sent.calls["0.0"].attempt == 2, "said so: nobody waits for it"
@@ -133,7 +133,7 @@ def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
 def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """Flushed meanwhile: the result is dropped, logged, counted and told."""
     reading.bodies["look"] = reading.flush
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert reading.event_types[-1] == "tool.late"
     assert "late result of look" in caplog.text
     assert reading.late == ["late"]
@@ -155,7 +155,7 @@ def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
 def test_read_whose_gate_does_not_answer_is_not_started(reading: Engine) -> None:
     """The chord goes on; a look-in sends it again."""
     reading.seen_gate.before["admit"].append(raising(SILENT))
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
 
 
@@ -163,14 +163,14 @@ def test_read_hands_in_patiently(reading: Engine) -> None:
     """The tool has run; its result is offered until the gate answers, and an answer lost is no second result."""
     reading.seen_gate.before["complete"].append(raising(SILENT))
     reading.seen_gate.after["complete"] += [raising(SILENT)]
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert "tool.late" not in reading.event_types
 
 
 def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """After some tries the result is given up, and the call runs again; the log names it."""
     reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_RETRIES + 1)
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert ("tool.late" in reading.event_types, reading.late) == (False, [])
     assert "result of look (call 0.0, turn turn) is lost" in caplog.text
     reading.clock.now_s += TIMING.lease_ttl_s
@@ -184,7 +184,7 @@ def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pyte
 
 def test_write_runs_and_is_in_the_journal(writing: Engine) -> None:
     """The outcome is committed before the chain goes on."""
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "write done"
     assert (writing.calls[0].status, writing.calls[0].worker) == (CallStatus.ENDED, "host/1")
 
@@ -196,44 +196,44 @@ def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
         raise ToolError("no such order")
 
     writing.bodies["write"] = fail
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "no such order"
-    assert writing.run("0.1") is Handed.ON
+    assert writing.run("0.1") is Canvas.CONTINUES
 
 
 def test_write_delivered_twice_runs_once(writing: Engine) -> None:
     """Beside the first the second is ignored; after it, it passes on."""
-    twins: list[Handed] = []
+    twins: list[Canvas] = []
     writing.bodies["write"] = lambda: twins.append(writing.run(runner="host/2"))
-    assert writing.run() is Handed.ON
-    assert twins == [Handed.NOT]
-    assert writing.run(runner="host/3") is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
+    assert twins == [Canvas.STAYS]
+    assert writing.run(runner="host/3") is Canvas.CONTINUES
     assert writing.ran == ["write"]
 
 
 def test_write_out_of_order_is_left_alone(writing: Engine) -> None:
     """The second link before the first ended."""
-    assert writing.run("0.1") is Handed.NOT
+    assert writing.run("0.1") is Canvas.STAYS
     assert writing.ran == []
 
 
 def test_write_of_a_turn_nobody_knows_is_left_alone(writing: Engine) -> None:
     """No row, no run."""
     job = replace(writing.job(), turn_id="nonsense")
-    assert writing.runner.run(job) is Handed.NOT
+    assert writing.runner.run(job) is Canvas.STAYS
 
 
 def test_write_past_the_deadline_wakes_somebody(writing: Engine) -> None:
     """It does not run, and does not wait for a look-in."""
     writing.clock.now_s = DEADLINE + 1
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert (writing.ran, writing.sent.advances) == ([], 1)
 
 
 def test_write_that_the_gate_refuses_is_handed_back(writing: Engine) -> None:
     """A closed gate means that the turn is about to end; the call waits as if it had not been touched."""
     writing.gate.close(TURN_ID, writing.turn.fence)
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert (writing.ran, writing.calls[0].status) == ([], CallStatus.PENDING)
     assert writing.calls[0].deadline_at == DEADLINE
 
@@ -241,16 +241,16 @@ def test_write_that_the_gate_refuses_is_handed_back(writing: Engine) -> None:
 def test_write_does_without_a_gate(writing: Engine) -> None:
     """SQL is the arbiter: a flushed or a silent gate forbids nothing, before the start or at the end."""
     writing.seen_gate.before["admits_write"].append(raising(SILENT))
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     writing.flush()
-    assert writing.run("0.1") is Handed.ON
+    assert writing.run("0.1") is Canvas.CONTINUES
     assert writing.contents == ["write done", "write done"]
 
 
 def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) -> None:
     """Between claim and start the process stood still: by now somebody may have given up on it."""
     writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(STALE_START_S + 0.1))
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert writing.ran == []
 
 
@@ -258,7 +258,7 @@ def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pyt
     """The journal does not answer: that says nothing of whether the result was in time; the log names the call."""
     silent = [raising(SILENT)] * (HAND_IN_RETRIES + 1)
     writing.bodies["write"] = lambda: writing.seen_store.before["transact"].extend(silent)
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert (writing.late, "late result" in caplog.text) == ([], False)
     assert "result of write (call 0.0, turn turn) is lost" in caplog.text
 
@@ -266,7 +266,7 @@ def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pyt
 def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
     """Never a timeout: its effect may have happened. The rest is not run, and somebody looks."""
     writing.bodies["write"] = lambda: writing.clock.wait(20.0)
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started and did not end in time")
     assert writing.contents[1].startswith("denied: not_run: ")
     assert writing.sent.advances == 1
@@ -276,7 +276,7 @@ def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> Non
     """Its body was never called: nothing is in doubt."""
     writing.clock.now_s = DEADLINE - 1
     writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(1.5))
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert writing.ran == []
     assert outcome(writing) == "denied: deadline: the time of write ended before it could start"
     assert (writing.calls[0].started_at, writing.calls[0].worker) == (None, None)
@@ -311,12 +311,12 @@ def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engin
     """They were bound before the tool was deployed anew: nothing has run, the rest of the plan does."""
     engine.dispatched(tool, "write")
     deploy_anew(engine, tool, raw=raw)
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     engine.says(answers("ok"))
     if tool == "look":
         engine.advance()
     engine.runner = replace(engine.runner, tools=Engine().runner.tools)
-    assert engine.run("0.1") is Handed.ON
+    assert engine.run("0.1") is Canvas.CONTINUES
     engine.advance()
     assert engine.contents == ["denied: validation: count: required, but missing", "write done"]
     assert engine.turn.used.tool_calls == 1
@@ -357,7 +357,7 @@ def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
         writing.advance()
 
     writing.bodies["write"] = cancel
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started and the turn was cancelled")
     assert writing.event_types[-1] == "turn.cancelled"
 
@@ -371,7 +371,7 @@ def test_write_cut_before_the_turn_has_ended_says_why(writing: Engine) -> None:
 
     writing.bodies["write"] = cancel
     writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started and the turn was cancelled; ")
     assert writing.event_types.count("tool.late") == 0
 
@@ -380,7 +380,7 @@ def test_write_hands_in_patiently(writing: Engine) -> None:
     """A commit whose answer was lost is said again, and is one outcome."""
     writing.seen_store.before["transact"] += [lambda: None, raising(SILENT)]
     writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "write done"
     assert writing.event_types.count("tool.completed") == 1
 
@@ -388,7 +388,7 @@ def test_write_hands_in_patiently(writing: Engine) -> None:
 def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> None:
     """The journal never heard: when the lease is over the call is in doubt."""
     writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.clock.now_s += TIMING.lease_ttl_s
     writing.says(answers("ok"))
@@ -401,7 +401,7 @@ def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
     engine = Engine(mystery=None)
     engine.dispatched("mystery", "mystery")
     engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     engine.clock.now_s += TIMING.lease_ttl_s
     engine.says(answers("ok"))
     engine.work()
@@ -413,7 +413,7 @@ def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
 def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> None:
     """The chain stays where it is; a look-in sends it again."""
     writing.seen_store.before["transact"].append(raising(SILENT))
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert writing.ran == []
 
 
@@ -423,7 +423,7 @@ def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: in
     engine = Engine(write=Effect.LOCAL_WRITE, lock_write=Effect.LOCAL_WRITE)
     engine.dispatched(tool, "write")
     engine.seen_store.after["transact"] += [*[lambda: None] * answered, raising(SILENT)]
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     assert (engine.ran, engine.calls[0].status) == ([], CallStatus.PENDING)
     assert engine.turn.wake_at == engine.clock.now_s, "somebody looks at once"
     engine.says(answers("ok"))
@@ -435,7 +435,7 @@ def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: in
 def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writing: Engine) -> None:
     """Its process could not hand in the result, and gets the message a second time while the journal is still away."""
     writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 2)]
-    assert [writing.run(), writing.run()] == [Handed.NOT, Handed.NOT]
+    assert [writing.run(), writing.run()] == [Canvas.STAYS, Canvas.STAYS]
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.says(answers("ok"))
     writing.clock.now_s += TIMING.lease_ttl_s
@@ -453,7 +453,7 @@ def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
     engine = Engine()
     engine.dispatched(tool)
     engine.runner = replace(engine.runner, tools={})
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     engine.says(answers("ok"))
     engine.advance()
     assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"
@@ -466,7 +466,7 @@ def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) 
     engine.dispatched(tool)
     tools = engine.runner.tools
     engine.runner = replace(engine.runner, tools={**tools, tool: replace(tools[tool], effect=now)})
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.ran == []
     engine.says(answers("ok"))
     engine.advance()
@@ -478,14 +478,14 @@ def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     die_in_the_body(engine)
     engine.runner = replace(engine.runner, tools={})
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     assert outcome(engine).startswith("outcome_unknown: safe_write started and could not run again: ")
 
 
 def test_long_output_is_stored_aside(writing: Engine) -> None:
     """The model reads a reference; the bytes and the row are there when the call has ended."""
     writing.bodies["write"] = lambda: "x" * 300
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "art_1: " + "x" * 200
     (artifact,) = writing.store.artifacts.values()
     assert (artifact.size_bytes, artifact.call_id) == (300, "0.0")
@@ -497,7 +497,7 @@ def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
     writing.runner = replace(writing.runner, body=replace(writing.runner.body, threshold_chars=100))
     writing.blobs.broken = True
     writing.bodies["write"] = lambda: "x" * 300
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert len(outcome(writing)) == 100
     assert outcome(writing).endswith("… [cut: 300 characters, and the artifact store did not take them]")
 
@@ -513,7 +513,7 @@ def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: p
     monkeypatch.setattr(KeptBlobs, "put", put)
     monkeypatch.setattr(tool_body, "LONGEST_PUT_S", 0.05)
     writing.bodies["write"] = lambda: "x" * 300
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     free.set()
     assert outcome(writing).startswith("xxx")
     assert "artifact store did not take them" in outcome(writing)
@@ -537,7 +537,7 @@ def test_output_that_is_stored_too_late_is_removed(writing: Engine, monkeypatch:
     monkeypatch.setattr(KeptBlobs, "delete", delete)
     monkeypatch.setattr(tool_body, "LONGEST_PUT_S", 0.05)
     writing.bodies["write"] = lambda: "x" * 300
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert writing.store.artifacts == {}
     free.set()
     assert removed.wait(30)
@@ -590,7 +590,7 @@ def test_late_result_whose_bytes_cannot_be_removed_is_said(reading: Engine, capl
 
     reading.bodies["look"] = flush
     reading.seen_gate.before["complete"].append(refuse)
-    assert reading.run() is Handed.ON
+    assert reading.run() is Canvas.CONTINUES
     assert "bytes at memory://turn/art_1 not removed" in caplog.text
 
 
@@ -598,7 +598,7 @@ def test_late_result_whose_bytes_cannot_be_removed_is_said(reading: Engine, capl
 def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine) -> None:
     """The write is done; it must not end in doubt because the system gives no more threads."""
     writing.bodies["write"] = lambda: "x" * 300
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert "artifact store did not take them" in outcome(writing)
 
 
@@ -624,13 +624,13 @@ def short_of_memory() -> Generator[Callable[[], object]]:
 @pytest.mark.parametrize(
     ("kind", "goes", "told"),
     [
-        (list, Handed.NOT, "outcome_unknown: write started, and its result was lost for lack of memory; "),
-        (str, Handed.ON, "artifact store did not take them]"),
+        (list, Canvas.STAYS, "outcome_unknown: write started, and its result was lost for lack of memory; "),
+        (str, Canvas.CONTINUES, "artifact store did not take them]"),
     ],
     ids=["to make its JSON", "to store it"],
 )
 def test_output_for_which_there_is_no_memory_is_an_outcome(
-    writing: Engine, short_of_memory: Callable[[], object], kind: type[str | list[str]], goes: Handed, told: str
+    writing: Engine, short_of_memory: Callable[[], object], kind: type[str | list[str]], goes: Canvas, told: str
 ) -> None:
     """Raised, it would reach the parent process; and what a write did is not told as a failure, to be tried again."""
 
@@ -762,7 +762,7 @@ def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:
         raise ToolOutcomeUnknown("no answer")
 
     writing.bodies["write"] = asked
-    assert writing.run() is Handed.NOT
+    assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started, and no answer; ")
     assert writing.ran == ["write"]
 
@@ -786,5 +786,5 @@ def test_any_exception_is_an_outcome(writing: Engine) -> None:
         raise SystemExit(3)
 
     writing.bodies["write"] = leave
-    assert writing.run() is Handed.ON
+    assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "SystemExit: 3"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.children import awaited_by, settle
+from harness_worker.core.children import awaited_by, take_ended_children
 from harness_worker.core.collect import collect
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
@@ -224,7 +224,7 @@ def test_turn_is_charged_for_its_children_once() -> None:
     assert decision.turn is not None
     assert decision.turn.delegated == Usage(output_tokens=15, dollars=0.5)
     left = tuple(call for call in (asked(1),))
-    again = settle(family(decision.turn, *left, children=(a_child(1, used=spent),)), decision.turn, left)
+    again = take_ended_children(family(decision.turn, *left, children=(a_child(1, used=spent),)), decision.turn, left)
     assert again.turn.delegated == decision.turn.delegated
 
 

@@ -20,7 +20,7 @@ from harness_worker.entrypoints.worker.coordinator import look_at_stopped
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator
-from harness_worker.turn.call_runner import Handed
+from harness_worker.turn.call_runner import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
@@ -65,10 +65,10 @@ def test_turn_is_worked_to_an_answer(engine: Engine) -> None:
     engine.says(asks("look", "look", "write", "write"), answers("all done"))
     engine.advance()
     assert engine.sent.chords == [["0.0", "0.1"]]
-    assert [engine.run(call_id) for call_id in ("0.0", "0.1")] == [Handed.ON, Handed.ON]
+    assert [engine.run(call_id) for call_id in ("0.0", "0.1")] == [Canvas.CONTINUES, Canvas.CONTINUES]
     engine.advance()
     assert engine.sent.chains == [["0.2", "0.3"]]
-    assert [engine.run(call_id) for call_id in ("0.2", "0.3")] == [Handed.ON, Handed.ON]
+    assert [engine.run(call_id) for call_id in ("0.2", "0.3")] == [Canvas.CONTINUES, Canvas.CONTINUES]
     engine.advance()
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "all done")
     assert engine.contents == ["look done", "look done", "write done", "write done"]
@@ -310,7 +310,7 @@ def test_turn_without_open_reads_stops_though_the_gate_does_not_answer(engine: E
         engine.advance()
 
     engine.bodies["write"] = stopped_meanwhile
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     assert engine.turn.status is (TurnStatus.INCOMPLETE if late_s else TurnStatus.CANCELLED)
     assert [content.partition(":")[0] for content in engine.contents] == ["outcome_unknown"]
     assert (engine.late, engine.event_types[-1]) == (["late"], f"turn.{engine.turn.status}")
@@ -651,7 +651,7 @@ def test_bug_beside_open_calls_gives_each_a_result(engine: Engine) -> None:
     engine.advance()
     assert engine.turn.status is TurnStatus.FAILED
     assert engine.contents == ["denied: not_run: the turn failed"] * 2
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.ran == []
     assert engine.sent.stops == 1
 

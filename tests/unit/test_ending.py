@@ -8,7 +8,7 @@ import pytest
 
 from harness_worker.core.collect_reads import ReadReport
 from harness_worker.core.doubt import not_run
-from harness_worker.core.ending import collected, end_turn, result_message, stop_calls, terminal_event
+from harness_worker.core.ending import end_turn, result_message, stop_calls, terminal_event, with_results_told
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of, elapsed_ms_of
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus
@@ -99,7 +99,7 @@ def test_result_of_a_call_without_an_outcome_is_empty() -> None:
 
 def test_collected_marks_each_call_once() -> None:
     """Calls whose results stood before are not written again."""
-    assert [call.position for call in collected((replace(a_call(0), collected=True), a_call(1)))] == [1]
+    assert [call.position for call in with_results_told((replace(a_call(0), collected=True), a_call(1)))] == [1]
 
 
 def test_stop_keeps_what_ended() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import ToolTransientError
-from harness_worker.turn.call_runner import Handed
+from harness_worker.turn.call_runner import Canvas
 from tests.unit.engine_kit import Engine
 
 CAME_BACK = 77
@@ -35,7 +35,7 @@ def _served(engine: Engine) -> int:
     """Serve the call; with what its child exited."""
     mine = os.getpid()
     try:
-        assert engine.run() is Handed.ON
+        assert engine.run() is Canvas.CONTINUES
     finally:
         if os.getpid() != mine:
             os._exit(CAME_BACK)

@@ -30,7 +30,7 @@ from harness_worker.core.registration.hooks import (
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError, ToolError
 from harness_worker.ports import ModelReply, ignore
-from harness_worker.turn.call_runner import Handed
+from harness_worker.turn.call_runner import Canvas
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
@@ -147,7 +147,7 @@ def test_hooks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> No
     recorder = Recorder()
     engine = Engine(Raising(), recorder)
     engine.dispatched("write")
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     streamed(engine, "x")
     engine.advance()
     assert (engine.turn.status, engine.contents) == (TurnStatus.COMPLETED, ["write done"])

@@ -19,7 +19,7 @@ from harness_worker.core.scoring.scores import (
     PAUSE_S,
     SEND_GRACE_S,
     ScoreRow,
-    claim,
+    begin_judging,
     due,
     give,
     miss,
@@ -153,7 +153,7 @@ def test_case_holds_whatever_was_said(question: str, evidence: list[str], answer
 
 def claimed(row: ScoreRow, now: float = NOW) -> ScoreRow:
     """Somebody begins to judge."""
-    after, attempt = claim(row, now, judge_s=30.0)
+    after, attempt = begin_judging(row, now, judge_s=30.0)
     assert attempt == after.attempt == row.attempt + 1
     return after
 
@@ -167,7 +167,7 @@ def test_one_judges_at_a_time() -> None:
     """A second message changes nothing while the first one's judge may live."""
     row = claimed(ROW)
     assert (row.due_at, row.lease_until) == (NOW + 35.0, NOW + 35.0)
-    assert claim(row, NOW + 35.0, judge_s=30.0) == (row, None)
+    assert begin_judging(row, NOW + 35.0, judge_s=30.0) == (row, None)
     assert claimed(row, NOW + 35.1).attempt == 2
 
 
@@ -178,7 +178,7 @@ def test_word_is_taken_once() -> None:
     assert (row.score, row.reason, row.error, row.at, row.due_at) == (0.5, "so\ufffd so", None, NOW + 1, None)
     assert give(row, NOW + 2, attempt=1, score=Score(1.0)) == (row, False)
     assert miss(row, NOW + 2, attempt=1, why="no") == (row, False)
-    assert claim(row, NOW + 99, judge_s=30.0) == (row, None)
+    assert begin_judging(row, NOW + 99, judge_s=30.0) == (row, None)
 
 
 def test_judge_that_was_replaced_is_not_heard() -> None:
@@ -226,6 +226,6 @@ def test_score_whose_judges_all_died_is_given_up() -> None:
     row = ROW
     for number in range(ATTEMPTS):
         row = claimed(row, NOW + 100 * number)
-    row, attempt = claim(row, NOW + 1_000, judge_s=30.0)
+    row, attempt = begin_judging(row, NOW + 1_000, judge_s=30.0)
     assert (attempt, row.at, row.due_at) == (None, NOW + 1_000, None)
     assert row.error == "none of 3 attempts came to an end"

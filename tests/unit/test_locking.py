@@ -19,10 +19,10 @@ from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.lock_policy import DeclaredLock
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.visits import StopCause
-from harness_worker.core.writes import Entered, enter_write, start_write
+from harness_worker.core.writes import enter_write, start_write
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import LockName, RunningCall
-from harness_worker.turn.call_runner import STALE_START_S, Handed
+from harness_worker.turn.call_runner import STALE_START_S, Canvas
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -62,7 +62,7 @@ def test_lock_is_held_while_the_body_runs(engine: Engine, tool: str) -> None:
     engine.dispatched(tool)
     seen: list[int | None] = []
     engine.bodies[tool] = lambda: seen.append(engine.locks.take(LOCK, OTHER, 1.0))
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert seen == [None]
     assert engine.locks.take(LOCK, OTHER, 1.0)
     assert told(engine) == ["null"]
@@ -74,7 +74,7 @@ def test_call_waits_for_its_lock(engine: Engine, tool: str, caplog: pytest.LogCa
     caplog.set_level(logging.INFO, logger="harness_worker.turn.locking")
     engine.dispatched(tool)
     engine.locks.take(LOCK, OTHER, 1.0)
-    assert engine.run() is Handed.ON  # the clock runs while it waits, until the other's lease is over
+    assert engine.run() is Canvas.CONTINUES  # the clock runs while it waits, until the other's lease is over
     assert TIMING.lease_ttl_s <= engine.clock.now_s - NOW < TIMING.lease_ttl_s + 1
     assert engine.ran == [tool]
     assert caplog.text.count("waits for the lock one") == 1
@@ -92,11 +92,11 @@ def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str
     """It is told so, never as a doubt, and the rest of the plan runs."""
     engine.dispatched(tool, "write")
     waiting(engine, lambda: engine.locks.beat([OTHER]))
-    assert engine.run("0.0") is Handed.ON
+    assert engine.run("0.0") is Canvas.CONTINUES
     assert engine.ran == []
     if tool == "lock_look":
         engine.advance()
-    assert engine.run("0.1") is Handed.ON
+    assert engine.run("0.1") is Canvas.CONTINUES
     assert told(engine) == [f"{content}; it did not start", "write done"]
 
 
@@ -108,7 +108,7 @@ def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: fl
     engine.dispatched("lock_look")
     waiting(engine, lambda: engine.locks.beat([OTHER]))
     engine.seen_gate.before["complete"].append(lambda: engine.clock.wait(slow_s))
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert timeout_s * 0.9 <= engine.clock.now_s - NOW <= timeout_s
     assert engine.late == []
     assert told(engine)[0].startswith("lock_missed: ")
@@ -123,9 +123,9 @@ def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine, when: s
     engine.dispatched("lock_write", "write")
     waiting(engine, lambda: engine.locks.beat([OTHER]) if engine.clock.now_s < NOW + 8.8 else engine.locks.lose(OTHER))
     getattr(engine.seen_store, when)["transact"] += [nothing, lambda: engine.clock.wait(1.5)]
-    assert engine.run("0.0") is Handed.ON
+    assert engine.run("0.0") is Canvas.CONTINUES
     assert engine.ran == []
-    assert engine.run("0.1") is Handed.ON
+    assert engine.run("0.1") is Canvas.CONTINUES
     assert told(engine) == ["denied: deadline: the time of lock_write ended before it could start", "write done"]
 
 
@@ -139,7 +139,7 @@ def test_write_that_misses_its_lock_again_is_in_doubt() -> None:
     engine.store.lose_call(engine.alive())
     engine.advance()
     waiting(engine, lambda: engine.locks.beat([OTHER]))
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     assert engine.ran == ["safe_lock_write"]
     assert told(engine)[0].startswith("outcome_unknown: safe_lock_write started and could not run again in time")
 
@@ -154,7 +154,7 @@ def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool
         engine.advance()
 
     waiting(engine, cancel)
-    assert engine.run() is (Handed.ON if tool == "lock_look" else Handed.NOT)
+    assert engine.run() is (Canvas.CONTINUES if tool == "lock_look" else Canvas.STAYS)
     assert (engine.ran, engine.turn.status) == ([], TurnStatus.CANCELLED)
     expected = "cancelled" if tool == "lock_look" else "denied: not_run: the turn was cancelled"
     assert engine.contents == [expected]
@@ -192,7 +192,7 @@ def test_read_that_was_superseded_while_it_waited_does_not_start(engine: Engine)
     """After a wait the gate is asked again."""
     engine.dispatched("lock_look")
     engine.seen_gate.before["goes_on"].append(engine.flush)
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.ran == []
 
 
@@ -200,7 +200,7 @@ def test_read_whose_gate_does_not_answer_after_its_wait_is_sent_again_at_once(en
     """It says that it has not begun, so that nobody waits until its beat is old."""
     engine.dispatched("lock_look")
     engine.seen_gate.before["goes_on"].append(raising(TransientError("silent")))
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     engine.advance()
     assert (engine.ran, engine.sent.calls["0.0"].attempt) == ([], 2)
 
@@ -209,7 +209,7 @@ def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: En
     """As after any admission."""
     engine.dispatched("lock_look")
     engine.seen_gate.after["goes_on"].append(lambda: engine.clock.wait(STALE_START_S + 0.1))
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.ran == []
 
 
@@ -220,7 +220,7 @@ def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureF
     locks.before["take"].append(raising(TransientError("silent")))
     locks.before["free"].append(raising(TransientError("silent")))
     engine.runner = replace(engine.runner, keeper=replace(engine.runner.keeper, locks=cast("Any", locks)))
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert told(engine) == ["lock_write done"]
     assert "lock one not given back" in caplog.text
 
@@ -244,7 +244,7 @@ def _started(call: Call, *, waits: bool = True) -> Call:
     return rule.calls[0]
 
 
-def _enter(call: Call, now: float = NOW, **changes: Any) -> Decision[Entered | None]:  # noqa: ANN401 - a turn's fields
+def _enter(call: Call, now: float = NOW, **changes: Any) -> Decision[float | None]:  # noqa: ANN401 - a turn's fields
     turn = a_turn(**{"status": TurnStatus.RUNNING, **changes})
     return enter_write(snapshot(turn, call, now=now), call_id="0.0", attempt=1, runner=RUNNER)
 
@@ -259,7 +259,7 @@ def test_write_that_waits_has_started_nothing() -> None:
         None,
     )
     decision = _enter(waiting, now=NOW + 4)
-    assert decision.result == Entered(remaining_s=6.0)
+    assert decision.result == 6.0
     assert (decision.calls[0].worker, decision.calls[0].started_at) == (RUNNER, NOW + 4)
     assert event_types(decision) == ["wave.started"]
 
@@ -285,7 +285,7 @@ def test_write_that_is_no_longer_its_runners_does_not_enter(call: Call, changes:
 def test_write_whose_time_has_ended_does_not_enter() -> None:
     """It is still its runner's, who says so."""
     late = running(a_write(), worker=None, deadline_at=NOW)
-    assert _enter(late) == Decision(result=Entered(remaining_s=0.0))
+    assert _enter(late) == Decision(result=0.0)
 
 
 def test_write_lost_while_it_waited_is_sent_again_as_it_was() -> None:

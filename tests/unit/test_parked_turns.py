@@ -9,7 +9,7 @@ import pytest
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
-from harness_worker.turn.call_runner import Handed
+from harness_worker.turn.call_runner import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING
 from tests.unit.engine_kit import TIMEOUT_S, Engine, answers, keys_by_n
@@ -32,7 +32,7 @@ def finish(engine: Engine) -> None:
     """Run what was sent last, look, and let the model answer."""
     for call in engine.calls:
         if call.is_open:
-            assert engine.run(call.call_id) is Handed.ON
+            assert engine.run(call.call_id) is Canvas.CONTINUES
     engine.says(answers("done"))
     engine.advance()
 

@@ -9,7 +9,7 @@ from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
 from harness_worker.ports import HeldTurn, ModelReply
-from harness_worker.turn.call_runner import HAND_IN_RETRIES, Handed
+from harness_worker.turn.call_runner import HAND_IN_RETRIES, Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
@@ -27,7 +27,7 @@ def test_visits_do_not_make_a_running_tool_late() -> None:
         return "still mine"
 
     engine.bodies["look"] = look_in_twice
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.turn.fence == 3
     engine.says(answers("ok"))
     engine.advance()
@@ -127,10 +127,10 @@ def test_doubtful_write_is_no_timeout_and_nothing_starts_beside_it() -> None:
         engine.clock.wait(10.0 + TIMING.hard_s + TIMING.grace_s + 0.1)
         engine.says(answers("ok"))
         engine.advance()
-        assert engine.run("0.1", runner="host/2") is Handed.NOT
+        assert engine.run("0.1", runner="host/2") is Canvas.STAYS
 
     engine.bodies["write"] = stand_still
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     assert engine.ran == ["write"]
     assert is_doubt(engine.calls[0])
     assert engine.contents[1] == "denied: not_run: write (0.0) ended in doubt"
@@ -163,7 +163,7 @@ def test_write_has_one_arbiter() -> None:
     engine = Engine()
     engine.dispatched("write")
     engine.bodies["write"] = engine.flush
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     engine.says(answers("ok"))
     engine.advance()
     assert (engine.contents, engine.calls[0].attempt) == (["null"], 1)
@@ -204,7 +204,7 @@ def test_deadlines_count_from_the_start() -> None:
     engine.advance()
     engine.bodies["write"] = lambda: engine.clock.wait(6.0)
     for call_id in ("0.1", "0.2", "0.3", "0.4"):
-        assert engine.run(call_id) is Handed.ON
+        assert engine.run(call_id) is Canvas.CONTINUES
     assert engine.contents == ["null"] * 5
 
 
@@ -259,7 +259,7 @@ def test_first_visit_that_stood_still_vouches_for_nobody() -> None:
     engine.advance()
     engine.clock.now_s += TIMING.look_s
     engine.advance()
-    assert engine.run(runner="host/2") is Handed.ON
+    assert engine.run(runner="host/2") is Canvas.CONTINUES
     assert (engine.ran, engine.calls[0].attempt) == (["look", "look"], 2)
 
 
@@ -285,7 +285,7 @@ def test_closed_gate_is_opened_by_the_next_visit() -> None:
     assert engine.turn.status is TurnStatus.RUNNING
     engine.advance()
     assert engine.sent.chains == [["0.0"]]
-    assert engine.run() is Handed.ON
+    assert engine.run() is Canvas.CONTINUES
     assert engine.ran == ["look"]
 
 
@@ -294,7 +294,7 @@ def test_expired_pending_call_makes_no_hot_loop() -> None:
     engine = Engine()
     engine.dispatched("write")
     engine.clock.now_s = DEADLINE + 0.01
-    assert engine.run() is Handed.NOT
+    assert engine.run() is Canvas.STAYS
     engine.advance()
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.DEADLINE)
     assert engine.contents == ["denied: not_run: the turn's time ended"]
@@ -309,7 +309,7 @@ def test_lost_process_is_found_at_once_when_its_parent_tells() -> None:
     engine.gate.lose(engine.alive())
     engine.advance()
     assert [(call.attempt, call.status) for call in engine.calls] == [(2, CallStatus.PENDING)]
-    assert engine.run(runner="host/2") is Handed.ON
+    assert engine.run(runner="host/2") is Canvas.CONTINUES
     engine.says(answers("ok"))
     engine.advance()
     assert engine.contents == ["look done"]
@@ -324,6 +324,6 @@ def test_lost_process_of_a_safe_write_is_replaced() -> None:
     engine.store.lose_call(engine.alive())
     key = engine.calls[0].idempotency_key
     engine.advance()
-    assert engine.run(runner="host/2") is Handed.ON
+    assert engine.run(runner="host/2") is Canvas.CONTINUES
     assert (engine.calls[0].attempt, engine.calls[0].idempotency_key) == (2, key)
     assert engine.ran == ["safe_write", "safe_write"]

@@ -11,7 +11,7 @@ from harness_worker.core.decisions import Decision
 from harness_worker.core.doubt import not_run, too_late, unknown
 from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import Call, CallStatus, Turn
-from harness_worker.core.writes import Go, Started, end_write, hand_back, late, start_write
+from harness_worker.core.writes import Go, Started, hand_back, hand_in, late, start_write
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -50,7 +50,8 @@ def start(
 def end(call: Call, outcome: Any, *more: Call, turn: Turn = WAITING, **given: Any) -> Decision[Go]:  # noqa: ANN401
     """Hand in an outcome, by default from the runner that has the call."""
     named: dict[str, Any] = {"call_id": call.call_id, "attempt": call.attempt, "runner": RUNNER, **given}
-    return end_write(snapshot(turn, call, *more, now=NOW + 3), outcome=outcome, **named)
+    decision = hand_in(snapshot(turn, call, *more, now=NOW + 3), outcome=outcome, **named)
+    return decision.with_result(decision.result.go)
 
 
 # --- starting

@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 from harness_worker.adapters.celery.requests import runner_name
 from harness_worker.errors import ConfigError, InvariantError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
-from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.scarcity import scarcity_is_transient
@@ -194,6 +194,6 @@ class ToolTask(Task[..., Any]):
             is_read=message.read,
             runner=runner_name(str(self.request.hostname), os.getpid()),
         )
-        if self._runner.run(job) is Handed.NOT:
+        if self._runner.run(job) is Canvas.STAYS:
             raise Ignore
         return message.call_id

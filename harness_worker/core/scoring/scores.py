@@ -67,7 +67,7 @@ def due(turn_id: str, judge: str, *, now: float) -> ScoreRow:
     return ScoreRow(turn_id=turn_id, judge=judge, due_at=now + SEND_GRACE_S)
 
 
-def claim(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int | None]:
+def begin_judging(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int | None]:
     """Begin to judge; the attempt, or ``None`` if the score is given, or another judges.
 
     A score whose judges all died is given up here.

@@ -16,10 +16,10 @@ from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, frees_session
-from harness_worker.core.writes import Entered, Go, Started
+from harness_worker.core.writes import Go, Started
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Admitted, RunningCall, ignore
-from harness_worker.turn.call_runner import CallRunner, Handed, Job
+from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
@@ -89,7 +89,7 @@ class WatchedStore(MemoryTurnStore):
         super().commit(before, decision)
         laws = self.laws[before.turn.id]
         laws.committed(before, decision, self.turns[before.turn.id])
-        entered = isinstance(decision.result, Entered) and bool(decision.calls)
+        entered = isinstance(decision.result, float) and bool(decision.calls)
         if entered or (isinstance(decision.result, Started) and decision.result.go is Go.RUN):
             laws.started()
         for child in decision.children:
@@ -349,7 +349,7 @@ class World:
         )
         handed = self.runner.run(job)
         self._pause()
-        if handed is Handed.ON:
+        if handed is Canvas.CONTINUES:
             self.broker.go_on(message)
 
     def _advance(self, turn_id: str, *, was_told: bool = False) -> None:
