@@ -15,12 +15,12 @@ from sqlalchemy import (
     Select,
     Subquery,
     Table,
-    and_,
     cast,
     func,
     literal_column,
     or_,
     select,
+    tuple_,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -76,8 +76,8 @@ def _without_index(column: Column[float]) -> ColumnElement[float]:
 
 
 def _older(created_at: ColumnElement[float], row_id: Column[Any], cursor: Cursor) -> ColumnElement[bool]:
-    same = and_(created_at == cursor.created_at, row_id < cursor.id)
-    return or_(created_at < cursor.created_at, same)
+    # As rows: of two conditions joined by OR no index is a bound, and all the pages before would be read again.
+    return tuple_(created_at, row_id) < (cursor.created_at, cursor.id)
 
 
 Order: TypeAlias = Callable[[Subquery], Sequence[ColumnElement[Any]]]

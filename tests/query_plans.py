@@ -28,6 +28,11 @@ class Plans:
         """Whether any of the statements reads the whole table."""
         return any(map(self._reads_all, self.texts))
 
+    def begin_at(self, column: str) -> bool:
+        """Whether an index is entered at a value of this column, so that what lies before it is not read."""
+        lines = [line.strip() for text in self.texts for line in text.splitlines()]
+        return any(line.startswith(("SEARCH", "Index Cond")) and column in line for line in lines)
+
     def _reads_all(self, text: str) -> bool:
         lines = [line.strip() for line in text.splitlines()]
         return any(line.startswith(f"SCAN {self.table}") or f"Seq Scan on {self.table}" in line for line in lines)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.batches.store import Batches
 from api_gateway.cursors import Cursor, format_cursor
 from api_gateway.database import create_engine
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
-from api_gateway.requests import TurnsQuery
+from api_gateway.requests import PageQuery, TurnsQuery
+from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.scores import SqlScores
@@ -23,6 +25,8 @@ from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, world_of
 from tests.integration.gateway_kit import NOWHERE
 from tests.query_plans import Plans, plans_of
+
+DEEP = format_cursor(Cursor(created_at=1.5, id="a"))
 
 
 def asked(database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[object]]) -> Plans:
@@ -60,10 +64,25 @@ def test_turns_that_are_few_are_found_without_walking_the_others(
     database_url: str, query: TurnsQuery, index: str
 ) -> None:
     """A page of those that have not ended, or of a session, a batch or a turn, reads no other turns."""
-    later = query.model_copy(update={"after": format_cursor(Cursor(created_at=1.5, id="a"))})
+    later = query.model_copy(update={"after": DEEP})
     for page in (query, later):
         plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
         assert plans.use(index), plans.texts
+
+
+LISTS: Mapping[str, Callable[[AsyncEngine], Awaitable[object]]] = {
+    "turns": lambda engine: Turns(engine, "default").page(TurnsQuery(after=DEEP)),
+    "sessions": lambda engine: Sessions(engine, "default").page(PageQuery(after=DEEP)),
+    "batches": lambda engine: Batches(engine, "default").page(PageQuery(after=DEEP)),
+}
+
+
+@pytest.mark.parametrize("table", LISTS)
+def test_page_does_not_read_the_pages_before_it(database_url: str, table: str) -> None:
+    """However deep a cursor is, the index of the list is entered at it."""
+    plans = asked(database_url, table, LISTS[table])
+    assert plans.use(f"{table}_listed"), plans.texts
+    assert plans.begin_at("created_at"), plans.texts
 
 
 def beat(world: World) -> None:
