@@ -32,10 +32,14 @@ UNFINISHED: Final = (
 """The session's turns that have not ended, as (id, priority), in order, locked."""
 
 FOLLOW: Final = update(turns).where(turns.c.id.in_(bindparam("ahead", expanding=True))).values(followed=true())
-"""Have these turns wake the next one when they end."""
+"""Have these turns, each the last of its session that has not ended, wake the next one when they end.
+
+Those before them do so already, since they were added. The row is written even if the turn has had a follower, which
+ended first: an end of the turn that does not see the next one yet is thereby decided anew.
+"""
 
 INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-"""The same, and ask them to stop."""
+"""The same of all the turns ahead, which are asked to stop."""
 
 _EARLIER_TURN: Final = turns.alias("earlier")
 FOLLOWS_UNFINISHED: Final = exists().where(

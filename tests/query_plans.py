@@ -20,9 +20,9 @@ class Plans:
     table: str
     texts: list[str] = field(default_factory=list[str])
 
-    def use(self, index: str) -> bool:
-        """Whether this index is used, and none of the statements reads the whole table."""
-        return any(index in text for text in self.texts) and not self.read_all()
+    def use(self, *indexes: str) -> bool:
+        """Whether one of these indexes is used, and none of the statements reads the whole table."""
+        return any(index in text for text in self.texts for index in indexes) and not self.read_all()
 
     def read_all(self) -> bool:
         """Whether any of the statements reads the whole table."""

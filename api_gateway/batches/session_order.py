@@ -83,6 +83,7 @@ async def _followed(connection: AsyncConnection, tenant: str, session_ids: Seque
         return set()
     values = {"of_tenant": tenant, "of_sessions": list(session_ids)}
     ahead = (await connection.execute(UNFINISHED_OF_SESSIONS, values)).all()
-    for some in chunks_of(ahead):
-        await connection.execute(FOLLOW, {"ahead": [row.id for row in some]})
-    return {row.session_id for row in ahead}
+    last = {row.session_id: row.id for row in ahead}
+    for some in chunks_of(list(last.values())):
+        await connection.execute(FOLLOW, {"ahead": list(some)})
+    return set(last)

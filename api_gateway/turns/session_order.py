@@ -60,4 +60,7 @@ async def _settle(
     if multitask == "reject":
         detail = f"session {session_id!r} still works on turn {ids[-1]}; wait for its end, or ask with multitask"
         raise Problem("session_busy", f"{detail} 'enqueue' or 'interrupt'", extra={"turns": ids})
-    await connection.execute(INTERRUPT if multitask == "interrupt" else FOLLOW, {"ahead": ids})
+    if multitask == "interrupt":
+        await connection.execute(INTERRUPT, {"ahead": ids})
+    else:
+        await connection.execute(FOLLOW, {"ahead": ids[-1:]})

@@ -5,13 +5,16 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+from sqlalchemy import Text, insert, literal_column, select
+
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.schema import turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import StopReason, TurnStatus
-from tests.contract.store_world import World, in_threads, waiters
+from tests.contract.store_world import World, in_threads, new_turn, waiters
 
 
 def ends(snapshot: Snapshot, reason: StopReason = StopReason.END_TURN) -> Decision[None]:
@@ -118,6 +121,37 @@ def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World
         beside[0].result(30)
     assert world.turn(second).wake_at is None
     assert world.turn(third).wakes == 2
+
+
+def test_queueing_writes_one_turn_of_those_ahead(postgres_world: World) -> None:
+    """The last one: those before it have had a follower since it came, and nothing else about them changes."""
+    world = postgres_world
+    versions = select(turns.c.id, literal_column("turns.xmin::text", Text))
+    ids = [world.queued(session_id="s") for _ in range(3)]
+    with world.engine.connect() as connection:
+        before = {row[0]: row[1] for row in connection.execute(versions)}
+        world.queued(session_id="s")
+        after = {row[0]: row[1] for row in connection.execute(versions)}
+    assert [before[turn_id] == after[turn_id] for turn_id in ids] == [True, True, False]
+
+
+def test_end_wakes_the_turn_that_is_queued_at_the_same_time(postgres_world: World) -> None:
+    """Also if another one had followed it, and had ended."""
+    world = postgres_world
+    first, second = (world.queued(session_id="s") for _ in range(2))
+    world.store.transact(second, ends)
+    third = new_turn(session_id="s")
+    with ThreadPoolExecutor(2) as pool, world.engine.connect() as connection:
+        row = connection.execute(select(turns).where(turns.c.id == first)).mappings().one()
+        connection.execute(insert(turns).values({**row, "id": third.id, "session_id": "elsewhere"}))
+        queueing = pool.submit(world.store.insert_turn, third)
+        wait_until(lambda: waiters(world) == 1, "the new turn to wait before its commit")
+        ending = pool.submit(world.store.transact, first, ends)
+        wait_until(lambda: waiters(world) == 2, "the end to meet the lock of the new turn")
+        connection.rollback()
+        queueing.result(30)
+        ending.result(30)
+    assert (world.turn(third.id).waits, world.turn(third.id).wakes) == (True, 1)
 
 
 def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:

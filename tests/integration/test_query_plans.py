@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import Executable, insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
@@ -19,8 +20,10 @@ from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.scores import SqlScores
+from harness_worker.adapters.sql.tenants import WAITING
 from harness_worker.ports import HeldTurn, RunningCall
 from harness_worker.schema import idempotency_keys, scores
+from harness_worker.sessions import IS_BEHIND, NEXT, UNFINISHED, UNFINISHED_OF_SESSIONS
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, world_of
 from tests.integration.gateway_kit import NOWHERE
@@ -51,23 +54,50 @@ def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, 
     assert plans.use(index), plans.texts
 
 
+UNFINISHED_ALONE = ("turns_open", "turns_unfinished")
+"""Indexes of the turns that have not ended: to Postgres, these are all one while the table is empty."""
+
 NARROW = [
-    *((TurnsQuery(status=status), "turns_open") for status in sorted(set(TurnStatus) - FINAL_STATUSES)),
-    (TurnsQuery(session_id="s"), "turns_session"),
-    (TurnsQuery(batch_id="b"), "turns_batch"),
-    (TurnsQuery(parent_id="p"), "turns_children"),
+    *((TurnsQuery(status=status), UNFINISHED_ALONE) for status in sorted(set(TurnStatus) - FINAL_STATUSES)),
+    (TurnsQuery(session_id="s"), ("turns_session",)),
+    (TurnsQuery(batch_id="b"), ("turns_batch",)),
+    (TurnsQuery(parent_id="p"), ("turns_children",)),
 ]
 
 
-@pytest.mark.parametrize(("query", "index"), NARROW)
+@pytest.mark.parametrize(("query", "indexes"), NARROW)
 def test_turns_that_are_few_are_found_without_walking_the_others(
-    database_url: str, query: TurnsQuery, index: str
+    database_url: str, query: TurnsQuery, indexes: tuple[str, ...]
 ) -> None:
     """A page of those that have not ended, or of a session, a batch or a turn, reads no other turns."""
     later = query.model_copy(update={"after": DEEP})
     for page in (query, later):
         plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
-        assert plans.use(index), plans.texts
+        assert plans.use(*indexes), plans.texts
+
+
+ONE_SESSION = {"of_tenant": "a", "of_session": "s"}
+OF_A_SESSION = [
+    (UNFINISHED, ONE_SESSION),
+    (NEXT, {**ONE_SESSION, "after_number": 1}),
+    (IS_BEHIND, {**ONE_SESSION, "before_number": 9}),
+    (UNFINISHED_OF_SESSIONS, {"of_tenant": "a", "of_sessions": ["s", "t"]}),
+    *((waiting, {"of_tenant": "a"}) for waiting in WAITING),
+]
+
+
+@pytest.mark.parametrize(("statement", "values"), OF_A_SESSION)
+def test_unfinished_turns_of_a_session_are_found_without_the_others(
+    database_url: str, statement: Executable, values: Mapping[str, Any]
+) -> None:
+    """What is ahead of a turn, or behind it, is asked at each post: thousands of turns that ended are not read."""
+
+    async def ask(engine: AsyncEngine) -> None:
+        async with engine.connect() as connection:
+            await connection.execute(statement, values)
+
+    plans = asked(database_url, "turns", ask)
+    assert plans.use("turns_unfinished"), plans.texts
 
 
 LISTS: Mapping[str, Callable[[AsyncEngine], Awaitable[object]]] = {

@@ -319,7 +319,7 @@ def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
     row = {**columns_of(turn), **times, **place, "last_seq": 1, "message_count": 1}
     message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
     queued = queued_event(replace(turn, created_at=now))
-    follow: Write = (sessions.FOLLOW, [{"ahead": ahead}] if ahead else [])
+    follow: Write = (sessions.FOLLOW, [{"ahead": ahead[-1:]}] if ahead else [])
     writes: list[Write] = [follow, (ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
     return Outcome(value=[queued], writes=writes)
 

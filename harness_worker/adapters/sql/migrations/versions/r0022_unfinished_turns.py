@@ -1,0 +1,19 @@
+"""The index of turns that have not ended, by their place: what is ahead of one is found however long the session is."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0022"
+down_revision: str | None = "0021"
+branch_labels: None = None
+depends_on: None = None
+
+OPEN = sa.text("finished_at IS NULL")
+
+
+def upgrade() -> None:
+    """By session, in order."""
+    columns = ["tenant", "session_id", "number"]
+    op.create_index("turns_unfinished", "turns", columns, sqlite_where=OPEN, postgresql_where=OPEN)
