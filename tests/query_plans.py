@@ -30,12 +30,21 @@ class Plans:
 
     def begin_at(self, column: str) -> bool:
         """Whether an index is entered at a value of this column, so that what lies before it is not read."""
-        lines = [line.strip() for text in self.texts for line in text.splitlines()]
-        return any(line.startswith(("SEARCH", "Index Cond")) and column in line for line in lines)
+        return any(_bounds(text, column) for text in self.texts)
+
+    def lie_between(self, column: str) -> bool:
+        """Whether an index is read from one value of this column to another."""
+        return any(_bounds(text, column) == 2 for text in self.texts)
 
     def _reads_all(self, text: str) -> bool:
         lines = [line.strip() for line in text.splitlines()]
         return any(line.startswith(f"SCAN {self.table}") or f"Seq Scan on {self.table}" in line for line in lines)
+
+
+def _bounds(text: str, column: str) -> int:
+    """How many bounds on a column an index is searched with."""
+    lines = [line.strip() for line in text.splitlines()]
+    return sum(line.count(column) for line in lines if line.startswith(("SEARCH", "Index Cond")))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.batches.store import Batches
 from api_gateway.cursors import Cursor, format_cursor
 from api_gateway.database import create_engine
+from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
 from api_gateway.requests import PageQuery, TurnsQuery
@@ -113,6 +114,14 @@ def test_page_does_not_read_the_pages_before_it(database_url: str, table: str) -
     plans = asked(database_url, table, LISTS[table])
     assert plans.use(f"{table}_listed"), plans.texts
     assert plans.begin_at("created_at"), plans.texts
+
+
+def test_spending_reads_the_turns_of_a_day(database_url: str) -> None:
+    """Between two bounds, of which Postgres expects few rows, whatever their values: also once all is spent."""
+    plans = asked(database_url, "turns", lambda engine: Spending(engine, 0.0).allowance("default"))
+    assert len(plans.texts) == 2
+    assert plans.use("turns_listed"), plans.texts
+    assert plans.lie_between("created_at"), plans.texts
 
 
 def beat(world: World) -> None:
