@@ -11,13 +11,16 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.metrics.queries import CATALOGUE, NOW, TOKEN_KINDS, ended_after, ended_calls, ended_turns
+from api_gateway.metrics.queries import CATALOGUE, NOW, TOKEN_KINDS, ended_after, ended_calls, ended_turns, slice_end
 from harness_worker.wire import OWN_TOOLS, StopReason, TurnStatus
 
 SETTLED_S: Final = 60.0
 """A turn's end bears the time at which it was decided, and is seen once it is committed: after waits for locks, and
 whatever else its transaction or its process waits for. So ends that are younger than this are added up anew each time;
 one that is seen later is missed."""
+
+SLICE: Final = 5_000
+"""Turns that are settled at once."""
 
 NOT_IN_CATALOGUE: Final = ""
 """Stands for tools that neither an app nor the harness has: a model may invent any number of names."""
@@ -122,21 +125,30 @@ class EndedTurns:
         self._born = monotonic()
 
     async def update(self, connection: AsyncConnection) -> None:
-        """Add what has ended since the last time; raises SQLAlchemy's errors, and has then added nothing."""
+        """Add what has ended since the last time.
+
+        Raises SQLAlchemy's errors, and may be cancelled if it takes too long: ``totals`` stay as they were then, but
+        what was settled is not read again. So very many turns are added up by several updates.
+        """
         now: float = (await connection.execute(NOW)).scalar_one()
         since = self._settled_until if self._settled_until is not None else now - (monotonic() - self._born)
         until = max(since, now - SETTLED_S)
-        settled = await _read(connection, ended_after(since, until))
-        recent = await _read(connection, ended_after(until))
         catalogue = {row.name: row.tools for row in await connection.execute(CATALOGUE)}
         known = OWN_TOOLS | {tool["name"] for tools in catalogue.values() for tool in tools}
-        self._settled_until = until
+        await self._settle(connection, since, until, known)
+        recent = await _read(connection, ended_after(until))
         self._settled.begin(catalogue)
-        _add(self._settled, settled, known)
         totals = self._settled.copy()
         _add(totals, recent, known)
         totals.raise_to(self.totals)
         self.totals = totals
+
+    async def _settle(self, connection: AsyncConnection, since: float, until: float, known: Set[str]) -> None:
+        while self._settled_until is None or self._settled_until < until:
+            found: float | None = (await connection.execute(slice_end(since, until, SLICE))).scalar()
+            end = until if found is None else found
+            _add(self._settled, await _read(connection, ended_after(since, end)), known)
+            since = self._settled_until = end
 
 
 async def _read(connection: AsyncConnection, ended: ColumnElement[bool]) -> _Ends:

@@ -74,6 +74,12 @@ def ended_after(since: float, until: float | None = None) -> ColumnElement[bool]
     return later if until is None else and_(later, turns.c.finished_at <= until)
 
 
+def slice_end(since: float, until: float, most: int) -> Any:
+    """When the last of the first ``most`` turns ended of those between the two times; no row if they are fewer."""
+    ended_at = turns.c.finished_at
+    return select(ended_at).where(ended_after(since, until)).order_by(ended_at).offset(most - 1).limit(1)
+
+
 def ended_turns(ended: ColumnElement[bool]) -> Any:
     """By agent, status and stop reason: how many turns ended, and the sums of their times, dollars and tokens."""
     started_at = func.coalesce(turns.c.started_at, turns.c.finished_at)

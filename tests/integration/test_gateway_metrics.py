@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api_gateway.config import Settings
 from api_gateway.metrics import ended_turns
+from api_gateway.metrics.queries import slice_end
 from harness_worker import Hooks, Registry
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.counters import Tally, count
@@ -171,6 +172,28 @@ def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypat
     wait_until(lambda: is_told(3) and time.monotonic() > settled_at, "the ends to be settled, and counted as before")
     assert told == sorted(told)
     assert told[-1][1] == pytest.approx(9, abs=0.05)
+
+
+def test_ends_too_many_for_one_reading_are_added_up_by_several(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that nobody scraped for long gets on with each reading, though the first ones take too long."""
+    monkeypatch.setattr(ended_turns, "SETTLED_S", 0.0)
+    monkeypatch.setattr(ended_turns, "SLICE", 1)
+    begins: list[float] = []
+
+    def cut_off(since: float, until: float, most: int) -> object:
+        begins.append(since)
+        if len(begins) == 2:
+            raise TimeoutError
+        return slice_end(since, until, most)
+
+    for _ in range(3):
+        finish(gateway, gateway.posted()["id"], "completed", "end_turn")
+    monkeypatch.setattr(ended_turns, "slice_end", cut_off)
+    assert not value(scraped(gateway), "turns_ended_total", **DONE)
+    assert value(scraped(gateway), "turns_ended_total", **DONE) == 3
+    assert begins[0] not in begins[1:]
 
 
 def test_ends_of_an_agent_are_told_from_zero_on(gateway: Gateway) -> None:
