@@ -185,6 +185,14 @@ class TurnStore(Protocol):
         ...
 
 
+class ExpiredArtifact(NamedTuple):
+    """An artifact whose time is over, since ``expires_at`` (seconds since the epoch), and where its bytes are."""
+
+    expires_at: float
+    id: str
+    url: str
+
+
 class Artifacts(Protocol):
     """Whose artifacts there are, and where; the commit that ends a call adds them. Their bytes are a ``BlobStore``'s.
 
@@ -198,8 +206,8 @@ class Artifacts(Protocol):
         """
         ...
 
-    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
-        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
+    def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
+        """Artifacts whose time is over, the first that expired first; those that come after ``after``."""
         ...
 
     def forget(self, artifact_ids: Sequence[str]) -> None:

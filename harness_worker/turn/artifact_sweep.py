@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Sequence
 
 from harness_worker.errors import HarnessError, PermanentError
-from harness_worker.ports import Artifacts, BlobStore, Clock
+from harness_worker.ports import Artifacts, BlobStore, Clock, ExpiredArtifact
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +43,18 @@ class ArtifactSweep:
         """Remove all whose time is over; returns how many went. What stays keeps no other from being looked at."""
         return sum(map(self._sweep_batch, self._batches()))
 
-    def _batches(self) -> Generator[list[tuple[str, str]]]:
+    def _batches(self) -> Generator[list[ExpiredArtifact]]:
         batch = self._artifacts.expired(BATCH)
         while batch:
             yield batch
-            batch = self._artifacts.expired(BATCH, after=batch[-1][0])
+            batch = self._artifacts.expired(BATCH, after=batch[-1])
 
-    def _sweep_batch(self, batch: Sequence[tuple[str, str]]) -> int:
-        stays = {artifact_id: error for artifact_id, url in batch if (error := self._refusal(url)) is not None}
+    def _sweep_batch(self, batch: Sequence[ExpiredArtifact]) -> int:
+        stays = {each.id: error for each in batch if (error := self._refusal(each.url)) is not None}
         if stays:
             last = next(reversed(stays.values()))
             log.warning("%d of %d artifacts whose time is over not removed: %s", len(stays), len(batch), last)
-        gone = [artifact_id for artifact_id, _ in batch if artifact_id not in stays]
+        gone = [each.id for each in batch if each.id not in stays]
         if gone:
             self._artifacts.forget(gone)
         return len(gone)

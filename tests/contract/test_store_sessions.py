@@ -171,13 +171,15 @@ def test_artifacts_are_found_by_their_session_until_they_expire(world: World) ->
     assert world.artifacts.url_of("art_1", tenant="other", session_id="s") is None
 
 
-def test_expired_artifacts_are_told_by_their_ids_until_they_are_forgotten(world: World) -> None:
+def test_expired_artifacts_are_told_in_order_until_they_are_forgotten(world: World) -> None:
     """As many as asked for, none that is still good."""
     for artifact_id, ttl_s in (("art_1", 60), ("art_2", -5), ("art_3", -9)):
         kept(world, artifact_id, ttl_s)
-    assert world.artifacts.expired(1) == [("art_2", "file:///art_2")]
-    assert world.artifacts.expired(1, after="art_2") == [("art_3", "file:///art_3")]
-    assert [artifact_id for artifact_id, _ in world.artifacts.expired(9)] == ["art_2", "art_3"]
+    (first,) = world.artifacts.expired(1)
+    (second,) = world.artifacts.expired(1, after=first)
+    assert [(each.id, each.url) for each in (first, second)] == [("art_3", "file:///art_3"), ("art_2", "file:///art_2")]
+    assert world.artifacts.expired(9) == [first, second]
+    assert world.artifacts.expired(9, after=second) == []
     world.artifacts.forget(["art_3", "art_2"])
     assert world.artifacts.expired(9) == []
     assert world.artifacts.url_of("art_1", tenant="default", session_id="s") == "file:///art_1"

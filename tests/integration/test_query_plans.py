@@ -19,11 +19,12 @@ from api_gateway.publisher import Publisher
 from api_gateway.requests import PageQuery, TurnsQuery
 from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
+from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
-from harness_worker.ports import HeldTurn, RunningCall
-from harness_worker.schema import idempotency_keys, scores
+from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
+from harness_worker.schema import batches, idempotency_keys, scores
 from harness_worker.sessions import IS_BEHIND, NEXT, UNFINISHED, UNFINISHED_OF_SESSIONS
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, world_of
@@ -114,6 +115,29 @@ def test_page_does_not_read_the_pages_before_it(database_url: str, table: str) -
     plans = asked(database_url, table, LISTS[table])
     assert plans.use(f"{table}_listed"), plans.texts
     assert plans.begin_at("created_at"), plans.texts
+
+
+def test_state_of_batches_reads_their_turns_alone(database_url: str) -> None:
+    """Not those of their tenant, of which SQLite believes that they are fewer."""
+
+    async def ask(engine: AsyncEngine) -> None:
+        row: dict[str, Any] = {"tenant": "default", "total": 1, "metadata": {}, "created_at": 1.0}
+        async with engine.begin() as connection:
+            await connection.execute(insert(batches), [{**row, "id": f"b{number}"} for number in range(9)])
+        await Batches(engine, "default").page(PageQuery())
+
+    plans = asked(database_url, "turns", ask)
+    assert plans.use("turns_batch"), plans.texts
+
+
+def test_artifacts_that_expired_are_found_without_those_that_are_good(database_url: str) -> None:
+    """Each coordinator looks for them once a minute."""
+    with world_of(database_url) as world:
+        engine = world.engine if world.engine.dialect.name == "sqlite" else reading(world.engine)
+        with plans_of(engine, "artifacts") as plans:
+            world.artifacts.expired(100, after=ExpiredArtifact(1.0, "a", "file:///a"))
+    assert plans.use("artifacts_expiry"), plans.texts
+    assert plans.lie_between("expires_at"), plans.texts
 
 
 def test_spending_reads_the_turns_of_a_day(database_url: str) -> None:

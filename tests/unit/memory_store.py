@@ -15,7 +15,7 @@ from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import frees_session
-from harness_worker.ports import HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
+from harness_worker.ports import ExpiredArtifact, HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
 from harness_worker.wire import Priority, TurnStatus
 
 T = TypeVar("T")
@@ -313,10 +313,10 @@ class MemoryArtifacts:
         found = self._kept.get(artifact_id)
         return found.url if found is not None and (found.tenant, found.session_id) == (tenant, session_id) else None
 
-    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
-        """See ``ports.Artifacts.expired``: all of them."""
-        behind = sorted(artifact_id for artifact_id in self._kept if artifact_id > after)
-        return [(artifact_id, self._kept[artifact_id].url) for artifact_id in behind][:limit]
+    def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
+        """See ``ports.Artifacts.expired``: all of them, at once."""
+        found = sorted(ExpiredArtifact(0.0, artifact_id, kept.url) for artifact_id, kept in self._kept.items())
+        return [each for each in found if after is None or each > after][:limit]
 
     def forget(self, artifact_ids: Sequence[str]) -> None:
         """See ``ports.Artifacts.forget``."""

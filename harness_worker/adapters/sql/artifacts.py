@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Delete, Engine, String, bindparam, delete, literal_column, select
+from sqlalchemy import Delete, Engine, String, bindparam, delete, literal_column, select, tuple_
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.ports import ExpiredArtifact
 from harness_worker.schema import artifacts, db_now, turns
 
 _fork: Final = turns.alias("fork")
@@ -28,9 +29,12 @@ _URL: Final = select(artifacts.c.url).where(
     artifacts.c.expires_at > db_now(),
 )
 _EXPIRED: Final = (
-    select(artifacts.c.id, artifacts.c.url)
-    .where(artifacts.c.expires_at <= select(db_now()).scalar_subquery(), artifacts.c.id > bindparam("after"))
-    .order_by(artifacts.c.id)
+    select(artifacts.c.expires_at, artifacts.c.id, artifacts.c.url)
+    .where(
+        artifacts.c.expires_at <= select(db_now()).scalar_subquery(),
+        tuple_(artifacts.c.expires_at, artifacts.c.id) > tuple_(bindparam("after_at"), bindparam("after_id")),
+    )
+    .order_by(artifacts.c.expires_at, artifacts.c.id)
     .limit(bindparam("most"))
 )
 _FORGET: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("ids", expanding=True)))
@@ -52,11 +56,12 @@ class SqlArtifacts:
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
         return read(self._reader, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
 
-    def expired(self, limit: int, *, after: str = "") -> list[tuple[str, str]]:
-        """Artifacts whose time is over, as (id, url), by their ids; those behind the id ``after``."""
-        values = {"most": limit, "after": after}
+    def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
+        """Artifacts whose time is over, the first that expired first; those that come after ``after``."""
+        after_at, after_id = (0.0, "") if after is None else (after.expires_at, after.id)
+        values = {"most": limit, "after_at": after_at, "after_id": after_id}
         rows = read(self._reader, lambda connection: connection.execute(_EXPIRED, values).all())
-        return [(row.id, row.url) for row in rows]
+        return [ExpiredArtifact(*row) for row in rows]
 
     def forget(self, artifact_ids: Sequence[str]) -> None:
         """Remove the rows of artifacts."""
