@@ -13,7 +13,17 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
-from harness_worker.entrypoints.cli.options import Home, Url, content_of, pairs, running_at
+from harness_worker.entrypoints.cli.options import (
+    After,
+    Home,
+    PageAsJson,
+    PageLimit,
+    Quiet,
+    Url,
+    content_of,
+    pairs,
+    running_at,
+)
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
@@ -91,12 +101,12 @@ def create(  # noqa: PLR0913 - one parameter an option
 @app.command("list", short_help="Batches, newest first.")
 def list_(
     *,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")] = None,
+    limit: PageLimit = 20,
+    after: After = None,
     url: Url = None,
     home: Home = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
+    quiet: Quiet = False,
+    as_json: PageAsJson = False,
 ) -> None:
     """Batches, newest first."""
     with running_at(url, home) as client:

@@ -14,6 +14,7 @@ from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.target import attach
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.errors import ConfigError
+from harness_worker.wire import TurnStatus
 
 STDIN: Final = Path("-")
 
@@ -38,6 +39,17 @@ AppToStart: TypeAlias = Annotated[
         "[env: HARNESS_APP]",
     ),
 ]
+OfStatus: TypeAlias = Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)]
+OfSession: TypeAlias = Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")]
+OfAgent: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")]
+WithMetadata: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
+]
+PageLimit: TypeAlias = Annotated[int, typer.Option(min=1, max=200, help="How many.")]
+After: TypeAlias = Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")]
+PageAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")]
 Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
 
 

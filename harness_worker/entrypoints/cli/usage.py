@@ -10,13 +10,22 @@ from typing import Annotated, Final
 
 import typer
 
-from harness_worker.entrypoints.cli.options import Home, Url, pairs, running_at
+from harness_worker.entrypoints.cli.options import (
+    Home,
+    OfAgent,
+    OfSession,
+    OfStatus,
+    Url,
+    WithMetadata,
+    pairs,
+    running_at,
+)
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError
-from harness_worker.wire import JsonObject, TurnStatus, rfc3339
+from harness_worker.wire import JsonObject, rfc3339
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -44,13 +53,10 @@ def usage(  # noqa: PLR0913 - one parameter an option
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only turns made before: the same. [default: now]")
     ] = None,
-    status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
-    ] = None,
+    status: OfStatus = None,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    metadata: WithMetadata = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups: those that cost most.")] = 100,
     url: Url = None,
     home: Home = None,

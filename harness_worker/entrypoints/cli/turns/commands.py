@@ -10,7 +10,21 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
-from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
+from harness_worker.entrypoints.cli.options import (
+    After,
+    Home,
+    OfAgent,
+    OfSession,
+    OfStatus,
+    PageAsJson,
+    PageLimit,
+    Quiet,
+    Turn,
+    Url,
+    WithMetadata,
+    pairs,
+    running_at,
+)
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
 from harness_worker.entrypoints.cli.turns import forking
@@ -69,19 +83,16 @@ app = typer.Typer(
 @app.command("list", help=_LIST_HELP, short_help="Turns, newest first.")
 def list_(  # noqa: PLR0913 - one parameter an option
     *,
-    status: Annotated[TurnStatus | None, typer.Option(help="Only those in this status.", show_choices=True)] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")] = None,
+    status: OfStatus = None,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    metadata: WithMetadata = None,
+    limit: PageLimit = 20,
+    after: After = None,
     url: Url = None,
     home: Home = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")] = False,
+    quiet: Quiet = False,
+    as_json: PageAsJson = False,
 ) -> None:
     """Turns, newest first."""
     named = {"status": status, "session_id": session, "agent": agent, "after": after, "limit": limit}
