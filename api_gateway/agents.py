@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
+from pydantic import ConfigDict, Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import AgentList
-from api_gateway.rows import agent_of
+from api_gateway.listing import AnyRow
+from api_gateway.turns.answers import Answer, Budget
 from harness_worker.schema import agents
+
+_log = logging.getLogger(__name__)
+
+
+class AgentTool(Answer):
+    """A tool an agent may use; ``schema`` is the JSON Schema of its arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    description: str
+    effect: str | None
+    arguments_schema: dict[str, Any] = Field(alias="schema")
+
+
+class Agent(Answer):
+    """An agent that workers have published; ``budget`` is default and cap."""
+
+    name: str
+    model: str
+    tools: list[AgentTool]
+    budget: Budget
+    parallel: bool
+
+
+class AgentList(Answer):
+    """Every agent, by name."""
+
+    data: list[Agent]
 
 
 class Agents:
@@ -27,3 +60,14 @@ class Agents:
         query = select(agents.c.name, agents.c.published_at).order_by(agents.c.name)
         async with self._engine.connect() as connection:
             return {row.name: row.published_at for row in await connection.execute(query)}
+
+
+def agent_of(row: AnyRow) -> Agent | None:
+    """A row of ``agents``; ``None`` for one that no answer can hold, which a worker may have published once."""
+    try:
+        agent = Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
+        agent.model_dump_json()
+    except ValueError as error:
+        _log.warning("agent %r is not listed: %s", row.name, " ".join(str(error).split()))
+        return None
+    return agent

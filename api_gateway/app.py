@@ -15,19 +15,16 @@ from uuid_utils import compat as uuids
 
 from api_gateway.agents import Agents
 from api_gateway.artifacts import ArtifactFiles, Artifacts
-from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
-from api_gateway.body_places import BodyPlaces
-from api_gateway.caller import Caller, MayGoOn
-from api_gateway.coalescing import Gathered, SingleFlight
+from api_gateway.concurrency.background import Background
+from api_gateway.concurrency.coalescing import Gathered, SingleFlight
+from api_gateway.concurrency.drain import on_stop_signal
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
-from api_gateway.drain import on_stop_signal
 from api_gateway.limits.admission import TenantLimits
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
-from api_gateway.live import LiveEvents
 from api_gateway.logs import AcceptErrors, log_to_stderr
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
@@ -36,10 +33,9 @@ from api_gateway.middleware.answered import Answered
 from api_gateway.middleware.guard import Guard
 from api_gateway.middleware.head import HeadAsGet
 from api_gateway.middleware.keys import Keys
-from api_gateway.openapi import install_openapi
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
-from api_gateway.query import no_repeats
+from api_gateway.requests.body_places import BodyPlaces
 from api_gateway.routes import (
     agents,
     artifacts,
@@ -53,8 +49,13 @@ from api_gateway.routes import (
     usage,
     webhooks,
 )
+from api_gateway.routes.dependencies import no_repeats
+from api_gateway.routes.openapi import install_openapi
 from api_gateway.services import Services, Shared
 from api_gateway.sessions import Sessions
+from api_gateway.streams.event_stream import MayGoOn
+from api_gateway.streams.live import LiveEvents
+from api_gateway.turns.caller import Caller
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import read_heads
 from api_gateway.turns.inputs import Inputs

@@ -12,7 +12,7 @@ from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.ranges import Span
+from api_gateway.requests.ranges import Span
 from harness_worker.errors import ConfigError
 from harness_worker.schema import artifacts, db_now
 from harness_worker.urls import masked

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api_gateway.limits.rates import rates_in
-from api_gateway.requests import BudgetRequest
+from api_gateway.requests.turns import BudgetRequest
 from harness_worker.errors import ConfigError
 from harness_worker.variables import (
     PREFIX,

@@ -26,7 +26,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from api_gateway.cursors import Cursor, format_cursor
+from api_gateway.requests.cursors import Cursor, format_cursor
 
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]

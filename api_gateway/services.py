@@ -11,20 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.agents import Agents
 from api_gateway.artifacts import ArtifactFiles, Artifacts
-from api_gateway.background import Background
 from api_gateway.batches.creation import BatchCreator
 from api_gateway.batches.store import Batches
-from api_gateway.body_places import BodyPlaces
-from api_gateway.caller import MayGoOn
-from api_gateway.coalescing import Gathered, SingleFlight
+from api_gateway.concurrency.background import Background
+from api_gateway.concurrency.coalescing import Gathered, SingleFlight
 from api_gateway.config import Settings
 from api_gateway.limits.rates import TurnRates
 from api_gateway.limits.spending import Spending
-from api_gateway.live import LiveEvents
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.publisher import Publisher
+from api_gateway.requests.body_places import BodyPlaces
 from api_gateway.sessions import Sessions
+from api_gateway.streams.event_stream import EventStream, MayGoOn, Position
+from api_gateway.streams.live import LiveEvents
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import Head
 from api_gateway.turns.inputs import Inputs
@@ -72,3 +72,16 @@ class Services:
     batch_creator: BatchCreator
     inputs: Inputs
     webhooks: Webhooks
+
+    def stream_of(self, turn_id: str, *, after: int = 0, heartbeat_s: float | None = None) -> EventStream:
+        """A stream of the turn's events, with the heartbeat of the settings unless another is given."""
+        shared = self.shared
+        return EventStream(
+            turn_id=turn_id,
+            position=Position(seq=after),
+            turns=self.turns,
+            heads=shared.heads,
+            live=shared.live,
+            heartbeat_s=shared.settings.sse_heartbeat_s if heartbeat_s is None else heartbeat_s,
+            may_go_on=self.may_go_on,
+        )

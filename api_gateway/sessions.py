@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from typing import Final
 
+from pydantic import Field
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import Session, SessionPage
-from api_gateway.listing import AnySelect, newest_first, next_of
-from api_gateway.requests import PageQuery
-from api_gateway.rows import session_of
+from api_gateway.listing import AnyRow, AnySelect, newest_first, next_of
+from api_gateway.requests.queries import PageQuery
+from api_gateway.turns.answers import Answer
 from harness_worker.schema import sessions, turns
+from harness_worker.wire import TurnStatus, rfc3339
+
+
+class Session(Answer):
+    """A conversation: its turns run one at a time, in order. Times are RFC 3339 UTC."""
+
+    id: str
+    turns: int
+    last_turn_id: str
+    last_status: TurnStatus
+    created_at: str
+    updated_at: str = Field(description="when its last turn was made, started or ended")
+
+
+class SessionPage(Answer):
+    """Sessions, newest first; pass ``next`` as ``after``."""
+
+    data: list[Session]
+    next: str | None
+
 
 _LAST_TURN: Final = and_(
     turns.c.tenant == sessions.c.tenant,
@@ -52,3 +72,16 @@ class Sessions:
         async with self._engine.connect() as connection:
             row = (await connection.execute(self._rows.where(sessions.c.id == session_id))).one_or_none()
         return None if row is None else session_of(row)
+
+
+def session_of(row: AnyRow) -> Session:
+    """A row of ``sessions`` with the id, the status and the times of its last turn."""
+    changed_at = max(at for at in (row.made_at, row.started_at, row.finished_at) if at is not None)
+    return Session(
+        id=row.id,
+        turns=row.turns,
+        last_turn_id=row.last_turn_id,
+        last_status=row.status,
+        created_at=rfc3339(row.created_at) or "",
+        updated_at=rfc3339(changed_at) or "",
+    )

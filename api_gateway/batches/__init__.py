@@ -1,3 +1,1 @@
 """Batches: many turns that are posted, watched, cancelled and fetched together."""
-
-from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from api_gateway.answers import Answer, Turn
+from api_gateway.turns.answers import Answer, Turn
 
 BatchStatus: TypeAlias = Literal["in_progress", "canceling", "ended"]
 

@@ -9,16 +9,16 @@ from typing import Final
 from sqlalchemy import Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.answers import Budget
 from api_gateway.batches.answers import Batch
 from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.session_order import BatchPlace, taken_places
 from api_gateway.batches.status import BatchState, batch_of
-from api_gateway.caller import Caller
-from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.limits.admission import check_queue
 from api_gateway.limits.spending import Allowance
+from api_gateway.turns.answers import Budget
+from api_gateway.turns.caller import Caller
+from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
 from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
 from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks

@@ -14,9 +14,9 @@ from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.status import BatchState, batch_of, state_of
 from api_gateway.database import writer_of
 from api_gateway.listing import AnyRow, in_order_made, newest_first, next_of, within_bytes
-from api_gateway.requests import PageQuery
-from api_gateway.rows import LONG_TEXTS, TURN_COLUMNS, turn_of
+from api_gateway.requests.queries import PageQuery
 from api_gateway.turns.pending_approvals import calls_by_turn
+from api_gateway.turns.rows import LONG_TEXTS, TURN_COLUMNS, turn_of
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 

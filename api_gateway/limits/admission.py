@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem
-from api_gateway.requests import BudgetRequest
+from api_gateway.requests.turns import BudgetRequest
 from harness_worker.schema import turns
 from harness_worker.wire import TurnStatus
 

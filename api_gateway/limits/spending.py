@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.coalescing import SingleFlight
+from api_gateway.concurrency.coalescing import SingleFlight
 from api_gateway.problems import Problem
 from harness_worker.schema import db_now, turns
 

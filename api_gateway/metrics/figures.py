@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar, cast
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.coalescing import SingleFlight
+from api_gateway.concurrency.coalescing import SingleFlight
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
 from api_gateway.metrics.queries import OLDEST_QUEUED, OPEN_TURNS, QUEUES_IN_USE
-from api_gateway.patience import answered_within
 from api_gateway.publisher import Publisher
 from harness_worker.wire import (
     COUNTERS,

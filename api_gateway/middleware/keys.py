@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import bindparam, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.coalescing import Gathered
+from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.problems import UNREACHABLE, Problem, no_database
 from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import api_keys, db_now

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from api_gateway.answers import Answer
+from api_gateway.turns.answers import Answer
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]

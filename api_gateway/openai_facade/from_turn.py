@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from api_gateway.answers import Call, RequiredAction, Turn, Usage
 from api_gateway.openai_facade.answers import (
     AgentResponse,
     Choice,
@@ -26,6 +25,7 @@ from api_gateway.openai_facade.answers import (
     ResponseUsage,
 )
 from api_gateway.problems import NO_RETRY, Problem
+from api_gateway.turns.answers import Call, RequiredAction, Turn, Usage
 from harness_worker.wire import StopReason, TurnStatus
 
 LONGEST: Final = 512

@@ -11,19 +11,18 @@ from typing import Any, Final, TypeAlias
 from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.answers import Event, Turn
-from api_gateway.event_stream import stream_of
-from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.openai_facade.from_turn import unfinished
 from api_gateway.openai_facade.text_stream import Delta, Speech
-from api_gateway.posting import idempotency_key_of, make_turn, waited_for, wake
 from api_gateway.problems import forbid_retry
-from api_gateway.requests import TurnRequest
+from api_gateway.requests.turns import TurnRequest
 from api_gateway.services import Services
-from api_gateway.sse import Told
-from api_gateway.turn_lookup import turn_now
+from api_gateway.streams.sse import Told
+from api_gateway.turns.answers import Event, Turn
 from api_gateway.turns.creation import Created, MadeTurn
-from api_gateway.waiting import Waiter, turn_at_rest
+from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
+from api_gateway.use_cases.posting import idempotency_key_of, make_turn, waited_for, wake
+from api_gateway.use_cases.turn_lookup import turn_now
+from api_gateway.use_cases.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
@@ -103,7 +102,7 @@ async def followed(created: Created, turn: Turn, http: Request, services: Servic
     waiter = waiter_of(http)
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
-    stream = stream_of(turn.id, services, heartbeat_s=heartbeat_s)
+    stream = services.stream_of(turn.id, heartbeat_s=heartbeat_s)
     with services.shared.traffic.reading():
         async with stream.events() as events:
             await wake(created, services)

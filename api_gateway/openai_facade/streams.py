@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from api_gateway.answers import Turn
 from api_gateway.openai_facade.answers import ItemStatus, OutputItem, OutputText
 from api_gateway.openai_facade.from_turn import (
     ANSWERED,
@@ -27,7 +26,8 @@ from api_gateway.openai_facade.from_turn import (
 )
 from api_gateway.openai_facade.running import Piece
 from api_gateway.openai_facade.text_stream import Delta
-from api_gateway.sse import HEARTBEAT, data_line
+from api_gateway.streams.sse import HEARTBEAT, data_line
+from api_gateway.turns.answers import Turn
 from harness_worker.wire import TurnStatus
 
 DONE: Final = "data: [DONE]\n\n"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_gateway.answers import Turn
 from api_gateway.openai_facade.from_turn import ANSWERED, answering_step
+from api_gateway.turns.answers import Turn
 
 Data = Mapping[str, Any]
 

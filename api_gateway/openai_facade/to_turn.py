@@ -8,7 +8,7 @@ from typing import Final
 
 from api_gateway.openai_facade.requests import ChatRequest, InputMessage, Item, ResponseRequest
 from api_gateway.problems import invalid_at
-from api_gateway.requests import BudgetRequest, TurnRequest
+from api_gateway.requests.turns import BudgetRequest, TurnRequest
 
 SYSTEM_ROLES: Final = ("system", "developer")
 TRANSCRIPT: Final = "The conversation before this message, oldest first, one JSON object a line:"

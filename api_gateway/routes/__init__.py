@@ -1,3 +1,1 @@
-"""The API's endpoints, one module a resource."""
-
-from __future__ import annotations
+"""The API's endpoints, one module a resource; what FastAPI gives their handlers, and OpenAPI's document."""

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api_gateway.answers import AgentList
-from api_gateway.dependencies import ServicesDep
-from api_gateway.openapi import problems
-from api_gateway.requests import NoQuery
+from api_gateway.agents import AgentList
+from api_gateway.requests.queries import NoQuery
+from api_gateway.routes.dependencies import ServicesDep
+from api_gateway.routes.openapi import problems
 
 router = APIRouter(tags=["agents"])
 

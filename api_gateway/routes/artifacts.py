@@ -9,11 +9,12 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.artifacts import StoredArtifact
-from api_gateway.dependencies import ServicesDep
-from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.ranges import Span, Unsatisfiable, is_named, span_of
-from api_gateway.requests import LONGEST_ID, NoQuery, is_id
+from api_gateway.requests.fields import LONGEST_ID, is_id
+from api_gateway.requests.queries import NoQuery
+from api_gateway.requests.ranges import Span, Unsatisfiable, is_named, span_of
+from api_gateway.routes.dependencies import ServicesDep
+from api_gateway.routes.openapi import problems
 from api_gateway.services import Services
 
 MEDIA_TYPE: Final = "text/plain; charset=utf-8"

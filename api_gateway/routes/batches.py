@@ -8,19 +8,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api_gateway.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.requests import BatchRequest, ResultsQuery
 from api_gateway.batches.store import Batches
-from api_gateway.body import Body, body_of
-from api_gateway.dependencies import ServicesDep
-from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
-from api_gateway.posting import idempotency_key_of
 from api_gateway.problems import invalid_at
-from api_gateway.requests import NoQuery, PageQuery, is_id
+from api_gateway.requests.body import Body
+from api_gateway.requests.fields import is_id
+from api_gateway.requests.queries import NoQuery, PageQuery
+from api_gateway.routes.dependencies import ServicesDep, body_of
+from api_gateway.routes.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.services import Services
-from api_gateway.sse import unbroken
+from api_gateway.streams.sse import unbroken
+from api_gateway.turns.idempotency import IdempotencyClaim
+from api_gateway.use_cases.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
+from api_gateway.use_cases.posting import idempotency_key_of
 from api_gateway.webhooks.acceptance import check_webhook
 
 

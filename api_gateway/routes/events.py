@@ -8,16 +8,17 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api_gateway.answers import EventPage
-from api_gateway.dependencies import ServicesDep, TurnId
-from api_gateway.event_stream import EventStream, stream_of
-from api_gateway.openapi import problems
 from api_gateway.problems import invalid_at
-from api_gateway.requests import EventsQuery, number_in
+from api_gateway.requests.fields import number_in
+from api_gateway.requests.queries import EventsQuery
+from api_gateway.routes.dependencies import ServicesDep, TurnId
+from api_gateway.routes.openapi import problems
 from api_gateway.services import Services
-from api_gateway.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wants_stream
-from api_gateway.turn_lookup import no_such_turn
+from api_gateway.streams.event_stream import EventStream
+from api_gateway.streams.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wants_stream
+from api_gateway.turns.answers import EventPage
 from api_gateway.turns.heads import Head
+from api_gateway.use_cases.turn_lookup import no_such_turn
 
 router = APIRouter(tags=["events"])
 
@@ -51,7 +52,7 @@ async def list_events(
 def _stream(turn_id: str, after: int, head: Head, services: Services) -> Response:
     if head.has_ended and after >= head.last_seq:
         return Response(status_code=204)
-    frames = _frames(stream_of(turn_id, services, after=after), services)
+    frames = _frames(services.stream_of(turn_id, after=after), services)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 

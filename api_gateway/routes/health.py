@@ -10,14 +10,14 @@ from typing import Final
 from fastapi import APIRouter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import Health
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.database import check_tables
-from api_gateway.dependencies import SharedDep
 from api_gateway.logs import in_a_line
-from api_gateway.openapi import problems
-from api_gateway.patience import answered_within
 from api_gateway.problems import TAKES_NO_WRITES, Problem, takes_no_writes
 from api_gateway.publisher import Publisher
+from api_gateway.routes.dependencies import SharedDep
+from api_gateway.routes.openapi import problems
+from api_gateway.turns.answers import Answer
 
 CHECK_TIMEOUT_S: Final = 5.0
 
@@ -28,6 +28,12 @@ _WHAT_TO_DO: Final = {
 
 _log = logging.getLogger(__name__)
 router = APIRouter(tags=["health"])
+
+
+class Health(Answer):
+    """The process answers."""
+
+    status: str = "ok"
 
 
 @router.get("/healthz")

@@ -6,8 +6,8 @@ from collections import Counter
 
 from fastapi import APIRouter, Request, Response
 
-from api_gateway.dependencies import SharedDep
 from api_gateway.metrics.exposition import exposed
+from api_gateway.routes.dependencies import SharedDep
 
 router = APIRouter(tags=["health"])
 

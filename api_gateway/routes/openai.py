@@ -9,22 +9,22 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
-from api_gateway.body import Body, body_of
-from api_gateway.dependencies import ServicesDep, TurnId, turn_id_of
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import awaited, followed, made, make_once, waiter_of
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
-from api_gateway.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
-from api_gateway.posting import wake
 from api_gateway.problems import FieldProblem, Problem
-from api_gateway.requests import NoQuery
+from api_gateway.requests.body import Body
+from api_gateway.requests.queries import NoQuery
+from api_gateway.routes.dependencies import ServicesDep, TurnId, body_of, turn_id_of
+from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
-from api_gateway.sse import SSE_HEADERS
-from api_gateway.turn_lookup import ask_to_stop, existing_turn
-from api_gateway.waiting import Waiter, turn_at_rest
+from api_gateway.streams.sse import SSE_HEADERS
+from api_gateway.use_cases.posting import wake
+from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn
+from api_gateway.use_cases.waiting import Waiter, turn_at_rest
 
 STOP_WAIT_S: Final = 5.0
 """How long an answer to a cancel waits for the turn's end, which takes a second."""

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from api_gateway.answers import Session, SessionPage
-from api_gateway.dependencies import ServicesDep
-from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.requests import NoQuery, PageQuery, is_id
+from api_gateway.requests.fields import is_id
+from api_gateway.requests.queries import NoQuery, PageQuery
+from api_gateway.routes.dependencies import ServicesDep
+from api_gateway.routes.openapi import problems
+from api_gateway.sessions import Session, SessionPage
 from harness_worker.wire import MAX_SESSION_ID_CHARS
 
 router = APIRouter(tags=["sessions"])

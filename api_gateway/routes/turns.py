@@ -6,18 +6,26 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api_gateway.answers import ScoreList, Turn, TurnPage, TurnWithMessages, TurnWithMessagesAndScores, TurnWithScores
-from api_gateway.body import Body, body_of
-from api_gateway.dependencies import ServicesDep, TurnId
-from api_gateway.idempotency import IdempotencyClaim
-from api_gateway.json_object import digest
-from api_gateway.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
-from api_gateway.posting import idempotency_key_of, post_turn
-from api_gateway.requests import ForkRequest, InputRequest, NoQuery, TurnQuery, TurnRequest, TurnsQuery
+from api_gateway.requests.body import Body
+from api_gateway.requests.json_object import digest
+from api_gateway.requests.queries import NoQuery, TurnQuery, TurnsQuery
+from api_gateway.requests.turns import ForkRequest, InputRequest, TurnRequest
+from api_gateway.routes.dependencies import ServicesDep, TurnId, body_of
+from api_gateway.routes.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.services import Services
-from api_gateway.turn_lookup import ask_to_stop, existing_turn, no_such_turn
+from api_gateway.turns.answers import (
+    ScoreList,
+    Turn,
+    TurnPage,
+    TurnWithMessages,
+    TurnWithMessagesAndScores,
+    TurnWithScores,
+)
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import Waiter, wait_of
+from api_gateway.turns.idempotency import IdempotencyClaim
+from api_gateway.use_cases.posting import idempotency_key_of, post_turn
+from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn, no_such_turn
+from api_gateway.use_cases.waiting import Waiter, wait_of
 from api_gateway.webhooks.acceptance import check_webhook
 
 router = APIRouter(tags=["turns"])

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api_gateway.dependencies import ServicesDep, TurnId
-from api_gateway.openapi import METADATA, problems
-from api_gateway.requests import NoQuery
-from api_gateway.turn_lookup import no_such_turn
+from api_gateway.requests.queries import NoQuery
+from api_gateway.routes.dependencies import ServicesDep, TurnId
+from api_gateway.routes.openapi import METADATA, problems
 from api_gateway.usage.answers import TurnUsage, UsageReport
 from api_gateway.usage.requests import UsageQuery
+from api_gateway.use_cases.turn_lookup import no_such_turn
 
 router = APIRouter(tags=["usage"])
 

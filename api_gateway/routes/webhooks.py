@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query
 
-from api_gateway.answers import Webhook
-from api_gateway.dependencies import ServicesDep, TurnId
-from api_gateway.live import RESTING_EVENTS
-from api_gateway.openapi import problems
 from api_gateway.problems import Problem
-from api_gateway.requests import NoQuery
-from api_gateway.turn_lookup import existing_turn
+from api_gateway.requests.queries import NoQuery
+from api_gateway.routes.dependencies import ServicesDep, TurnId
+from api_gateway.routes.openapi import problems
+from api_gateway.streams.live import RESTING_EVENTS
+from api_gateway.use_cases.turn_lookup import existing_turn
 from api_gateway.webhooks.payload import TurnTold
+from api_gateway.webhooks.reading import Webhook
 
 router = APIRouter(tags=["turns"])
 

@@ -9,16 +9,16 @@ from typing import TypeAlias
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.answers import Turn
-from api_gateway.caller import Caller
-from api_gateway.idempotency import Earlier, IdempotencyClaim
 from api_gateway.limits.admission import check_queue
 from api_gateway.limits.spending import UNLIMITED, Allowance
 from api_gateway.problems import Problem, invalid_at
-from api_gateway.requests import TurnRequest
-from api_gateway.rows import turn_of
+from api_gateway.requests.turns import TurnRequest
+from api_gateway.turns.answers import Turn
+from api_gateway.turns.caller import Caller
 from api_gateway.turns.forking import Fork, Origin, origin_of
+from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
 from api_gateway.turns.new_turns import NewTurn, caps_of, clamped
+from api_gateway.turns.rows import turn_of
 from api_gateway.turns.session_order import Place, taken_place
 from harness_worker.schema import messages, turn_events, turns, webhooks
 

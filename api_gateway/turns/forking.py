@@ -14,7 +14,7 @@ from sqlalchemy import JSON, Insert, Row, and_, bindparam, cast, exists, insert,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem, invalid_at
-from api_gateway.requests import BudgetRequest, ForkRequest, TurnRequest
+from api_gateway.requests.turns import BudgetRequest, ForkRequest, TurnRequest
 from harness_worker.schema import messages, past_messages, past_turns, sessions, tool_calls, turns
 from harness_worker.sessions import IS_BEHIND, PAST_MESSAGES, PAST_TURNS
 

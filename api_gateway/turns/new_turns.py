@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.answers import Budget, Usage
 from api_gateway.problems import MOST_PROBLEMS, FieldProblem, Problem
-from api_gateway.requests import BudgetRequest, TurnRequest
+from api_gateway.requests.turns import BudgetRequest, TurnRequest
+from api_gateway.requests.webhook_urls import host_of
+from api_gateway.turns.answers import Budget, Usage
 from api_gateway.turns.forking import Origin
-from api_gateway.webhook_urls import host_of
 from harness_worker.schema import agents
 from harness_worker.wire import TurnStatus
 

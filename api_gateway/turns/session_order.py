@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem
-from api_gateway.requests import Multitask
+from api_gateway.requests.turns import Multitask
 from harness_worker.sessions import FOLLOW, INTERRUPT, UNFINISHED, take_place
 
 LOOK_S: Final = 30.0

@@ -10,7 +10,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.answers import (
+from api_gateway.database import writer_of
+from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
+from api_gateway.requests.queries import EventsQuery, TurnsQuery
+from api_gateway.turns.answers import (
     EventPage,
     Message,
     Score,
@@ -21,21 +24,10 @@ from api_gateway.answers import (
     TurnWithMessagesAndScores,
     TurnWithScores,
 )
-from api_gateway.database import writer_of
-from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
-from api_gateway.narrowing import is_selective, may_walk, narrowed
-from api_gateway.requests import EventsQuery, TurnsQuery
-from api_gateway.rows import (
-    LONG_TEXTS,
-    TURN_COLUMNS,
-    event_of,
-    message_of,
-    score_of,
-    summary_of,
-    turn_of,
-)
 from api_gateway.turns.heads import Head, heads_where
+from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
 from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
+from api_gateway.turns.rows import LONG_TEXTS, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from api_gateway.answers import Answer, Usage
-from api_gateway.requests import Count
+from api_gateway.requests.fields import Count
+from api_gateway.turns.answers import Answer, Usage
 
 ModelCallKind: TypeAlias = Literal["step", "reflection", "compaction"]
 

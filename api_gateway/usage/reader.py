@@ -11,20 +11,12 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Subquery, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import Usage
 from api_gateway.listing import AnyRow, AnySelect
-from api_gateway.narrowing import POSTGRES, metadata_text, narrowed
-from api_gateway.requests import METADATA_PREFIX
-from api_gateway.rows import usage_of
-from api_gateway.usage.answers import (
-    ModelCall,
-    ModelCallKind,
-    ToolUsage,
-    TurnUsage,
-    UsageGroup,
-    UsageReport,
-    UsageSum,
-)
+from api_gateway.requests.fields import METADATA_PREFIX
+from api_gateway.turns.answers import Usage
+from api_gateway.turns.narrowing import POSTGRES, metadata_text, narrowed
+from api_gateway.turns.rows import usage_of
+from api_gateway.usage.answers import ModelCall, ModelCallKind, ToolUsage, TurnUsage, UsageGroup, UsageReport, UsageSum
 from api_gateway.usage.requests import UsageQuery
 from harness_worker.schema import db_now, turn_events, turns
 from harness_worker.wire import rfc3339

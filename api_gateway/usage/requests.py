@@ -9,7 +9,8 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from api_gateway.problems import invalid_at
-from api_gateway.requests import METADATA_PREFIX, Narrowing, Number
+from api_gateway.requests.fields import METADATA_PREFIX, Number
+from api_gateway.requests.queries import Narrowing
 
 USUAL_S: Final = 30 * 86_400.0
 LONGEST_S: Final = 366 * 86_400.0

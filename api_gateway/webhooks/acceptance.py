@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from api_gateway.config import Settings
 from api_gateway.problems import invalid_at
-from api_gateway.webhook_urls import is_closed_literal
+from api_gateway.requests.webhook_urls import is_closed_literal
 
 
 def check_webhook(url: str | None, settings: Settings, loc: Sequence[str | int] = ("body", "webhook")) -> None:

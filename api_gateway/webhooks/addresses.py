@@ -21,7 +21,7 @@ from httpcore2 import (
     ConnectTimeout,
 )
 
-from api_gateway.webhook_urls import is_public
+from api_gateway.requests.webhook_urls import is_public
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """For each address of a host."""

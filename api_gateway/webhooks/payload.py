@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api_gateway.answers import TurnSummary
+from api_gateway.turns.answers import TurnSummary
 
 MOST_CHARS: Final = 10_000
 """The most characters of a turn's input, and of its output, in a body; the rest can be read from the turn."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.answers import Webhook, WebhookStatus
 from api_gateway.listing import AnyRow
+from api_gateway.turns.answers import Answer
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import rfc3339
+
+WebhookStatus: TypeAlias = Literal["waiting", "trying", "delivered", "given_up"]
+
+
+class Webhook(Answer):
+    """Where a turn's webhook goes, and how its delivery stands. Times are RFC 3339 UTC."""
+
+    url: str
+    status: WebhookStatus = Field(
+        description="`waiting` for an event to tell, `trying` to tell of one, `delivered` or `given_up` for good"
+    )
+    event_seq: int | None = Field(description="the event that was told last, or is being told; null before the first")
+    attempts: int = Field(description="how often it was tried to tell of that event")
+    status_code: int | None = Field(description="what the receiver answered last; null if it gave no answer")
+    error: str | None = Field(description="why the last attempt was no success")
+    last_attempt_at: str | None
+    next_attempt_at: str | None
 
 
 class Webhooks:

@@ -17,7 +17,7 @@ from httpcore2 import (
     default_ssl_context,
 )
 
-from api_gateway.webhook_urls import parsed
+from api_gateway.requests.webhook_urls import parsed
 from api_gateway.webhooks.addresses import CheckedBackend, NoAddress
 from api_gateway.webhooks.rules import ReceiverAnswer, answer_of
 

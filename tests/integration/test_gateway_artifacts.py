@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from api_gateway import artifacts as gateway_artifacts
-from api_gateway.ranges import Span, Unsatisfiable, span_of
+from api_gateway.requests.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.schema import artifacts, db_now

@@ -19,11 +19,11 @@ import psutil
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from api_gateway import event_stream
 from api_gateway.config import Settings
 from api_gateway.database import create_engine
 from api_gateway.middleware.keys import Keys
-from api_gateway.requests import EventsQuery
+from api_gateway.requests.queries import EventsQuery
+from api_gateway.streams import event_stream
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys

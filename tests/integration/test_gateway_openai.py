@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionChunk
 from sqlalchemy import text
 
 from api_gateway.config import Settings
-from api_gateway.waiting import POLL_S
+from api_gateway.use_cases.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 from tests.integration.openai_kit import ASKED, Client, client_of, the_turn

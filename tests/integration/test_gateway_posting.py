@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import delete, event, insert, select, text, update
 
 from api_gateway.database import create_engine
-from api_gateway.idempotency import FORGOTTEN_AT_ONCE, Earlier, IdempotencyClaim, IdempotencyKeys
-from api_gateway.requests import BudgetRequest
+from api_gateway.requests.turns import BudgetRequest
+from api_gateway.turns.idempotency import FORGOTTEN_AT_ONCE, Earlier, IdempotencyClaim, IdempotencyKeys
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import IDEMPOTENCY_KEY_S, TENANT
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, sync_engine

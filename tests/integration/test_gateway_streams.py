@@ -12,11 +12,11 @@ import httpx2
 import pytest
 from sqlalchemy import event
 
-from api_gateway import event_stream
-from api_gateway.coalescing import Gathered
+from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.database import create_engine
-from api_gateway.event_stream import EventStream, Position
-from api_gateway.live import LiveEvents
+from api_gateway.streams import event_stream
+from api_gateway.streams.event_stream import EventStream, Position
+from api_gateway.streams.live import LiveEvents
 from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until

@@ -22,7 +22,7 @@ from sqlalchemy import event, select, text, update
 from sqlalchemy.pool import Pool
 
 from api_gateway.app import create_app
-from api_gateway.idempotency import IN_FLIGHT, IN_FLIGHT_S
+from api_gateway.turns.idempotency import IN_FLIGHT, IN_FLIGHT_S
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import idempotency_keys, turns
 from harness_worker.testing.processes import running_server

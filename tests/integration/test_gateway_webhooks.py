@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy import select, text, update
 from standardwebhooks import WebhookVerificationError
 
-from api_gateway.live import RESTING_EVENTS
+from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from api_gateway.app import new_id
-from api_gateway.caller import Caller
 from api_gateway.database import create_engine
 from api_gateway.limits.admission import TenantLimits
 from api_gateway.problems import Problem
-from api_gateway.requests import ForkRequest, TurnRequest
+from api_gateway.requests.turns import ForkRequest, TurnRequest
+from api_gateway.turns.caller import Caller
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.forking import Fork, origin_of
 from harness_worker.adapters.clock import SystemClock

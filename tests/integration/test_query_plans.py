@@ -11,12 +11,12 @@ from sqlalchemy import Executable, insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
-from api_gateway.cursors import Cursor, format_cursor
 from api_gateway.database import create_engine
 from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
-from api_gateway.requests import PageQuery, TurnsQuery
+from api_gateway.requests.cursors import Cursor, format_cursor
+from api_gateway.requests.queries import PageQuery, TurnsQuery
 from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.sql.engine import reading

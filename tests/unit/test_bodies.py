@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from api_gateway.batches.requests import MOST_REQUESTS, BatchRequest
-from api_gateway.body import LONG, Body, body_of, body_read
-from api_gateway.body_places import READ_AT_ONCE, BodyPlaces
-from api_gateway.json_object import MOST_VALUES, may_have_more_values
 from api_gateway.problems import Problem
-from api_gateway.requests import TurnRequest
+from api_gateway.requests.body import LONG, Body, body_read
+from api_gateway.requests.body_places import READ_AT_ONCE, BodyPlaces
+from api_gateway.requests.json_object import MOST_VALUES, may_have_more_values
+from api_gateway.requests.turns import TurnRequest
+from api_gateway.routes.dependencies import body_of
 from harness_worker.wire import MAX_METADATA_PAIRS
 
 SETTINGS: Final = SimpleNamespace(body_idle_s=30.0, max_body_bytes=10_000_000)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from api_gateway.coalescing import MOMENT_S, Gathered, LateAnswers
+from api_gateway.concurrency.coalescing import MOMENT_S, Gathered, LateAnswers
 
 
 class Source:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from api_gateway.patience import answered_within, beating
+from api_gateway.concurrency.patience import answered_within, beating
 
 
 async def stubborn(cancelled: asyncio.Event, released: asyncio.Event) -> None:

@@ -25,22 +25,23 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.artifacts import ArtifactFiles
 from api_gateway.batches.requests import BatchRequest
-from api_gateway.body import MOST_LISTED, body_read
-from api_gateway.coalescing import Gathered
+from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.config import load_settings
-from api_gateway.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.database import create_engine
-from api_gateway.json_object import digest, parse_object
-from api_gateway.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents, Wake
 from api_gateway.logs import AcceptErrors
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
-from api_gateway.requests import BudgetRequest, ForkRequest, InputRequest, ShortText, TurnRequest
-from api_gateway.sse import wants_stream
+from api_gateway.requests.body import MOST_LISTED, body_read
+from api_gateway.requests.cursors import Cursor, format_cursor, parse_cursor
+from api_gateway.requests.fields import ShortText
+from api_gateway.requests.json_object import digest, parse_object
+from api_gateway.requests.turns import BudgetRequest, ForkRequest, InputRequest, TurnRequest
+from api_gateway.streams.live import QUEUE_SIZE, Feed, LiveEvent, LiveEvents, Wake
+from api_gateway.streams.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.heads import Head
 from api_gateway.turns.new_turns import clamped, unknown_agents
-from api_gateway.waiting import Waiter, wait_for_rest, wait_of
+from api_gateway.use_cases.waiting import Waiter, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.signature import inspect_function

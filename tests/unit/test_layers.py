@@ -21,10 +21,10 @@ WRONG_IMPORTS: Final = {
     "The core, the ports and the turn know no infrastructure": ("harness_worker.ports", "sqlalchemy"),
     "Adapters do not know each other": ("harness_worker.adapters.blobs.store", "harness_worker.adapters.clock"),
     "The gateway sees only what it shares with the worker": (
-        "api_gateway.cursors",
+        "api_gateway.requests.cursors",
         "harness_worker.core.text",
     ),
-    "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.cursors"),
+    "The worker does not know the gateway": ("harness_worker.wire", "api_gateway.requests.cursors"),
     "No package imports in circles": (
         "harness_worker.core.registration.effects",
         "harness_worker.core.registration.tools",

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from api_gateway.rows import question_of
+from api_gateway.turns.rows import question_of
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, columns_of, turn_of
 from harness_worker.core.budget import BudgetLimits, Usage, agent_limits
 from harness_worker.core.outcomes import (

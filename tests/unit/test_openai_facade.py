@@ -19,7 +19,6 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from pydantic import BaseModel, ValidationError
 
-from api_gateway.answers import Turn
 from api_gateway.openai_facade.from_turn import completion_of, ended_calls, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, client_patience
@@ -27,6 +26,7 @@ from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.openai_facade.to_turn import TRANSCRIPT, turn_of_chat, turn_of_response
 from api_gateway.problems import Problem, field_problems
+from api_gateway.turns.answers import Turn
 from tests.unit.builders import CAPS
 
 USER = {"role": "user", "content": "And now?"}

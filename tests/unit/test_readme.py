@@ -21,10 +21,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 import harness_worker
-from api_gateway.answers import Call, Turn
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
-from api_gateway.requests import TurnRequest, TurnsQuery
+from api_gateway.requests.queries import TurnsQuery
+from api_gateway.requests.turns import TurnRequest
+from api_gateway.turns.answers import Call, Turn
 from api_gateway.webhooks.signing import Signer
 from harness_worker import Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from api_gateway.answers import Budget, TurnSummary, Usage
-from api_gateway.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
+from api_gateway.requests.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
+from api_gateway.turns.answers import Budget, TurnSummary, Usage
 from api_gateway.webhooks.backlog import MOST_A_TENANT, Backlog
 from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, webhook_body
 from api_gateway.webhooks.rules import (

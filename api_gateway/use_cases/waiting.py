@@ -12,12 +12,12 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.answers import Turn
-from api_gateway.coalescing import Gathered, LateAnswers
-from api_gateway.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
+from api_gateway.concurrency.coalescing import Gathered, LateAnswers
 from api_gateway.services import Services
-from api_gateway.turn_lookup import turn_now
+from api_gateway.streams.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
+from api_gateway.turns.answers import Turn
 from api_gateway.turns.heads import Head
+from api_gateway.use_cases.turn_lookup import turn_now
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.database import writer_of
-from api_gateway.idempotency import IdempotencyKeys
 from api_gateway.limits.admission import TenantLimits
-
-MayGoOn: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
-"""Whether whoever asked is still let in."""
+from api_gateway.turns.idempotency import IdempotencyKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

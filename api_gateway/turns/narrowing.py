@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, String, func, select
 
-from api_gateway.requests import Narrowing
+from api_gateway.requests.queries import Narrowing
 from harness_worker.schema import turns
 
 POSTGRES: Final = "postgresql"

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from api_gateway.patience import swallow_late_error
+from api_gateway.concurrency.patience import swallow_late_error
 
 MOMENT_S: Final = 0.05
 """How long ``Gathered`` waits for more askers before it reads."""

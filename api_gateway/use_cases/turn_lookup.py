@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.answers import Turn
-from api_gateway.patience import answered_within
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.problems import Problem
-from api_gateway.requests import LONGEST_ID
+from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
+from api_gateway.turns.answers import Turn
 
 
 def no_such_turn(turn_id: str) -> Problem:

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Final, TypeAlias
 
-from api_gateway.answers import Event
-from api_gateway.live import LiveEvent
+from api_gateway.streams.live import LiveEvent
+from api_gateway.turns.answers import Event
 from harness_worker.wire import rfc3339
 
 OPENING: Final = ": open\n\n"

@@ -13,10 +13,9 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from api_gateway.body_places import BodyPlaces
-from api_gateway.config import Settings
-from api_gateway.json_object import digest, parse_object
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
+from api_gateway.requests.body_places import BodyPlaces
+from api_gateway.requests.json_object import digest, parse_object
 
 LONG: Final = 100_000
 """Bodies of this many bytes or more need a place, and are parsed in a thread, so that the event loop is not blocked."""
@@ -49,26 +48,28 @@ class Body(Generic[M]):
     digest: str
 
 
-def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
-    """A dependency that reads a request's body as ``model``.
+async def read_body(model: type[M], request: Request, places: BodyPlaces, *, most_bytes: int, idle_s: float) -> Body[M]:
+    """A request's body as ``model``.
 
-    It raises 408 ``body_too_slow``, 413 ``payload_too_large``, 422 ``invalid_request`` and 503 ``not_ready``.
+    Args:
+        model: What it shall be.
+        request: The request, which the guard has let in.
+        places: Where a long body waits.
+        most_bytes: How long it may be.
+        idle_s: How long its client may pause, in seconds.
+
+    Raises:
+        Problem: 408 ``body_too_slow``, 413 ``payload_too_large``, 422 ``invalid_request``, 503 ``not_ready``.
     """
-
-    async def read(request: Request) -> Body[M]:
-        settings: Settings = request.app.state.shared.settings
-        places: BodyPlaces = request.app.state.shared.body_places
-        _refuse_encoded(request)
-        async with AsyncExitStack() as held:
-            take_place = partial(held.enter_async_context, places.reading(request.state.tenant))
-            raw = await read_limited(_pieces(request, settings.body_idle_s), settings.max_body_bytes, take_place)
-            read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
-            if len(raw) < LONG:
-                return read_it()
-            async with places.parsing():
-                return await asyncio.to_thread(read_it)
-
-    return read
+    _refuse_encoded(request)
+    async with AsyncExitStack() as held:
+        take_place = partial(held.enter_async_context, places.reading(request.state.tenant))
+        raw = await read_limited(_pieces(request, idle_s), most_bytes, take_place)
+        read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
+        if len(raw) < LONG:
+            return read_it()
+        async with places.parsing():
+            return await asyncio.to_thread(read_it)
 
 
 def body_read(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:

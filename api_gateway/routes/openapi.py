@@ -15,7 +15,7 @@ from api_gateway.batches.requests import BatchRequest
 from api_gateway.middleware.guard import GUARDED
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import CODES, MEDIA_TYPE, OpenAIErrorDocument, ProblemDocument
-from api_gateway.requests import ForkRequest, InputRequest, TurnRequest
+from api_gateway.requests.turns import ForkRequest, InputRequest, TurnRequest
 
 BODIES: Final = (TurnRequest, ForkRequest, InputRequest, BatchRequest, ResponseRequest, ChatRequest)
 LINES: Final = (BatchResult,)

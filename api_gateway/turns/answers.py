@@ -1,14 +1,12 @@
-"""What the API answers."""
+"""What the API answers about turns, and what all answers have in common."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness_worker.wire import StopReason, Strategy, TurnStatus
-
-WebhookStatus: TypeAlias = Literal["waiting", "trying", "delivered", "given_up"]
 
 
 class Answer(BaseModel):
@@ -189,43 +187,10 @@ class TurnWithMessagesAndScores(TurnWithMessages):
     scores: list[Score]
 
 
-class Webhook(Answer):
-    """Where a turn's webhook goes, and how its delivery stands. Times are RFC 3339 UTC."""
-
-    url: str
-    status: WebhookStatus = Field(
-        description="`waiting` for an event to tell, `trying` to tell of one, `delivered` or `given_up` for good"
-    )
-    event_seq: int | None = Field(description="the event that was told last, or is being told; null before the first")
-    attempts: int = Field(description="how often it was tried to tell of that event")
-    status_code: int | None = Field(description="what the receiver answered last; null if it gave no answer")
-    error: str | None = Field(description="why the last attempt was no success")
-    last_attempt_at: str | None
-    next_attempt_at: str | None
-
-
 class TurnPage(Answer):
     """Turns, newest first; pass ``next`` as ``after``."""
 
     data: list[TurnSummary]
-    next: str | None
-
-
-class Session(Answer):
-    """A conversation: its turns run one at a time, in order. Times are RFC 3339 UTC."""
-
-    id: str
-    turns: int
-    last_turn_id: str
-    last_status: TurnStatus
-    created_at: str
-    updated_at: str = Field(description="when its last turn was made, started or ended")
-
-
-class SessionPage(Answer):
-    """Sessions, newest first; pass ``next`` as ``after``."""
-
-    data: list[Session]
     next: str | None
 
 
@@ -244,36 +209,3 @@ class EventPage(Answer):
 
     data: list[Event]
     next: int | None
-
-
-class AgentTool(Answer):
-    """A tool an agent may use; ``schema`` is the JSON Schema of its arguments."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: str
-    description: str
-    effect: str | None
-    arguments_schema: dict[str, Any] = Field(alias="schema")
-
-
-class Agent(Answer):
-    """An agent that workers have published; ``budget`` is default and cap."""
-
-    name: str
-    model: str
-    tools: list[AgentTool]
-    budget: Budget
-    parallel: bool
-
-
-class AgentList(Answer):
-    """Every agent, by name."""
-
-    data: list[Agent]
-
-
-class Health(Answer):
-    """The process answers."""
-
-    status: str = "ok"

@@ -7,11 +7,11 @@ import asyncio
 from api_gateway.batches.answers import Batch
 from api_gateway.batches.requests import BatchRequest, check_names
 from api_gateway.batches.store import Stopping
-from api_gateway.idempotency import Earlier, IdempotencyClaim
-from api_gateway.posting import admitted
 from api_gateway.problems import Problem
-from api_gateway.requests import LONGEST_ID
+from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
+from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
+from api_gateway.use_cases.posting import admitted
 
 
 async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:

@@ -10,17 +10,17 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.answers import Turn
-from api_gateway.idempotency import Earlier, IdempotencyClaim
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.limits.spending import Allowance
-from api_gateway.patience import answered_within
 from api_gateway.problems import invalid_at
-from api_gateway.requests import TurnRequest
+from api_gateway.requests.turns import TurnRequest
 from api_gateway.services import Services
-from api_gateway.turn_lookup import existing_turn
+from api_gateway.turns.answers import Turn
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
-from api_gateway.waiting import MOST_LOOK_S, RESTING, Waiter, turn_at_rest
+from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
+from api_gateway.use_cases.turn_lookup import existing_turn
+from api_gateway.use_cases.waiting import MOST_LOOK_S, RESTING, Waiter, turn_at_rest
 
 ACCEPTED: Final = 202
 FINISHED: Final = 200

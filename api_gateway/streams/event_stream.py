@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api_gateway.caller import MayGoOn
-from api_gateway.coalescing import Gathered, LateAnswers
-from api_gateway.live import Feed, LiveEvent, LiveEvents, Wake
-from api_gateway.patience import beating
-from api_gateway.requests import EventsQuery
-from api_gateway.services import Services
-from api_gateway.sse import Told
+from api_gateway.concurrency.coalescing import Gathered, LateAnswers
+from api_gateway.concurrency.patience import beating
+from api_gateway.requests.queries import EventsQuery
+from api_gateway.streams.live import Feed, LiveEvent, LiveEvents, Wake
+from api_gateway.streams.sse import Told
 from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns
 from harness_worker.wire import TERMINAL_EVENTS
@@ -28,6 +26,10 @@ ASK_S: Final = 5.0
 
 PAGE: Final = 100
 """How many events a reader who does not read may hold in memory."""
+
+
+MayGoOn: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
+"""Whether whoever asked is still let in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,17 +191,3 @@ class _Permission:
     def leave(self) -> None:
         """Cancel what is asked."""
         self._answers.leave()
-
-
-def stream_of(turn_id: str, services: Services, *, after: int = 0, heartbeat_s: float | None = None) -> EventStream:
-    """A stream of a tenant's turn, with the heartbeat of the settings unless another is given."""
-    shared = services.shared
-    return EventStream(
-        turn_id=turn_id,
-        position=Position(seq=after),
-        turns=services.turns,
-        heads=shared.heads,
-        live=shared.live,
-        heartbeat_s=shared.settings.sse_heartbeat_s if heartbeat_s is None else heartbeat_s,
-        may_go_on=services.may_go_on,
-    )

@@ -1,17 +1,14 @@
-"""Rows as answers: one function each."""
+"""Rows of turns, and of what belongs to them, as answers: one function each."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from api_gateway.answers import Agent, Call, Event, Message, Parent, Score, Session, Turn, TurnSummary
 from api_gateway.listing import AnyRow
+from api_gateway.turns.answers import Call, Event, Message, Parent, Score, Turn, TurnSummary
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
-
-_log = logging.getLogger(__name__)
 
 PLANNED: Final = "planned"
 """The status of a call that was not sent yet."""
@@ -127,30 +124,6 @@ def score_of(row: AnyRow) -> Score:
     return Score(judge=row.judge, score=row.score, reason=row.reason, error=row.error, at=rfc3339(row.at))
 
 
-def session_of(row: AnyRow) -> Session:
-    """A row of ``sessions`` with the id, the status and the times of its last turn."""
-    changed_at = max(at for at in (row.made_at, row.started_at, row.finished_at) if at is not None)
-    return Session(
-        id=row.id,
-        turns=row.turns,
-        last_turn_id=row.last_turn_id,
-        last_status=row.status,
-        created_at=rfc3339(row.created_at) or "",
-        updated_at=rfc3339(changed_at) or "",
-    )
-
-
 def event_of(row: AnyRow) -> Event:
     """A row of ``turn_events``."""
     return Event(seq=row.seq, type=row.type, turn_id=row.turn_id, at=rfc3339(row.at) or "", data=row.data)
-
-
-def agent_of(row: AnyRow) -> Agent | None:
-    """A row of ``agents``; ``None`` for one that no answer can hold, which a worker may have published once."""
-    try:
-        agent = Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
-        agent.model_dump_json()
-    except ValueError as error:
-        _log.warning("agent %r is not listed: %s", row.name, " ".join(str(error).split()))
-        return None
-    return agent

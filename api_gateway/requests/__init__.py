@@ -1,0 +1,1 @@
+"""What clients send: read within bounds, parsed strictly, and checked."""

@@ -1,0 +1,74 @@
+"""What FastAPI gives the handlers of requests: the services of who asks, bodies, and ids from paths."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar, cast
+
+from fastapi import Depends, Request
+from pydantic import BaseModel
+
+from api_gateway.problems import FieldProblem, invalid
+from api_gateway.requests.body import Body, read_body
+from api_gateway.requests.fields import is_id
+from api_gateway.services import Services, Shared
+from api_gateway.streams.event_stream import MayGoOn
+from api_gateway.use_cases.turn_lookup import no_such_turn
+from harness_worker.wire import TRACEPARENT
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def shared_of(request: Request) -> Shared:
+    """What the process has once."""
+    return cast("Shared", request.app.state.shared)
+
+
+def services_of(request: Request) -> Services:
+    """The services of the tenant for whom the guard let the request in; nobody is served whom it has not seen."""
+    services_for: Callable[[str, MayGoOn, str | None], Services] = request.app.state.services_for
+    return services_for(request.state.tenant, request.state.may_go_on, traceparent_of(request))
+
+
+def traceparent_of(request: Request) -> str | None:
+    """The span that the client names as the caller's; what names none is nobody's fault, and ignored (W3C)."""
+    given = request.headers.getlist("traceparent")
+    return given[0] if len(given) == 1 and TRACEPARENT.fullmatch(given[0]) else None
+
+
+def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
+    """A dependency that reads a request's body as ``model``; it raises what ``read_body`` does."""
+
+    async def read(request: Request) -> Body[M]:
+        shared = shared_of(request)
+        limits = shared.settings
+        return await read_body(
+            model, request, shared.body_places, most_bytes=limits.max_body_bytes, idle_s=limits.body_idle_s
+        )
+
+    return read
+
+
+async def no_repeats(request: Request) -> None:
+    """A dependency: no parameter may be given twice, for only one of its values could count.
+
+    Raises:
+        Problem: 422 ``invalid_request``, naming each.
+    """
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    twice = [name for name, times in given.items() if times > 1]
+    if twice:
+        raise invalid([FieldProblem(loc=["query", name[:200]], msg="must be given once") for name in twice])
+
+
+def turn_id_of(turn_id: str) -> str:
+    """A path's turn id; one that no database could hold is not found."""
+    if not is_id(turn_id):
+        raise no_such_turn(turn_id)
+    return turn_id
+
+
+SharedDep = Annotated[Shared, Depends(shared_of)]
+ServicesDep = Annotated[Services, Depends(services_of)]
+TurnId = Annotated[str, Depends(turn_id_of)]

@@ -1,0 +1,1 @@
+"""A turn's events as they happen: heard from the workers, made whole from SQL, and written as server-sent events."""
