@@ -20,6 +20,7 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.visits import MODEL_SLACK_S, Visit
 from harness_worker.ports import (
     Artifacts,
+    Clock,
     Dispatcher,
     EventSink,
     Gate,
@@ -33,13 +34,18 @@ from harness_worker.ports import (
 )
 from harness_worker.turn.artifact_fetch import ArtifactFetch
 from harness_worker.turn.artifact_sweep import ArtifactSweep
-from harness_worker.turn.call_runner import CallRunner
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
-from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
-from harness_worker.turn.tool_body import ToolBody
+from harness_worker.turn.patience import hand_in_patience
+from harness_worker.turn.running.aftermath import Aftermath
+from harness_worker.turn.running.call_runner import CallRunner
+from harness_worker.turn.running.execution import Execution
+from harness_worker.turn.running.locking import LockKeeper
+from harness_worker.turn.running.reads import ReadRunner
+from harness_worker.turn.running.tool_body import ToolBody
+from harness_worker.turn.running.writes import WriteRunner
 from harness_worker.turn.tool_selector import ToolSelector
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
@@ -122,34 +128,55 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     count: Callable[[str], None] = ignore,
 ) -> CallRunner:
     """A runner of calls over these ports."""
+    clock = SystemClock()
+    patiently = hand_in_patience(clock)
     artifact_reader = _artifact_reader(settings, artifacts)
-    body = ToolBody(
-        soft_deadline=soft_deadline,
-        blobs=FsspecBlobs(artifact_url_of(settings)),
-        clock=SystemClock(),
-        new_artifact_id=new_artifact_id,
-        threshold_chars=settings.artifact_threshold_chars,
-    )
-    return CallRunner(
-        store=store,
-        artifacts=artifacts,
-        gate=gate,
-        dispatcher=dispatcher,
-        body=body,
-        keeper=LockKeeper(locks=locks, clock=SystemClock()),
+    body = _tool_body(settings, soft_deadline, clock)
+    execution = Execution(
         tools={artifact_reader.name: artifact_reader, **knowledge.tools, **registry.tools},
-        clock=SystemClock(),
-        timing=timing_of(settings),
-        on_late=partial(count, LATE_RESULTS),
+        body=body,
+        keeper=LockKeeper(locks=locks, clock=clock),
+        gate=gate,
         hint=events.hint,
+        clock=clock,
+    )
+    aftermath = Aftermath(
         agents=knowledge.agents,
         hooks=HookCaller(lambda _point: count(HOOK_FAILURES)),
+        artifacts=artifacts,
+        remove=body.discard,
+        on_late=partial(count, LATE_RESULTS),
+        patiently=patiently,
+    )
+    return CallRunner(
+        reads=ReadRunner(
+            gate=gate, store=store, execution=execution, aftermath=aftermath, patiently=patiently, clock=clock
+        ),
+        writes=WriteRunner(
+            store=store,
+            dispatcher=dispatcher,
+            execution=execution,
+            aftermath=aftermath,
+            patiently=patiently,
+            timing=timing_of(settings),
+            clock=clock,
+        ),
     )
 
 
 def make_artifact_sweep(settings: Settings, artifacts: Artifacts) -> ArtifactSweep:
     """What removes artifacts whose time is over."""
     return ArtifactSweep(artifacts, FsspecBlobs(artifact_url_of(settings)), SystemClock())
+
+
+def _tool_body(settings: Settings, soft_deadline: SoftDeadline, clock: Clock) -> ToolBody:
+    return ToolBody(
+        soft_deadline=soft_deadline,
+        blobs=FsspecBlobs(artifact_url_of(settings)),
+        clock=clock,
+        new_artifact_id=new_artifact_id,
+        threshold_chars=settings.artifact_threshold_chars,
+    )
 
 
 def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:

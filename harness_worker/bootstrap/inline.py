@@ -43,7 +43,7 @@ from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
-from harness_worker.turn.patience import patiently
+from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import MEMORY, TENANT, Priority
@@ -214,17 +214,25 @@ class AgentHarness:
             locks=self._locks,
             events=events,
         )
+        drive = Drive(
+            coordinator=coordinator,
+            runner=runner,
+            store=store,
+            gate=gate,
+            lease_ttl_s=self._settings.lease_ttl_s,
+        )
         store.insert_turn(turn)
         try:
-            dispatcher.drive(turn.id, Drive(coordinator=coordinator, runner=runner, store=store, gate=gate))
+            dispatcher.drive(turn.id, drive)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
             store.transact(turn.id, coordinator.finalizer.sealing(abandon))
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
             self._remember(turn.id)
-        loaded = patiently(partial(store.load, turn.id), SystemClock())
+        patiently, what = look_patience(SystemClock()), f"reading turn {turn.id}"
+        loaded = patiently(partial(store.load, turn.id), what)
         ended, calls = loaded if loaded is not None else (turn, ())
-        return turn_result(ended, calls, patiently(partial(store.history, turn.id), SystemClock()))
+        return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))
 
     def _remember(self, turn_id: str) -> None:
         """Look for what is worth remembering of a turn, which has ended and whose answer must not be lost over it."""

@@ -20,10 +20,11 @@ from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
-from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
-from harness_worker.turn.patience import patiently
+from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import RequiredAction
+from harness_worker.turn.running.call_runner import CallRunner
+from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.wire import child_turn_id
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,13 @@ class _Under:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """What a turn is driven with."""
+    """What a turn is driven with; a running call is believed alive for ``lease_ttl_s`` seconds without a beat."""
 
     coordinator: Coordinator
     runner: CallRunner
     store: TurnStore
     gate: Gate
+    lease_ttl_s: float
 
 
 class InlineDispatcher:
@@ -63,6 +65,7 @@ class InlineDispatcher:
 
     def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
         self._clock = clock
+        self._patiently = look_patience(clock)
         self._approve = approve
         self._left_behind = left_behind
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
@@ -105,9 +108,10 @@ class InlineDispatcher:
             return self._wakes[turn_id]
 
     def _work(self, turn_id: str, drive: Drive) -> None:
-        patiently(partial(drive.coordinator.advance, turn_id), self._clock)
-        while not patiently(partial(self._is_over, turn_id, drive), self._clock):
-            patiently(partial(self._look, turn_id, drive), self._clock)
+        what = f"looking at turn {turn_id}"
+        self._patiently(partial(drive.coordinator.advance, turn_id), what)
+        while not self._patiently(partial(self._is_over, turn_id, drive), what):
+            self._patiently(partial(self._look, turn_id, drive), what)
 
     def _look(self, turn_id: str, drive: Drive) -> None:
         if not answer_all(drive.store, turn_id, self._approved):
@@ -198,7 +202,7 @@ class InlineDispatcher:
             under = tuple(self._under.values())
         drive.gate.beat([each.job for each in under if each.job.is_read])
         late = [each.job for each in under if not each.job.is_read and now >= each.until_s]
-        drive.store.beat_calls(late, drive.runner.timing.lease_ttl_s)
+        drive.store.beat_calls(late, drive.lease_ttl_s)
 
     def _is_over(self, turn_id: str, drive: Drive) -> bool:
         """Whether the turn is over; while it is not, each turn that it asked for has a driver."""

@@ -4,33 +4,74 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt, wait_fixed
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from harness_worker.errors import TransientError
 from harness_worker.ports import Clock
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 1.0
-TRIES: Final = 30
+HAND_IN_TRIES: Final = 9
+LOOK_TRIES: Final = 30
+LOOK_AGAIN_S: Final = 1.0
 
 T = TypeVar("T")
 
 
-def patiently(ask: Callable[[], T], clock: Clock) -> T:
-    """What ``ask`` returns, which is called again, a second later, while it fails in passing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Asks again, after pauses each of which is twice the one before, while there is no answer.
 
-    Raises:
-        TransientError: It has failed :data:`TRIES` times.
+    Args:
+        clock: For the pauses.
+        tries: How often it asks at most.
+        first_s: The first pause, in seconds.
+        longest_s: The longest, in seconds.
     """
-    retrying = Retrying(
-        retry=retry_if_exception_type(TransientError),
-        wait=wait_fixed(AGAIN_S),
-        stop=stop_after_attempt(TRIES),
-        sleep=clock.wait,
-        before_sleep=before_sleep_log(log, logging.WARNING),
-        reraise=True,
-    )
-    return retrying(ask)
+
+    clock: Clock
+    tries: int
+    first_s: float
+    longest_s: float
+
+    def __call__(self, ask: Callable[[], T], what: str) -> T:
+        """What ``ask`` returns; ``what`` names it in the log.
+
+        Raises:
+            TransientError: Nobody answered for as long as this lasts.
+        """
+
+        def tell(state: RetryCallState) -> None:
+            if state.attempt_number == 1 and state.outcome is not None:
+                log.warning("%s: trying again: %s", what, state.outcome.exception())
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_exponential(multiplier=self.first_s, max=self.longest_s),
+            stop=stop_after_attempt(self.tries),
+            sleep=self.clock.wait,
+            before_sleep=tell,
+            reraise=True,
+        )
+        return retrying(ask)
+
+    def or_give_up(self, ask: Callable[[], T], what: str) -> T | None:
+        """The same, but ``None`` if nobody answered."""
+        try:
+            return self(ask, what)
+        except TransientError as error:
+            log.warning("%s: given up: %s", what, error)
+            return None
+
+
+def hand_in_patience(clock: Clock) -> Patience:
+    """A tool process's once a body may have run: seven seconds, for the result is late soon and others wait for it."""
+    return Patience(clock=clock, tries=HAND_IN_TRIES, first_s=0.05, longest_s=2.0)
+
+
+def look_patience(clock: Clock) -> Patience:
+    """That of who drives a turn which nobody else looks at: half a minute."""
+    return Patience(clock=clock, tries=LOOK_TRIES, first_s=LOOK_AGAIN_S, longest_s=LOOK_AGAIN_S)

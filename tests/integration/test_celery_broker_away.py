@@ -16,7 +16,7 @@ from harness_worker.adapters.celery.consumer import CarefulConsumer
 from harness_worker.adapters.celery.tasks import ToolTask
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.config import Settings
-from harness_worker.turn.call_runner import Canvas, Job
+from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.wire import ToolMessage
 
 

@@ -274,8 +274,9 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
         events=fleet.events,
         count=fleet.count,
     )
-    tell_usage(runner.hooks, [Raising()], loaded.turn)
-    runner.on_late()
+    aftermath = runner.writes.aftermath
+    tell_usage(aftermath.hooks, [Raising()], loaded.turn)
+    aftermath.on_late()
     tally.add(TRACES_LOST)
     for _ in range(2):
         tally.tell()

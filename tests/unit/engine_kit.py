@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,19 +20,20 @@ from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.registration.tools import Arguments
+from harness_worker.core.registration.tools import Arguments, ToolSpec
 from harness_worker.core.visits import Visit
 from harness_worker.errors import PermanentError, TransientError
 from harness_worker.ports import DeadlineReached, ModelReply, ModelRequest, RunningCall, ignore
-from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
-from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
-from harness_worker.turn.tool_body import ToolBody
+from harness_worker.turn.running.job import Canvas, Job
+from harness_worker.turn.running.locking import LockKeeper
+from harness_worker.turn.running.tool_body import ToolBody
 from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
+from tests.unit.running import a_runner
 
 TURN_ID = "turn"
 TIMEOUT_S = 60.0
@@ -230,7 +231,8 @@ class Engine:
             trace=ignore,
         )
         self.coordinator = self._coordinator()
-        self.runner = self._runner()
+        self.runs_calls_with = self._runs_calls_with()
+        self.runner = a_runner(**self.runs_calls_with)
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))
 
     @property
@@ -254,6 +256,11 @@ class Engine:
         """The types of its events."""
         return [event.type for event in self.store.events]
 
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """What tool processes serve, by name."""
+        return self.runs_calls_with["tools"]
+
     def failed(self, what: str) -> None:
         """Count a hook's point, or a step of a turn's end, that failed."""
         self.failures[what] += 1
@@ -271,6 +278,11 @@ class Engine:
         """Give the agent other options."""
         agents = {name: replace(agent, **options) for name, agent in self.coordinator.agents.items()}
         self.coordinator = replace(self.coordinator, agents=agents)
+
+    def run_calls_with(self, **parts: Any) -> None:  # noqa: ANN401 - any of a runner's
+        """Give the runner of calls other parts."""
+        self.runs_calls_with |= parts
+        self.runner = a_runner(**self.runs_calls_with)
 
     def work(self) -> None:
         """Work the turn to its end, each call served as soon as it is sent."""
@@ -367,7 +379,7 @@ class Engine:
             hooks=self.hooks,
         )
 
-    def _runner(self) -> CallRunner:
+    def _runs_calls_with(self) -> dict[str, Any]:
         artifacts = itertools.count(1)
         body = ToolBody(
             soft_deadline=self._soft_deadline,
@@ -376,21 +388,20 @@ class Engine:
             new_artifact_id=lambda: f"art_{next(artifacts)}",
             threshold_chars=THRESHOLD_CHARS,
         )
-        return CallRunner(
-            store=cast("Any", self.seen_store),
-            artifacts=self.artifacts,
-            gate=cast("Any", self.seen_gate),
-            dispatcher=cast("Any", self.seen_sent),
-            body=body,
-            keeper=LockKeeper(locks=self.locks, clock=self.clock),
-            tools=self._registry.tools,
-            clock=self.clock,
-            timing=TIMING,
-            on_late=lambda: self.late.append("late"),
-            hint=ignore,
-            agents=self._registry.agents,
-            hooks=self.hooks,
-        )
+        return {
+            "store": self.seen_store,
+            "artifacts": self.artifacts,
+            "gate": self.seen_gate,
+            "dispatcher": self.seen_sent,
+            "body": body,
+            "keeper": LockKeeper(locks=self.locks, clock=self.clock),
+            "tools": self._registry.tools,
+            "agents": self._registry.agents,
+            "hooks": self.hooks,
+            "on_late": lambda: self.late.append("late"),
+            "timing": TIMING,
+            "clock": self.clock,
+        }
 
     @contextmanager
     def _holding(self, _visit: Visit) -> Generator[SetStop]:

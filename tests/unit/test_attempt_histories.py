@@ -15,7 +15,7 @@ from harness_worker.core.outcomes import content_of
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks, PostToolUse
-from harness_worker.turn.call_runner import Job
+from harness_worker.turn.running.job import Job
 from tests.unit.builders import RUNNER
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 

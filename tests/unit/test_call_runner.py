@@ -25,9 +25,11 @@ from harness_worker.errors import (
     TransientError,
 )
 from harness_worker.ports import DeadlineReached
-from harness_worker.turn import tool_body
-from harness_worker.turn.call_runner import HAND_IN_RETRIES, STALE_START_S, Canvas
-from harness_worker.turn.tool_body import Tries
+from harness_worker.turn.patience import HAND_IN_TRIES
+from harness_worker.turn.running import tool_body
+from harness_worker.turn.running.execution import STALE_START_S
+from harness_worker.turn.running.job import Canvas
+from harness_worker.turn.running.tool_body import Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
 from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
@@ -169,7 +171,7 @@ def test_read_hands_in_patiently(reading: Engine) -> None:
 
 def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """After some tries the result is given up, and the call runs again; the log names it."""
-    reading.seen_gate.before["complete"] += [raising(SILENT)] * (HAND_IN_RETRIES + 1)
+    reading.seen_gate.before["complete"] += [raising(SILENT)] * HAND_IN_TRIES
     assert reading.run() is Canvas.CONTINUES
     assert ("tool.late" in reading.event_types, reading.late) == (False, [])
     assert "result of look (call 0.0, turn turn) is lost" in caplog.text
@@ -256,7 +258,7 @@ def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) 
 
 def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """The journal does not answer: that says nothing of whether the result was in time; the log names the call."""
-    silent = [raising(SILENT)] * (HAND_IN_RETRIES + 1)
+    silent = [raising(SILENT)] * HAND_IN_TRIES
     writing.bodies["write"] = lambda: writing.seen_store.before["transact"].extend(silent)
     assert writing.run() is Canvas.STAYS
     assert (writing.late, "late result" in caplog.text) == ([], False)
@@ -290,9 +292,9 @@ def deploy_anew(engine: Engine, tool: str, *, raw: bool = False) -> None:
         registry.add_tool(given, name=tool, schema=schema, description="Raw.")
     else:
         registry.tool(name=tool)(counted)
-    tools = engine.runner.tools
+    tools = engine.tools
     anew = replace(registry.tools[tool], effect=tools[tool].effect)
-    engine.runner = replace(engine.runner, tools={**tools, tool: anew})
+    engine.run_calls_with(tools={**tools, tool: anew})
 
 
 def counted(count: int) -> int:
@@ -315,7 +317,7 @@ def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engin
     engine.says(answers("ok"))
     if tool == "look":
         engine.advance()
-    engine.runner = replace(engine.runner, tools=Engine().runner.tools)
+    engine.run_calls_with(tools=Engine().tools)
     assert engine.run("0.1") is Canvas.CONTINUES
     engine.advance()
     assert engine.contents == ["denied: validation: count: required, but missing", "write done"]
@@ -387,7 +389,7 @@ def test_write_hands_in_patiently(writing: Engine) -> None:
 
 def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> None:
     """The journal never heard: when the lease is over the call is in doubt."""
-    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * HAND_IN_TRIES]
     assert writing.run() is Canvas.STAYS
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.clock.now_s += TIMING.lease_ttl_s
@@ -400,7 +402,7 @@ def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
     """It may have done anything: it is not run again, and the rest of the plan is not run."""
     engine = Engine(mystery=None)
     engine.dispatched("mystery", "mystery")
-    engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 1)]
+    engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * HAND_IN_TRIES]
     assert engine.run() is Canvas.STAYS
     engine.clock.now_s += TIMING.lease_ttl_s
     engine.says(answers("ok"))
@@ -434,7 +436,7 @@ def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: in
 
 def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writing: Engine) -> None:
     """Its process could not hand in the result, and gets the message a second time while the journal is still away."""
-    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_RETRIES + 2)]
+    writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
     assert [writing.run(), writing.run()] == [Canvas.STAYS, Canvas.STAYS]
     assert writing.calls[0].status is CallStatus.RUNNING
     writing.says(answers("ok"))
@@ -452,7 +454,7 @@ def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
     """A worker with another app says so; the turn goes on."""
     engine = Engine()
     engine.dispatched(tool)
-    engine.runner = replace(engine.runner, tools={})
+    engine.run_calls_with(tools={})
     assert engine.run() is Canvas.CONTINUES
     engine.says(answers("ok"))
     engine.advance()
@@ -464,8 +466,8 @@ def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) 
     """Sent as a read by a coordinator of another version, a write would be run again whenever its result is lost."""
     engine = Engine()
     engine.dispatched(tool)
-    tools = engine.runner.tools
-    engine.runner = replace(engine.runner, tools={**tools, tool: replace(tools[tool], effect=now)})
+    tools = engine.tools
+    engine.run_calls_with(tools={**tools, tool: replace(tools[tool], effect=now)})
     assert engine.run() is Canvas.CONTINUES
     assert engine.ran == []
     engine.says(answers("ok"))
@@ -477,7 +479,7 @@ def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None
     """Told as certain, the model's repeat of it would get a key of its own, and the effect might happen twice."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     die_in_the_body(engine)
-    engine.runner = replace(engine.runner, tools={})
+    engine.run_calls_with(tools={})
     assert engine.run() is Canvas.STAYS
     assert outcome(engine).startswith("outcome_unknown: safe_write started and could not run again: ")
 
@@ -494,7 +496,7 @@ def test_long_output_is_stored_aside(writing: Engine) -> None:
 
 def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
     """The call has run: its result is not lost for want of space."""
-    writing.runner = replace(writing.runner, body=replace(writing.runner.body, threshold_chars=100))
+    writing.run_calls_with(body=replace(writing.runs_calls_with["body"], threshold_chars=100))
     writing.blobs.broken = True
     writing.bodies["write"] = lambda: "x" * 300
     assert writing.run() is Canvas.CONTINUES
@@ -685,7 +687,7 @@ def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> No
     def hint(turn_id: str, kind: str, data: object) -> None:
         hints.append((turn_id, kind, data, list(engine.ran)))
 
-    engine.runner = replace(engine.runner, hint=hint)
+    engine.run_calls_with(hint=hint)
     engine.dispatched(tool)
     engine.run()
     engine.run()
@@ -696,12 +698,12 @@ def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> No
 def test_body_is_not_entered_once_its_time_is_over(engine: Engine, tool: str) -> None:
     """Not even for the moment that a signal takes."""
     engine.dispatched(tool)
-    short = {name: replace(spec, timeout_s=1.0) for name, spec in engine.runner.tools.items()}
+    short = {name: replace(spec, timeout_s=1.0) for name, spec in engine.tools.items()}
 
     def hang(_turn_id: str, _kind: str, _data: object) -> None:
         engine.clock.wait(STALE_START_S)
 
-    engine.runner = replace(engine.runner, tools=short, hint=hang)
+    engine.run_calls_with(tools=short, hint=hang)
     engine.store.turns[TURN_ID] = replace(engine.turn, deadline_at=engine.clock.monotonic() + 1.0)
     engine.run()
     assert engine.ran == []

@@ -20,7 +20,7 @@ from harness_worker.entrypoints.worker.coordinator import look_at_stopped
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator
-from harness_worker.turn.call_runner import Canvas
+from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising

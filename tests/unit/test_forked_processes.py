@@ -11,7 +11,7 @@ import pytest
 
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import ToolTransientError
-from harness_worker.turn.call_runner import Canvas
+from harness_worker.turn.running.job import Canvas
 from tests.unit.engine_kit import Engine
 
 CAME_BACK = 77

@@ -6,7 +6,7 @@ import functools
 import re
 from asyncio import CancelledError
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -30,10 +30,10 @@ from harness_worker.core.registration.hooks import (
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ConfigError, ToolError
 from harness_worker.ports import ModelReply, ignore
-from harness_worker.turn.call_runner import Canvas
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
+from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
@@ -230,7 +230,7 @@ def test_call_that_never_ran_is_not_told_to_hooks(tool: str) -> None:
     recorder = Recorder()
     engine = Engine(recorder)
     engine.dispatched(tool)
-    engine.runner = replace(engine.runner, tools={})
+    engine.run_calls_with(tools={})
     engine.run()
     engine.says(answers("ok"))
     engine.advance()

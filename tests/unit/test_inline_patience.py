@@ -11,9 +11,9 @@ import pytest
 from harness_worker.errors import TransientError
 from harness_worker.turn.answering import nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
-from harness_worker.turn.patience import AGAIN_S, TRIES
+from harness_worker.turn.patience import LOOK_AGAIN_S, LOOK_TRIES
 from harness_worker.wire import TurnStatus
-from tests.unit.builders import NOW
+from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 SILENCE = raising(TransientError("no answer"))
@@ -23,11 +23,13 @@ def work(engine: Engine, left_behind: Callable[[], Sequence[str]] = tuple) -> No
     """Work the engine's turn."""
     dispatcher = InlineDispatcher(engine.clock, nobody, left_behind)
     store: Any = engine.seen_store
+    engine.run_calls_with(dispatcher=dispatcher)
     drive = Drive(
         coordinator=replace(engine.coordinator, dispatcher=dispatcher),
-        runner=replace(engine.runner, dispatcher=dispatcher),
+        runner=engine.runner,
         store=store,
         gate=engine.gate,
+        lease_ttl_s=TIMING.lease_ttl_s,
     )
     dispatcher.drive(TURN_ID, drive)
 
@@ -63,8 +65,8 @@ def test_database_that_is_silent_about_earlier_turns_ends_no_turn() -> None:
 def test_database_that_stays_silent_is_told() -> None:
     """Rather than keep the caller waiting for ever."""
     engine = Engine()
-    engine.seen_store.before["load"] += [SILENCE] * TRIES
+    engine.seen_store.before["load"] += [SILENCE] * LOOK_TRIES
     engine.says(asks("write"))
     with pytest.raises(TransientError, match="no answer"):
         work(engine)
-    assert engine.clock.now_s == NOW + (TRIES - 1) * AGAIN_S
+    assert engine.clock.now_s == NOW + (LOOK_TRIES - 1) * LOOK_AGAIN_S

@@ -22,7 +22,9 @@ from harness_worker.core.visits import StopCause
 from harness_worker.core.writes import enter_write, start_write
 from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import LockName, RunningCall
-from harness_worker.turn.call_runner import STALE_START_S, Canvas
+from harness_worker.turn.running.execution import STALE_START_S
+from harness_worker.turn.running.job import Canvas
+from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import (
     DEADLINE,
@@ -71,7 +73,7 @@ def test_lock_is_held_while_the_body_runs(engine: Engine, tool: str) -> None:
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
 def test_call_waits_for_its_lock(engine: Engine, tool: str, caplog: pytest.LogCaptureFixture) -> None:
     """It starts when the lock is free, with what is left of its time, and says in the log that it waits."""
-    caplog.set_level(logging.INFO, logger="harness_worker.turn.locking")
+    caplog.set_level(logging.INFO, logger="harness_worker.turn.running.locking")
     engine.dispatched(tool)
     engine.locks.take(LOCK, OTHER, 1.0)
     assert engine.run() is Canvas.CONTINUES  # the clock runs while it waits, until the other's lease is over
@@ -103,8 +105,8 @@ def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str
 @pytest.mark.parametrize(("timeout_s", "slow_s"), [(10.0, 0.4), (1.0, 0.08)])
 def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: float, slow_s: float) -> None:
     """It does not wait until the gate, which is a way off, takes nothing of it any more."""
-    tools = {name: replace(spec, timeout_s=timeout_s) for name, spec in engine.runner.tools.items()}
-    engine.runner = replace(engine.runner, tools=tools)
+    tools = {name: replace(spec, timeout_s=timeout_s) for name, spec in engine.tools.items()}
+    engine.run_calls_with(tools=tools)
     engine.dispatched("lock_look")
     waiting(engine, lambda: engine.locks.beat([OTHER]))
     engine.seen_gate.before["complete"].append(lambda: engine.clock.wait(slow_s))
@@ -167,8 +169,7 @@ def nothing() -> None:
 def waiting(engine: Engine, meanwhile: Callable[[], None]) -> None:
     """Have another hold the lock, and do something at each pause of who waits for it."""
     engine.locks.take(LOCK, OTHER, 1.0)
-    keeper = replace(engine.runner.keeper, clock=Interjecting(engine.clock, meanwhile))
-    engine.runner = replace(engine.runner, keeper=keeper)
+    engine.run_calls_with(keeper=LockKeeper(locks=engine.locks, clock=Interjecting(engine.clock, meanwhile)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureF
     locks = Interrupted(lambda: engine.locks)
     locks.before["take"].append(raising(TransientError("silent")))
     locks.before["free"].append(raising(TransientError("silent")))
-    engine.runner = replace(engine.runner, keeper=replace(engine.runner.keeper, locks=cast("Any", locks)))
+    engine.run_calls_with(keeper=LockKeeper(locks=cast("Any", locks), clock=engine.clock))
     assert engine.run() is Canvas.CONTINUES
     assert told(engine) == ["lock_write done"]
     assert "lock one not given back" in caplog.text

@@ -9,7 +9,7 @@ import pytest
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
-from harness_worker.turn.call_runner import Canvas
+from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING
 from tests.unit.engine_kit import TIMEOUT_S, Engine, answers, keys_by_n
@@ -121,7 +121,7 @@ def test_approved_call_that_runs_again_is_not_asked_about_again(engine: Engine) 
     engine.dispatched("ask_look")
     engine.answer("0.0", "approve")
     engine.advance()
-    engine.runner.gate.admit(engine.turn.id, "0.0", 1, 10_000, "host/1")
+    engine.seen_gate.admit(engine.turn.id, "0.0", 1, 10_000, "host/1")
     engine.gate.lose(engine.alive())
     engine.advance()
     assert engine.calls[0].attempt == 2

@@ -9,7 +9,8 @@ from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
 from harness_worker.ports import HeldTurn, ModelReply
-from harness_worker.turn.call_runner import HAND_IN_RETRIES, Canvas
+from harness_worker.turn.patience import HAND_IN_TRIES
+from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
@@ -319,7 +320,7 @@ def test_lost_process_of_a_safe_write_is_replaced() -> None:
     """The parent ends its lease; the write runs again under the same key, as another attempt."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     engine.dispatched("safe_write")
-    engine.seen_store.before["transact"] += [lambda: None, *[raising(TransientError("dead"))] * (HAND_IN_RETRIES + 1)]
+    engine.seen_store.before["transact"] += [lambda: None, *[raising(TransientError("dead"))] * HAND_IN_TRIES]
     engine.run()
     engine.store.lose_call(engine.alive())
     key = engine.calls[0].idempotency_key

@@ -23,7 +23,8 @@ from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Held, Visit, claim
 from harness_worker.ports import Admission, GatePass, HeldTurn, ReadAttempt, RunningCall
-from harness_worker.turn import call_runner
+from harness_worker.turn.running import execution
+from harness_worker.turn.running import writes as running_writes
 from harness_worker.wire import StopReason
 from tests.unit import test_protocol_scripts as scripts
 from tests.unit.memory_store import MemoryTurnStore
@@ -77,7 +78,7 @@ def doubt_as_timeout(patch: pytest.MonkeyPatch) -> None:
     def timeout(call: Call, _why: str) -> ToolOutcome:
         return timed_out(call)
 
-    for module in (collect_writes, call_runner):
+    for module in (collect_writes, running_writes):
         patch.setattr(module, "unknown", timeout)
 
 
@@ -140,7 +141,7 @@ def closed_for_good(patch: pytest.MonkeyPatch) -> None:
 
 def late_start(patch: pytest.MonkeyPatch) -> None:
     """A process that was stopped between asking and starting starts nevertheless."""
-    patch.setattr(call_runner, "STALE_START_S", 1e9)
+    patch.setattr(execution, "STALE_START_S", 1e9)
 
 
 def wait_for_the_deadline(patch: pytest.MonkeyPatch) -> None:

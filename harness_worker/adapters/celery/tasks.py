@@ -15,9 +15,10 @@ from kombu.exceptions import OperationalError
 from harness_worker.adapters.celery.requests import runner_name
 from harness_worker.errors import ConfigError, InvariantError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
-from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.judging import Judging
+from harness_worker.turn.running.call_runner import CallRunner
+from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.scarcity import scarcity_is_transient
 from harness_worker.turn.submitting import NAMES, Submitting
 from harness_worker.wire import (

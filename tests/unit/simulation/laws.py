@@ -12,7 +12,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.records import Call, CallStatus, Turn
 from harness_worker.core.run_context import RunContext
-from harness_worker.turn.call_runner import STALE_START_S
+from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.wire import TurnStatus
 from tests.unit.memory_store import MemoryTurnStore
 from tests.unit.simulation.kernel import Kernel, Process

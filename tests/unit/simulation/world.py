@@ -19,17 +19,18 @@ from harness_worker.core.visits import Visit, frees_session
 from harness_worker.core.writes import Go, Started
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Admitted, RunningCall, ignore
-from harness_worker.turn.call_runner import CallRunner, Canvas, Job
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
-from harness_worker.turn.locking import LockKeeper
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.reconciler import Reconciler
-from harness_worker.turn.tool_body import ToolBody
+from harness_worker.turn.running.job import Canvas, Job
+from harness_worker.turn.running.locking import LockKeeper
+from harness_worker.turn.running.tool_body import ToolBody
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
+from tests.unit.running import a_runner
 from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
 from tests.unit.simulation.families_verdict import family_breaches
@@ -306,7 +307,7 @@ class World:
             hooks=HookCaller(ignore),
         )
         named = Outside(lambda: MemoryArtifacts(self.store.artifacts), Fault.STORE_ERROR, kernel, faults, self._pause)
-        self.runner = CallRunner(
+        self.runner = a_runner(
             store=store,
             artifacts=cast("Any", named),
             gate=gate,
@@ -320,12 +321,11 @@ class World:
             ),
             keeper=LockKeeper(locks=locks, clock=clock),
             tools={tool.name: tool for tool in agent.tools},
-            clock=clock,
-            timing=TIMING,
-            on_late=ignore,
-            hint=ignore,
             agents=agents,
             hooks=HookCaller(ignore),
+            on_late=lambda: None,
+            timing=TIMING,
+            clock=clock,
         )
 
     def _pause(self) -> None:

@@ -18,7 +18,7 @@ from harness_worker.core.tool_results import outcome_of_exception, outcome_of_re
 from harness_worker.errors import HarnessError, ToolOutcomeUnknown, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.threads.timeouts import within
-from harness_worker.turn.forked_processes import in_this_process
+from harness_worker.turn.running.forked_processes import in_this_process
 from harness_worker.turn.tickets import Ticket
 from harness_worker.wire import artifact_key
 

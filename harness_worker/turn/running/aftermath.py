@@ -1,0 +1,68 @@
+"""What follows a call's end: hooks hear of a result that counts; one that came late is counted and leaves nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from harness_worker.core.outcomes import ToolArtifactReference, ToolDenied, ToolOutcome
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.errors import TransientError
+from harness_worker.ports import Artifacts
+from harness_worker.turn.hooking import HookCaller, tell_used
+from harness_worker.turn.patience import Patience
+from harness_worker.turn.running.job import Job
+from harness_worker.turn.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aftermath:
+    """Does what follows the end of a call, once its arbiter has answered, or never did.
+
+    Args:
+        agents: Whose hooks to call, by name.
+        hooks: Calls them.
+        artifacts: Knows which artifacts the journal names.
+        remove: Removes the bytes of one that it does not; never raises.
+        on_late: Told of each result that came too late.
+        patiently: Asks the journal again.
+    """
+
+    agents: Mapping[str, AgentSpec]
+    hooks: HookCaller
+    artifacts: Artifacts
+    remove: Callable[[ToolArtifactReference], None]
+    on_late: Callable[[], None]
+    patiently: Patience
+
+    def tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
+        """Call the post hooks: only now, for a late outcome is nobody's business; nor is a call that never ran."""
+        agent = self.agents.get(ticket.agent)
+        if agent is not None and agent.hooks and not isinstance(outcome, ToolDenied):
+            tell_used(self.hooks, agent.hooks, ticket, outcome, attempt=attempt)
+
+    def count_late(self, job: Job) -> None:
+        """Count and log a result that came too late."""
+        self.on_late()
+        log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
+
+    def discard(self, job: Job, ticket: Ticket, outcome: ToolOutcome | None) -> None:
+        """Remove what was stored of an outcome that came too late, unless the journal names it after all."""
+        if not isinstance(outcome, ToolArtifactReference):
+            return
+        url_of = partial(self.artifacts.url_of, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id)
+        try:
+            named = self.patiently(url_of, f"{job}: looking whether its artifact is named")
+        except TransientError as error:
+            log.warning("bytes of %s may stay, to which no call refers: %s", job, error)
+            return
+        if named is None:
+            self.remove(outcome)
+
+    def log_lost(self, job: Job) -> None:
+        """Nobody answered who could take the result: that says nothing of whether it came in time."""
+        log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)

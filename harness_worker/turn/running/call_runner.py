@@ -1,0 +1,37 @@
+"""What a tool process does with one message: run a read by the gate's leave, any other call by the journal's."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from harness_worker.errors import TransientError
+from harness_worker.turn.running.job import Canvas, Job
+from harness_worker.turn.running.reads import ReadRunner
+from harness_worker.turn.running.writes import WriteRunner
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRunner:
+    """Runs calls; holds nothing of any of them.
+
+    Args:
+        reads: Runs those whose arbiter is the gate.
+        writes: Runs every other.
+    """
+
+    reads: ReadRunner
+    writes: WriteRunner
+
+    def run(self, job: Job) -> Canvas:
+        """Serve one message. A call that could not be started is sent again by a look-in.
+
+        Raises only what is not a ``TransientError``: the task then fails, and its parent reports the call as lost.
+        """
+        try:
+            return self.reads.run(job) if job.is_read else self.writes.run(job)
+        except TransientError as error:
+            log.warning("%s not started, a look-in will: %s", job, error)
+            return Canvas.CONTINUES if job.is_read else Canvas.STAYS
