@@ -1,4 +1,4 @@
-"""What a decision leaves, for whoever goes on from it without reading it again."""
+"""The state that a decision leaves, so that a visit can continue from its own commit without reading it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness_worker.core.records import CallStatus
 
 
 def after(before: Snapshot, decision: Decision[Any]) -> Snapshot:
-    """What a snapshot would show at the same moment, once the decision is committed."""
+    """The snapshot as it would be read right after the decision is committed."""
     seq, count = before.turn.last_seq + len(decision.events), before.turn.message_count + len(decision.messages)
     turn = replace(decision.turn or before.turn, last_seq=seq, message_count=count)
     calls = sorted(merge(before.calls, decision.calls), key=lambda call: (call.step, call.position))
@@ -20,6 +20,6 @@ def after(before: Snapshot, decision: Decision[Any]) -> Snapshot:
 
 
 def needs_beats(left: Snapshot) -> bool:
-    """Whether a call's lease is over unless it was prolonged, which leaves no trace in the turn's row."""
+    """Whether a call's lease has expired unless a heartbeat prolonged it, which the turn's row does not show."""
     running = (call.lease_until for call in left.calls if call.status is CallStatus.RUNNING)
     return any(lease is not None and lease <= left.now for lease in running)

@@ -1,4 +1,4 @@
-"""API keys of the gateway: what is known of one, and how tenants and keys may be named."""
+"""API keys of the gateway: what is known of each, and which names tenants and keys may have."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ApiKey:
     """What is known of a key. Times are in seconds since the epoch.
 
     Args:
-        id: What it is called by; says nothing of the key.
-        tenant: On whose behalf its requests are.
-        name: What it is for, in somebody's words.
-        created_at: When it was made.
-        expires_at: Until when it is accepted; ``None``: as long as it is not revoked.
-        revoked_at: Since when it is not accepted any more.
+        id: Its identifier; reveals nothing of the key.
+        tenant: The tenant that its requests act for.
+        name: What it is for, in its owner's words.
+        created_at: When it was created.
+        expires_at: Until when it is accepted; ``None``: until it is revoked.
+        revoked_at: Since when it has been refused.
     """
 
     id: str
@@ -48,7 +48,7 @@ class ApiKey:
 
 
 def checked_name(name: str, option: str) -> str:
-    """``name``, if a tenant or a key may be called so: tenants' names are a part of keys in Redis, and drawn in tables.
+    """``name``, if a tenant or a key may have it: tenants' names become part of Redis keys and are shown in tables.
 
     Raises:
         ConfigError: It may not; the message names the option.

@@ -1,4 +1,4 @@
-"""Calls that need a person's word: who is asked, and what becomes of the answer or of its absence (ADR 11)."""
+"""Calls that need a person's approval: asking, and acting on the answer or on its absence (ADR 11)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ EXPIRED = "expired"
 NO_REASON = "not approved"
 
 Edit: TypeAlias = BoundArguments | ToolDenied
-"""A person's arguments, checked: as they are run, or why they cannot be."""
+"""Arguments that a person edited, after checking: as they will be run, or why they cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a person says of a call.
+    """A person's answer about a call.
 
     Args:
         decision: Whether it may run.
-        reason: Why, for the model.
-        arguments: What to run it with instead.
+        reason: Why, for the model to read.
+        arguments: Arguments to run it with instead of the model's.
     """
 
     decision: Literal["approve", "deny"]
@@ -36,38 +36,38 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """Calls as they now are, and what those who watch are told."""
+    """Changed calls, and the events that report the changes."""
 
     calls: tuple[Call, ...] = ()
     events: tuple[EventDraft, ...] = ()
 
 
 def question_of(call: Call) -> Approval | None:
-    """What is known of the word that the call still needs from a person; ``None`` if it needs none, or has it."""
+    """The call's unresolved approval; ``None`` if it needs none, or the answer was acted on."""
     approval = call.approval
     is_planned = call.status is CallStatus.PLANNED and call.outcome is None
     return approval if is_planned and approval is not None and not approval.is_resolved else None
 
 
 def is_undecided(call: Call) -> bool:
-    """Whether the call may not be sent yet: a person has to agree, and no answer was acted on."""
+    """Whether the call may not be sent yet, because it needs approval and no answer was acted on."""
     return question_of(call) is not None
 
 
 def waiting(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """The calls that somebody was asked about and nobody has answered."""
+    """The calls that a person was asked about and that nobody has answered."""
     return tuple(call for call in calls if (question := question_of(call)) is not None and question.is_waiting)
 
 
 def edited(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """The calls whose answer brings arguments that no worker has checked yet."""
+    """The calls whose answers bring edited arguments that no worker has checked yet."""
     return tuple(
         call for call in calls if (question := question_of(call)) is not None and question.arguments is not None
     )
 
 
 def next_expiry(calls: Iterable[Call]) -> float | None:
-    """When the first open question expires."""
+    """When the first of the open questions expires."""
     questions = filter(None, map(question_of, waiting(calls)))
     return min((question.expires_at for question in questions if question.expires_at is not None), default=None)
 
@@ -78,14 +78,14 @@ def is_over(question: Approval, now: float) -> bool:
 
 
 def ask(calls: Iterable[Call], *, now: float, approval_s: float) -> Changed:
-    """Ask about every undecided call of the plan that nobody was asked about yet."""
+    """Ask about every undecided call of the plan that has not been asked about yet."""
     question = Approval(expires_at=now + approval_s)
     asked = tuple(replace(call, approval=question) for call in calls if question_of(call) == Approval())
     return Changed(calls=asked, events=tuple(_requested(call, question) for call in asked))
 
 
 def answer(snapshot: Snapshot, *, call_id: str, said: Answer) -> Decision[bool]:
-    """Write what a person said, as the gateway does; ``False`` if nobody waits for it."""
+    """Record a person's answer, as the gateway does; ``False`` if the call does not wait for one."""
     turn, now = snapshot.turn, snapshot.now
     open_calls = {each.call_id: each for each in waiting(snapshot.calls)}
     call = open_calls.pop(call_id, None)
@@ -99,12 +99,12 @@ def answer(snapshot: Snapshot, *, call_id: str, said: Answer) -> Decision[bool]:
 
 
 def resolve(calls: Sequence[Call], edits: Mapping[str, Edit], *, now: float) -> Changed:
-    """Act on what was said, and on what was not said in time.
+    """Act on answers, and on questions that expired without one.
 
     Args:
         calls: The calls of the turn.
-        edits: The arguments that persons gave, checked, by call id; an answer whose arguments are not among them is
-            left to the next look.
+        edits: The edited arguments, checked, by call id; an answer whose arguments are not among them is left to the
+            next visit.
         now: Seconds since the epoch.
     """
     resolved = [each for call in calls if (each := _resolved(call, edits.get(call.call_id), now=now)) is not None]

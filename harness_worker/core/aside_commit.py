@@ -1,4 +1,4 @@
-"""The commit of what a model was asked beside a turn's steps."""
+"""The commit of an aside: a model call beside a turn's steps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from harness_worker.core.warnings import CONTEXT_LIMIT
 
 
 def commit_aside(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
-    """Keep an aside: it is charged and told, and the turn goes on to its step if it still may."""
+    """Store an aside: charge for it, report it, and let the turn go on to its step if it still may."""
     fresh = replace(snapshot, calls=())
     decision = _go_on(fresh, visit, _with(snapshot.turn, aside))
     return replace(decision, events=(aside.event, *decision.events))
 
 
 def _with(turn: Turn, aside: Aside) -> Turn:
-    """Charged; and after a summary warned anew of the context."""
+    """The turn, charged for the aside; a summary allows a new warning about the context's length."""
     warned = turn.recall.warned
     if aside.event.type == "compaction.completed":
         warned = tuple(name for name in warned if name != CONTEXT_LIMIT)

@@ -1,7 +1,6 @@
-"""Asking a model beside a turn's steps: it reflects on what failed, or sums up a history that grows too long.
+"""Asides: model calls beside a turn's steps, to reflect on what failed or to summarise a history grown too long.
 
-Both come before a step's own call, after the results of the step before it, and what they came to is committed before
-it (ADR 17).
+Both come between the results of one step and the model call of the next, and are committed before that call (ADR 17).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"
 MOST_ERROR_CHARS: Final = 500
 MOST_RESULT_CHARS: Final = 1_000
-"""What a summary is made of, of each result, where all of it is too long to be read."""
+"""How much of each result a summary is made from if the whole history is too long to be read, in characters."""
 
 _REFLECT: Final = (
     "Before you go on, stop and think, in a few sentences: what did you want, what came of it, why did anything fail, "
@@ -38,17 +37,17 @@ _SUM_UP: Final = (
     "alone, and do not ask for a tool."
 )
 _WHOLE: Final = frozenset({"end_turn", "stop_sequence"})
-"""Stop reasons of a reply that says all it wanted to."""
+"""Stop reasons of a reply that is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aside:
-    """What an aside came to, ready to be committed.
+    """The result of an aside, ready to be committed.
 
     Args:
         preparation: What the turn is sent with from now on.
-        used: What it cost, the reflection included.
-        event: Tells of it.
+        used: What it cost, including the reflection itself.
+        event: The event that reports it.
     """
 
     preparation: TurnPreparation
@@ -58,12 +57,12 @@ class Aside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsideAnswer:
-    """What a model said to an aside.
+    """A model's answer to an aside.
 
     Args:
-        text: What it said; of no use: in brackets, why there is nothing.
-        is_stub: Whether it is of no use.
-        used: What it cost, the reflection included.
+        text: The answer; for a stub, why there is none, in brackets.
+        is_stub: Whether there is no usable answer.
+        used: What it cost, including the reflection itself.
     """
 
     text: str
@@ -72,10 +71,10 @@ class AsideAnswer:
 
 
 def due(prompt: Prompt, turn: Turn, agent: AgentSpec) -> RequestKind | None:
-    """What the model must be asked before the turn's next step, if anything.
+    """The aside that must come before the turn's next step, if any.
 
     Args:
-        prompt: The step's own, as it would be sent now.
+        prompt: The step's own prompt, as it would be sent now.
         turn: The turn.
         agent: Its agent.
     """
@@ -98,13 +97,13 @@ def _reflects(prompt: Prompt, turn: Turn, agent: AgentSpec) -> bool:
 
 
 def _compacts(prompt: Prompt, turn: Turn) -> bool:
-    """Whether the prompt is too long, with all that was added since the last one was counted."""
+    """Whether the prompt is too long, including what was added since the provider last counted one."""
     at = prompt.preparation.compact_at
     return at is not None and compactable(prompt, turn) and tokens_of(prompt) >= at
 
 
 def compactable(prompt: Prompt, turn: Turn) -> bool:
-    """Whether a summary may be asked for: once a step, and only if something stands there that it would replace."""
+    """Whether a summary may be requested: once a step, and only if there is something for it to replace."""
     prepared = prompt.preparation
     if prepared.compact_at is None or prepared.tried_at == turn.step or not _ends_with_user(prompt):
         return False
@@ -112,7 +111,7 @@ def compactable(prompt: Prompt, turn: Turn) -> bool:
 
 
 def instead(prompt: Prompt, turn: Turn, kind: RequestKind, agent: AgentSpec) -> Prompt:
-    """The aside's prompt: the step's own with another wish at its end, so that the provider's cache serves both."""
+    """The aside's prompt: the step's own with a different request at its end, so that both use the provider's cache."""
     if kind is RequestKind.COMPACTION:
         return replace(prompt, messages=_to_sum_up(prompt.messages, turn), kind=kind, max_tokens=None)
     *before, last = prompt.messages
@@ -121,10 +120,11 @@ def instead(prompt: Prompt, turn: Turn, kind: RequestKind, agent: AgentSpec) -> 
 
 
 def _to_sum_up(messages: Sequence[Message], turn: Turn) -> tuple[Message, ...]:
-    """What a summary will replace: what was added since fits in no request, maybe, and is sent verbatim after it.
+    """The messages that a summary will replace.
 
-    That is the newest step and its results, or a new turn's words. A step that went on from the provider's pause
-    cannot be told without it: then all is asked about.
+    What was added last, the newest step with its results or a new turn's words, is left out: it may be too long for any
+    request, and is sent verbatim after the summary. But a step that continues from the provider's pause makes no sense
+    without the paused message; then everything is summarised.
     """
     if turn.step == 0:
         return (*messages[:-1], Message(role="user", content=[text_block(_SUM_UP)]))
@@ -133,30 +133,30 @@ def _to_sum_up(messages: Sequence[Message], turn: Turn) -> tuple[Message, ...]:
 
 
 def shortened(prompt: Prompt) -> Prompt:
-    """The prompt with the beginnings of long results; without its thoughts, which are bound to what stood before."""
+    """The prompt with long results cut short, and without thinking, which is only valid after unchanged text."""
     messages = bound_from(prompt.messages, len(prompt.messages))
     return replace(prompt, messages=tuple(with_short_results(each, MOST_RESULT_CHARS) for each in messages))
 
 
 def refused(turn: Turn, kind: RequestKind, *, remaining_s: float) -> AsideAnswer | None:
-    """Why the model is not asked at all, if so: no reflection is left, or no time for this and the step."""
+    """The stub for an aside that is not requested at all: no reflection is left, or no time for it and the step."""
     if kind is RequestKind.REFLECTION and turn.used.reflections >= turn.budget.max_reflections:
         return AsideAnswer(text=NO_BUDGET)
     return AsideAnswer(text=NO_TIME) if remaining_s < 2 * floor_of(turn, MODEL_FLOOR_S) else None
 
 
 def failed(why: str, kind: RequestKind) -> AsideAnswer:
-    """A model that was asked and did not answer; a reflection is used up all the same."""
+    """The stub for a model that was asked and failed; a reflection counts as used all the same."""
     return AsideAnswer(text=f"[model error: {why[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
 
 
 def timed_out(kind: RequestKind) -> AsideAnswer:
-    """A model that was asked and did not answer in time."""
+    """The stub for a model that did not answer in time."""
     return AsideAnswer(text=NO_TIME, used=_claimed(kind))
 
 
 def heard(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> AsideAnswer:
-    """What a reply is worth. A reflection that was cut short is one; a summary must be whole."""
+    """The answer in a reply. A reflection that was cut short is still useful; a summary must be whole."""
     used = usage.plus(_claimed(kind))
     whole = stop_reason != "refusal" if kind is RequestKind.REFLECTION else stop_reason in _WHOLE
     if whole and text.strip():
@@ -169,30 +169,30 @@ def _claimed(kind: RequestKind) -> Usage:
 
 
 def reflection(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> Aside:
-    """A reflection as it is kept: what it says is read by every later call, a stub by none."""
+    """A reflection as it is stored. Every later model call reads it, unless it is a stub."""
     note = "" if answer.is_stub else answer.text
     preparation = replace(prompt.preparation, notes={**prompt.preparation.notes, str(turn.step): note})
     return _aside("reflection.completed", prompt, preparation, turn, answer, {})
 
 
 def compacted(prompt: Prompt, turn: Turn, answer: AsideAnswer) -> TurnPreparation:
-    """How the turn is sent from now on: from its newest step on, under the summary; as before, if there is none.
+    """How the turn is sent from now on: the summary, then the newest step; or as before, if the summary failed.
 
-    Either way none is asked for again before this step, and how long the last prompt was stays known: so one that
-    failed is tried again before the next.
+    Either way no other summary is requested before this step. The length of the last prompt stays known, so a summary
+    that failed is tried again before the next step.
     """
     tried = replace(prompt.preparation, tried_at=turn.step)
     return tried if answer.is_stub else replace(tried, summary=answer.text, compacted_at=turn.step)
 
 
 def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -> Aside:
-    """A summary as it is kept.
+    """A summary as it is stored.
 
     Args:
-        prompt: What would have been sent without it.
+        prompt: The prompt that would have been sent without it.
         turn: The turn.
         answer: The summary.
-        after: What is sent with it.
+        after: The prompt that is sent with it.
     """
     told = {
         "tokens_before": tokens_of(prompt),

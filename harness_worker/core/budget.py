@@ -21,7 +21,7 @@ class BudgetLimits:
     timeout_s: float = 60.0
 
     def clamped(self, wanted: Mapping[str, Any] | None) -> BudgetLimits:
-        """These limits with each wanted one put in place, never above ours."""
+        """These limits, lowered to the wanted ones; a wanted limit above its cap is clamped to the cap."""
         names = {f.name for f in fields(self)}
         merged = {name: getattr(self, name) for name in names}
         for name, value in (wanted or {}).items():
@@ -31,7 +31,7 @@ class BudgetLimits:
         return BudgetLimits(**merged)
 
     def is_spent(self, used: Usage) -> bool:
-        """Whether all tokens or dollars are used; a limit of zero ends nothing before something was used."""
+        """Whether all tokens or dollars are used; even a limit of zero is spent only once something was used."""
         over_tokens = self.max_tokens is not None and 0 < used.tokens >= self.max_tokens
         return over_tokens or 0 < used.dollars >= self.max_dollars
 
@@ -40,19 +40,19 @@ DEFAULT_LIMITS = BudgetLimits()
 
 
 def agent_limits(mapping: Mapping[str, Any] | None) -> BudgetLimits:
-    """An agent's budget mapping as limits: a missing or null key has the global default."""
+    """An agent's budget mapping as limits; a missing or null key gets the global default."""
     known = fields_of(BudgetLimits, mapping or {})
     given = {name: value for name, value in known.items() if value is not None}
     return BudgetLimits(**given)
 
 
 TOKEN_CLASSES: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-"""The fields of ``Usage`` that make up its tokens: each is priced on its own."""
+"""The fields of ``Usage`` that count tokens; each class has its own price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a turn has used so far. Cached tokens are not in ``input_tokens``."""
+    """What a turn has used so far. ``input_tokens`` does not include cached tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -69,7 +69,7 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """All tokens of all classes."""
+        """The tokens of all classes."""
         return self.prompt_tokens + self.output_tokens
 
     @property
@@ -79,12 +79,12 @@ class Usage:
 
 
 WARNED_SHARE = 0.8
-"""A limit is warned of when so much of it is used."""
+"""The share of a limit whose use triggers a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBudget:
-    """A turn's limits beside what is used of them.
+    """A turn's limits, and how much of each it has used.
 
     Args:
         limits: What it may use.
@@ -97,7 +97,7 @@ class TurnBudget:
     elapsed_s: float
 
     def snapshot(self) -> dict[str, Spending]:
-        """What is used of each limit, by the limit's name."""
+        """The use of each limit, by the limit's name."""
         return {
             "max_steps": Spending(used=self.used.steps, limit=self.limits.max_steps),
             "max_tool_calls": Spending(used=self.used.tool_calls, limit=self.limits.max_tool_calls),
@@ -110,12 +110,12 @@ class TurnBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """One limit: in its own unit, ``None`` being no limit."""
+    """How much of one limit is used, in the limit's own unit; a limit of ``None`` is no limit."""
 
     used: float
     limit: float | None
 
     @property
     def is_strained(self) -> bool:
-        """Whether little is left; a limit of zero never left anything."""
+        """Whether little is left. A limit of zero is never strained: there was nothing to use up."""
         return bool(self.limit) and self.used >= WARNED_SHARE * (self.limit or 0.0)

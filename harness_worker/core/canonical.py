@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
-"""Levels of lists and objects in a model's arguments: what pydantic reads, and well within Python's stack."""
+"""The deepest nesting of a model's arguments, in levels: as much as pydantic reads, and well within Python's stack."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Compact JSON, non-ASCII characters kept."""
+    """Compact JSON that keeps non-ASCII characters."""
     return _compact.encode(value)
 
 
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Compact JSON with sorted keys and ``25.0`` as ``25``: equal values give equal text."""
+    """Compact JSON with sorted keys and ``25.0`` written as ``25``, so that equal values give equal text."""
     return _canonical.encode(_integral(value))
 
 
 def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether lists and objects stand in each other more than ``MAX_NESTING`` deep; told without recursion."""
+    """Whether lists and objects are nested more than ``MAX_NESTING`` levels deep; does not recurse."""
     level: list[Any] = [value]
     for _ in range(MAX_NESTING + 1):
         level = [each for each in level if isinstance(each, (dict, list, tuple))]
@@ -35,7 +35,7 @@ def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def _integral(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The value with its whole floats as integers."""
+    """The value with floats that are whole numbers turned into integers."""
     match value:
         case float() if value.is_integer():
             return int(value)

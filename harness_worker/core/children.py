@@ -1,6 +1,7 @@
-"""Calls of agents under way: what their turns, the children, mean for the turn that waits for them (ADR 33).
+"""Open calls of agents: what becomes of the turn that waits for their turns, its children (ADR 33).
 
-A child's end is found in its row. Such a call has no lease and is never run again, for a turn loses nothing by itself.
+A child's end is found in its row. Such a call has no lease and is never run again, because a turn survives crashes by
+itself.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ CHILD_GONE: Final = "its turn is not there any more"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Calls of agents that have ended, with what that means for their turn.
+    """The effect on a turn of calls of agents that have ended.
 
     Args:
-        turn: Charged with what the children used.
+        turn: The turn, charged with what the children used.
         calls: All its calls.
-        events: What those who watch are told.
+        events: Events that report the ends.
     """
 
     turn: Turn
@@ -38,20 +39,20 @@ class Settled:
 
 
 def allowed_until(turn: Turn, calls: Iterable[Call], children: Sequence[Turn], *, now: float) -> float:
-    """The turn's deadline: what its children have waited for people is not charged to it either."""
+    """The turn's deadline, put off by the time that its children waited for people."""
     waits = ((call, child_of(call, children)) for call in open_delegated(calls))
     ends = (call.deadline_at + _waited_s(child, now) for call, child in waits if child and call.deadline_at is not None)
     return max((turn.deadline_at, *ends))
 
 
 def all_parked(calls: Iterable[Call], children: Sequence[Turn]) -> bool:
-    """Whether every open call is an agent's that waits for a person."""
+    """Whether every open call is a call of an agent that waits for a person."""
     found = [child_of(call, children) for call in calls if call.is_open]
     return bool(found) and all(child is not None and child.parked_at is not None for child in found)
 
 
 def _waited_s(child: Turn, now: float) -> float:
-    """For how long it has waited for people: its deadline moves on by that, and still moves while it waits."""
+    """How long it has waited for people. Its deadline was put off by that, and still moves while it waits."""
     if child.status.is_final:
         now = child.finished_at or now
     until = child.deadline_at + (now - child.parked_at if child.parked_at is not None else 0.0)
@@ -67,12 +68,12 @@ def open_delegated(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def child_of(call: Call, children: Iterable[Turn]) -> Turn | None:
-    """The turn that the call is, if it is there."""
+    """The call's own turn, if it exists."""
     return next((child for child in children if child.parent_call_id == call.call_id), None)
 
 
 def take_ended_children(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -> Settled:
-    """Take what children have ended, and charge the turn for it; those that go on are left alone."""
+    """Take the results of children that have ended, and charge the turn for them; other children are left alone."""
     taken = [(call, child_of(call, snapshot.children)) for call in open_delegated(calls)]
     over = [(call, child) for call, child in taken if child is None or child.status.is_final]
     calls = merge(calls, [_ended(call, child, now=snapshot.now) for call, child in over])
@@ -84,7 +85,7 @@ def take_ended_children(snapshot: Snapshot, turn: Turn, calls: Sequence[Call]) -
 
 
 def cut(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], why: str) -> Settled:
-    """The same for a turn that ends now. What the other children have done by then is unknown: each may just begin."""
+    """The same for a turn that ends now; what its unfinished children have done so far is unknown."""
     settled = take_ended_children(snapshot, turn, calls)
     left = [(call, child_of(call, snapshot.children)) for call in open_delegated(settled.calls)]
     ended = [_cut_short(call, child, why, now=snapshot.now) for call, child in left]
@@ -93,13 +94,13 @@ def cut(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], why: str) -> Sett
 
 
 def leaves_children(before: Snapshot, after: Turn | None) -> bool:
-    """Whether a change ends a turn whose children may go on: they are asked to stop with it."""
+    """Whether a change ends a turn whose children may still run, so that they must be asked to stop."""
     is_end = after is not None and after.status.is_final and not before.turn.status.is_final
     return is_end and bool(open_delegated(before.calls))
 
 
 def awaited_by(before: Turn, after: Turn | None) -> str | None:
-    """The turn that waits for this one, if this change ends it, or its wait for a person, or begins or tells of one."""
+    """The parent, if it must look: this turn ended, began or ended a wait for a person, or reports a new one below."""
     if before.parent_id is None or after is None or before.status.is_final:
         return None
     is_told = after.status.is_final or (before.parked_at is None) != (after.parked_at is None)
@@ -114,7 +115,7 @@ def _ended(call: Call, child: Turn | None, *, now: float) -> Call:
 
 
 def _behind_doubt(calls: Sequence[Call], *, now: float) -> tuple[Call, ...]:
-    """What never runs since an agent's call ended in doubt; it ends with that call's wave, as waves end one by one."""
+    """Calls that never run because a call of an agent ended in doubt; they end once that call's wave is over."""
     doubt = next((call for call in calls if call.is_delegated and not call.collected and is_doubt(call)), None)
     if doubt is None or doubt.outcome is None or open_delegated(calls):
         return ()
@@ -122,7 +123,7 @@ def _behind_doubt(calls: Sequence[Call], *, now: float) -> tuple[Call, ...]:
 
 
 def _leaves_doubt(child: Turn) -> bool:
-    """Whether writes of it, or of turns below it, ended in doubt and no answer of its model takes account of that."""
+    """Whether writes of it, or of turns below it, ended in doubt without its model having answered knowing that."""
     return child.status is not TurnStatus.COMPLETED and bool(child.recall.doubtful)
 
 
@@ -147,7 +148,7 @@ def _outcome(call: Call, child: Turn) -> ToolOutcome:
 
 
 def _failure(child: Turn) -> str:
-    """What it had done by then stands, and nobody but its journal knows what that is."""
+    """The error of a child that failed or was stopped; what it had done stands, and only its journal says what."""
     stands = "; what it had done by then stands" if child.used.tool_calls else ""
     if child.status is TurnStatus.CANCELLED:
         return f"cancelled: {child.agent} was stopped{stands}"
@@ -168,7 +169,7 @@ def _elapsed_ms(child: Turn) -> float:
 
 
 def _charged(turn: Turn, children: Iterable[Turn | None]) -> Turn:
-    """Tokens and dollars; steps and calls are each turn's own."""
+    """The turn, charged with the children's tokens and dollars; steps and calls count in each turn alone."""
     for child in children:
         if child is not None:
             spent = replace(child.spent, steps=0, tool_calls=0, reflections=0)

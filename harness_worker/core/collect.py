@@ -1,4 +1,4 @@
-"""The commit with which a visit collects what ran since the last one (docs/architecture.md, "A turn, step by step")."""
+"""The commit that collects what ran since the last visit (docs/architecture.md, "A turn, step by step")."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def collect(
     reports: Mapping[str, ReadReport],
     edits: Mapping[str, Edit] = NO_EDITS,
 ) -> Decision[Next]:
-    """Take what ended, run again what was lost, wait for what lives; with nothing open, go on.
+    """Take what has ended, run again what was lost, wait for what is alive; if nothing is open, go on.
 
     Args:
         snapshot: The turn and its calls, under the lock.
         visit: The hold on the turn.
         reports: What the gate knows of the open reads, by call id.
-        edits: The arguments that persons gave for calls, checked, by call id.
+        edits: The arguments of calls that people edited, checked, by call id.
     """
     turn, now = snapshot.turn, snapshot.now
     cause = visit.stop or (None if _is_open(snapshot.calls) else stop_cause(turn, now))

@@ -1,4 +1,4 @@
-"""What a visit makes of the reads it sent, by what the gate knows of each."""
+"""How a visit judges the reads that were sent, by what the gate knows of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReadReport:
         started_at: When its attempt was admitted, seconds since the epoch, by the gate's clock.
         finished_at: When it completed, likewise.
         worker: The process that was admitted.
-        lease_s: For how many seconds a live one is believed to be so.
+        lease_s: For how many more seconds a live read is presumed alive.
     """
 
     state: ReadState | None
@@ -36,7 +36,7 @@ class ReadReport:
 
     @classmethod
     def of(cls, settled: SettledRead) -> ReadReport:
-        """What the gate said of a read, to which a completion is a text that it only keeps."""
+        """The gate's answer about a read; the gate stores a completion as text and does not interpret it."""
         return cls(
             state=settled.state,
             outcome=None if settled.completion is None else from_record(json.loads(settled.completion)),
@@ -53,7 +53,7 @@ class ReadReport:
 
 
 NO_REPORTS: Final[Mapping[str, ReadReport]] = {}
-"""Nothing is known of any read."""
+"""Reports for when the gate was not asked."""
 
 
 GONE_REPORT = ReadReport(state=ReadState.GONE)
@@ -61,14 +61,14 @@ GONE_REPORT = ReadReport(state=ReadState.GONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """Calls that changed, and those among the open ones that must be sent again."""
+    """Calls that changed, and open calls that must be sent again."""
 
     changed: tuple[Call, ...] = ()
     resend: tuple[Call, ...] = ()
 
 
 def open_reads(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """The reads that were sent and have not ended: only the gate knows what they came to."""
+    """The reads that were sent and have not ended; only the gate knows their outcomes."""
     return tuple(call for call in calls if call.is_read and call.is_open)
 
 
@@ -97,9 +97,9 @@ def taken(call: Call, report: ReadReport, *, now: float) -> Call:
 
 
 def never_begun(call: Call, report: ReadReport, why: str, *, now: float) -> Call:
-    """How a read ends whose attempt did not begin: not run, or as the attempt before it, which was lost.
+    """The end of a read whose attempt did not start: ``not_run``, or lost if an earlier attempt was.
 
-    Of an attempt that the gate has forgotten nobody knows whether it began: it counts as lost as well.
+    If the gate has forgotten an attempt, nobody knows whether it started; it counts as lost, too.
     """
     if call.attempt == 1:
         return end_call(call, not_run(call, why), now=now)

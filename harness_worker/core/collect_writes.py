@@ -1,4 +1,4 @@
-"""What a visit makes of the sequential calls it sent; SQL alone knows them."""
+"""How a visit judges the sequential calls that were sent; SQL alone decides their outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.core.timing import Timing
 
 
 def collect_writes(calls: Sequence[Call], *, turn_deadline_at: float, now: float, timing: Timing) -> Collected:
-    """Judge every open sequential call, in program order, and say which chain must be sent again."""
+    """Judge every open sequential call, in program order, and say which calls must be sent again as a chain."""
     current = tuple(calls)
     changed: dict[str, Call] = {}
     for position in range(len(current)):
@@ -29,9 +29,9 @@ def collect_writes(calls: Sequence[Call], *, turn_deadline_at: float, now: float
 
 
 def lost_write(call: Call, plan: Sequence[Call], *, now: float, timing: Timing) -> tuple[Call, ...]:
-    """A running write whose process is gone: run again where that is promised to be safe, else in doubt.
+    """A running write whose process was lost: it runs again if it is ``retry_safe``, else it ends in doubt.
 
-    One that still waited for its lock was never entered: it is sent again as the attempt it was.
+    If it was still waiting for its lock, its body was never entered; it is sent again as the same attempt.
     """
     if call.worker is None:
         return (replace(call, status=CallStatus.PENDING, lease_until=None, runner=None),)
@@ -61,7 +61,7 @@ def _judge(
 
 
 def _last_seen_at(call: Call, *, now: float, timing: Timing) -> float:
-    """When a running call's process was last known to be alive: it overran only if that was after its deadline."""
+    """When a running call's process was last known to be alive; only if that is after its deadline did it overrun."""
     if call.lease_until is None:
         return now
     return -call.lease_until if call.lease_until < 0 else call.lease_until - timing.lease_ttl_s

@@ -1,4 +1,4 @@
-"""What a pure rule is given and what it makes of it."""
+"""The input of a pure rule (a snapshot) and its output (a decision)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Metadata of an oversized output stored aside."""
+    """Metadata of an output that was too long for the context and is stored elsewhere."""
 
     id: str
     tenant: str
@@ -29,16 +29,16 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A turn and the calls of its latest step, as they stand until the decision on them is committed.
+    """A turn and the calls of its latest step, as one transaction reads them.
 
     Args:
         now: The database's clock, seconds since the epoch.
         turn: The turn.
-        calls: Its calls that are not collected yet, and all of the latest step, by position.
-        is_behind: Whether an earlier turn of its session has not ended; only told of a turn that ``waits``.
-        is_crowded: Whether as many turns of its tenant run as may; only told of a queued turn.
-        children: The turns that its open calls of agents are.
-        parked: Of the waits for people that these know of below them, those that go on.
+        calls: Its calls that are not collected yet, and all calls of the latest step, by position.
+        is_behind: Whether an earlier turn of its session has not ended; set only for a turn that ``waits``.
+        is_crowded: Whether its tenant already runs as many turns as it may; set only for a queued turn.
+        children: The turns of its open calls of agents.
+        parked: The waits for people below its children that the children know of and that still last.
     """
 
     now: float
@@ -52,18 +52,18 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[T_co]):
-    """What a pure rule makes of a snapshot.
+    """What a pure rule wants written after reading a snapshot.
 
     Args:
         result: What the caller learns.
-        turn: The turn as it shall be; ``None`` leaves it.
-        calls: Calls as they shall be, old ones changed or new ones.
+        turn: The turn's new state; ``None`` leaves it unchanged.
+        calls: New calls, and the new states of old ones.
         messages: Messages to append.
         events: Durable events to append, in order.
         artifacts: Metadata rows to add.
-        judges: Whose scores of the turn are due from now on.
-        memories: What to remember of the turn, in order.
-        children: Turns to add: what calls of agents are.
+        judges: The judges whose scores of the turn are due from now on.
+        memories: What to remember from the turn, in order.
+        children: Turns to add, one for each call of an agent.
     """
 
     result: T_co

@@ -1,4 +1,4 @@
-"""Sending calls of agents: each is a turn of its own, a child, born in the commit that sends it (ADR 33)."""
+"""Sending calls of agents: each is a turn of its own, a child, created in the commit that sends it (ADR 33)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from harness_worker.core.tracing.trace import call_span_id, caller_of, trace_id_
 from harness_worker.wire import TurnStatus, child_turn_id
 
 KEPT_FLOORS: Final = 1.5
-"""How much time a turn keeps for itself: what its model must have, and half of that to hear of its children's end."""
+"""How much time a turn keeps for itself, in floors of a model call: one to ask its model, half to notice the ends."""
 
 
 def children_of(turn: Turn, calls: Sequence[Call], *, now: float) -> tuple[Turn, ...]:
-    """The turns that these calls of agents are, about to be sent side by side.
+    """The turns to create for calls of agents that are about to be sent side by side.
 
-    Together they may use what is left of the turn's dollars and tokens, each an equal part; each has the turn's time,
-    but for what it takes to ask the turn's own model once more.
+    They share what is left of the turn's dollars and tokens in equal parts. Each has the turn's remaining time, less
+    what the turn needs to ask its own model once more.
     """
     share = _share(turn, len(calls), now=now)
     return tuple(_child(turn, call, call.delegation, share, now=now) for call in calls if call.delegation is not None)
 
 
 def started_events(children: Iterable[Turn]) -> tuple[EventDraft, ...]:
-    """One ``subagent.started`` a child."""
+    """One ``subagent.started`` event per child."""
     return tuple(
         EventDraft(
             type="subagent.started",
@@ -74,7 +74,7 @@ def _share(turn: Turn, count: int, *, now: float) -> BudgetLimits:
 
 
 def _traceparent(turn: Turn, call: Call) -> str:
-    """The call's span, in the turn's trace; kept if that is."""
+    """The ``traceparent`` of the call's span in the turn's trace; sampled if that trace is."""
     caller = caller_of(turn.traceparent)
     flags = "01" if caller is None or caller.is_sampled else "00"
     return f"00-{trace_id_of(turn.id, caller):032x}-{call_span_id(turn.id, call.call_id, call.attempt):016x}-{flags}"

@@ -1,4 +1,4 @@
-"""What is said of calls whose end nobody saw, and of those that therefore never start."""
+"""Outcomes of calls whose end nobody saw, and of calls that therefore never start."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LOCK_MISSED = "lock_missed"
 
 
 def unknown(call: Call, why: str) -> ToolFailure:
-    """A call that started and whose effect may or may not have happened."""
+    """The outcome of a call that started and whose effect may or may not have happened."""
     error = f"{OUTCOME_UNKNOWN}: {call.tool} started and {why}; its effect may or may not have happened"
     return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=True)
 
 
 def worker_lost(call: Call) -> ToolFailure:
-    """A call whose process died every time it was run, as often as it may be."""
+    """The outcome of a call whose process died in each of its allowed attempts."""
     times = "once" if call.attempt == 1 else f"{call.attempt} times"
     doubt = "" if call.is_read else "; its effect may or may not have happened"
     error = f"{WORKER_LOST}: the process running {call.tool} was lost {times}{doubt}"
@@ -34,7 +34,7 @@ def worker_lost(call: Call) -> ToolFailure:
 
 
 def timed_out(call: Call) -> ToolTimeout:
-    """A read whose time ended first: its tool's, or what was left of its turn's when it started."""
+    """The outcome of a read that ran out of time: its tool's, or what was left of its turn's when it started."""
     had_s = call.timeout_s
     if call.started_at is not None and call.deadline_at is not None:
         had_s = round(max(0.0, min(had_s, call.deadline_at - call.started_at)), 3)
@@ -43,7 +43,7 @@ def timed_out(call: Call) -> ToolTimeout:
 
 
 def cancelled_read(call: Call, *, now: float) -> ToolFailure:
-    """A read that was running when its turn was cancelled."""
+    """The outcome of a read that was running when its turn was cancelled."""
     ran_s = now - call.started_at if call.started_at is not None else 0.0
     elapsed_ms = round(max(0.0, ran_s) * 1_000, 3)
     return ToolFailure(
@@ -52,12 +52,12 @@ def cancelled_read(call: Call, *, now: float) -> ToolFailure:
 
 
 def never_entered(call: Call) -> bool:
-    """Whether no body of the call can have been entered: its first attempt still waits for its lock."""
+    """Whether the call's body was certainly never entered: its first attempt still waits for its lock."""
     return call.attempt == 1 and call.worker is None
 
 
 def lock_missed(call_id: str, tool: str, *, is_read: bool, lock: str = "its lock") -> ToolOutcome:
-    """A call whose time ended before it got its lock: it never started."""
+    """The outcome of a call whose time ended before it got its lock, so that it never started."""
     why = f"{lock} was held by other calls until the time of {tool} ended; it did not start"
     if is_read:
         return ToolFailure(call_id=call_id, tool_name=tool, error=f"{LOCK_MISSED}: {why}", retryable=True)
@@ -65,13 +65,13 @@ def lock_missed(call_id: str, tool: str, *, is_read: bool, lock: str = "its lock
 
 
 def too_late(call_id: str, tool: str) -> ToolDenied:
-    """A write whose time ended after it was let in and before its body was entered."""
+    """The outcome of a write whose time ended after it was admitted and before its body was entered."""
     details = f"the time of {tool} ended before it could start"
     return ToolDenied(call_id=call_id, tool_name=tool, reason=DenialReason.DEADLINE, details=details)
 
 
 def not_run(call: Call, why: str) -> ToolDenied:
-    """A call that never started and never will."""
+    """The outcome of a call that never started and never will."""
     return call.denied(DenialReason.NOT_RUN, why)
 
 
@@ -81,7 +81,7 @@ def is_doubt(call: Call) -> bool:
 
 
 def end_with_doubt(call: Call, outcome: ToolOutcome, plan: Iterable[Call], *, now: float) -> tuple[Call, ...]:
-    """The call ended as ``outcome``, and every later call of its message that has not run as ``not_run``."""
+    """The call, ended with ``outcome``, and every later call of its message that has not run, ended as ``not_run``."""
     why = f"{call.tool} ({call.call_id}) ended in doubt"
     waiting = (CallStatus.PLANNED, CallStatus.PENDING)
     rest = [c for c in plan if c.step == call.step and c.position > call.position and c.status in waiting]

@@ -1,4 +1,4 @@
-"""How a turn ends: its one terminal event, its last text, and a result for every call it ever asked for."""
+"""How a turn ends: with one terminal event, its final text, and a result for every call its model requested."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def end_turn(
     now: float,
     error: Mapping[str, str] | None = None,
 ) -> Turn:
-    """The turn, over: nobody holds it and nobody need look at it again.
+    """The turn, ended: nobody holds it and nobody need look at it again.
 
-    An incomplete turn's text is the fallback that tells why; every other keeps what was said.
+    The text of an incomplete turn is a fallback that says why; every other turn keeps what was said.
     """
     return replace(
         turn,
@@ -82,7 +82,7 @@ def step_completed(step: int) -> EventDraft:
 
 
 def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
-    """One user message with exactly one result for each call that has none yet, in the model's order; none if none."""
+    """One user message with one result for each call that has none yet, in the model's order; empty if all have one."""
     due = sorted((call for call in calls if not call.collected), key=lambda call: (call.step, call.position))
     if not due:
         return ()
@@ -90,14 +90,14 @@ def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
 
 
 def with_results_told(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """The calls with their result messages standing."""
+    """The calls, marked as having their result messages in the history."""
     return tuple(replace(call, collected=True) for call in calls if not call.collected)
 
 
 def stop_calls(
     calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport], *, now: float
 ) -> tuple[Call, ...]:
-    """Every call with an outcome, though some were cut short: what a stop makes of each that is no agent's."""
+    """Every call with an outcome, though some were cut short; calls of agents are ended in ``children.cut``."""
     return tuple(_stopped(call, cause, reports.get(call.call_id, GONE_REPORT), now=now) for call in calls)
 
 

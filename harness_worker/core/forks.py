@@ -1,7 +1,7 @@
-"""A fork: a turn that goes on from a step of another one, with what was known there (ADR 34).
+"""A fork: a turn that continues from a step of another turn, with what was known at that step (ADR 34).
 
-Whoever makes it copies the journal of the steps before, and the origin's preparation as that was last. What of it
-stood at that step, and what it means for later calls, is told here, in the fork's first visit.
+Whoever creates it copies the journal of the earlier steps, and the origin's latest preparation. The fork's first visit
+works out here how much of that preparation was already true at the step, and what the copied calls mean for later ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from harness_worker.core.strategy import after_use
 
 
 def is_new_fork(turn: Turn) -> bool:
-    """Whether a fork that was given steps has none of its own yet."""
+    """Whether the turn is a fork with copied steps and none of its own yet."""
     return turn.step == turn.first_step > 0
 
 
 def adopt_past(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
-    """Restore what the copied steps mean for later calls. Done again before its first step, this changes nothing.
+    """Restore what the copied steps mean for later calls. Idempotent until the fork's first own step.
 
     Args:
         snapshot: The fork.
-        calls: Those of the steps that it was given.
+        calls: The calls of its copied steps.
     """
     turn = snapshot.turn
     given = sorted((call for call in calls if call.step < turn.first_step), key=lambda each: (each.step, each.position))
@@ -36,14 +36,14 @@ def adopt_past(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
 
 
 def _recall_of(calls: list[Call]) -> Recall:
-    """What the calls mean for later ones; whether the turn gets on is for its own steps to tell."""
+    """What the calls mean for later ones; progress is counted from the fork's own steps only."""
     return replace(after_calls(Recall(), calls), used=after_use((), calls))
 
 
 def _as_of(last: TurnPreparation, step: int) -> TurnPreparation:
-    """What a step was sent with, as far as what its turn was sent with last still tells.
+    """What a step was sent with, as far as it can be told from the turn's latest preparation.
 
-    A summary that was made later is not of that step, and how long its prompt was is not known.
+    A summary that was made later is dropped, and the length of the step's prompt is unknown.
     """
     notes = {at: note for at, note in last.notes.items() if int(at) <= step}
     bound = min(last.bound_from, step)

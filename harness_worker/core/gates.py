@@ -1,7 +1,7 @@
-"""The gates that a planned call passes when its turn to run has come (docs/reference/gates.md).
+"""The gates that a planned call must pass before it is dispatched (docs/reference/gates.md).
 
-In order: replay, blocked, the hooks (``turn/pre_hooks.py``: they are the application's code), validation; then what
-the budget and the clock leave. The first that refuses gives the reason.
+In order: replay, blocked, the hooks (in ``turn/pre_hooks.py``, because they run the application's code), validation,
+budget and time. The first that refuses gives the reason.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from harness_worker.core.replay import after_calls, after_dispatch, duplicate_of
 from harness_worker.wire import READ_ARTIFACT
 
 TOOL_FLOOR_S = 5.0
-"""A tool is not started with less than this left, unless its own time is shorter (docs/reference/budgets.md)."""
+"""A tool is not started with less time left than this, unless its own limit is shorter (docs/reference/budgets.md)."""
 
 MODEL_FLOOR_S = 10.0
-"""A model is not asked again with less than this left."""
+"""A model is not asked again with less time left than this."""
 
 FLOORS_OF_S = DEFAULT_LIMITS.timeout_s
-"""The floors are those of a turn with so much time; a shorter one has them in proportion."""
+"""The floors apply to turns with at least this much time; those of a shorter turn are proportionally lower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """What judges the next call.
+    """The facts by which the next call is judged.
 
     Args:
-        recall: What came before it.
+        recall: What earlier calls mean for it.
         calls_left: How many more calls the budget allows.
-        max_tool_calls: How many it allowed.
-        remaining_s: What is left of the turn's time.
-        floor_s: What must be left for a tool to be started.
-        is_spent: Whether its tokens or dollars are used up, so that no agent may be asked.
+        max_tool_calls: How many calls the budget allows in all.
+        remaining_s: The turn's remaining time, in seconds.
+        floor_s: How much time must be left for a tool to be started, in seconds.
+        is_spent: Whether the turn's tokens or dollars are used up, so that no agent may be called.
         tools: The agent's tools; ``None`` if they are not known here.
     """
 
@@ -51,7 +51,7 @@ class Gates:
 
     @classmethod
     def of(cls, turn: Turn, calls: Sequence[Call], *, now: float, tools: Sequence[ToolSpec] | None = None) -> Gates:
-        """The gates of a turn, whose open step has these calls."""
+        """The gates of a turn whose open step has these calls."""
         return cls(
             recall=after_calls(turn.recall, (call for call in calls if not call.collected)),
             calls_left=turn.budget.max_tool_calls - turn.used.tool_calls,
@@ -67,7 +67,7 @@ class Gates:
         return self.before_hooks(call) or call.outcome or self._outdated(call) or self._without_room(call)
 
     def before_hooks(self, call: Call) -> ToolDenied | None:
-        """Why its hooks need not be asked; ``None`` if they must be."""
+        """The refusal of a gate that comes before the hooks; ``None`` if the hooks must be asked."""
         if call.outcome is None and (earlier := duplicate_of(self.recall, call)) is not None:
             said = f"equal to call {earlier}, which succeeded; nothing was changed since, so its result still stands"
             return call.denied(DenialReason.DUPLICATE, said)
@@ -77,7 +77,7 @@ class Gates:
         return None
 
     def passed(self, call: Call) -> Gates:
-        """The gates for what comes after ``call``, which is dispatched."""
+        """The gates for the next call, once ``call`` is dispatched."""
         return replace(self, recall=after_dispatch(self.recall, call), calls_left=self.calls_left - 1)
 
     def key_for(self, call: Call) -> str:
@@ -85,7 +85,7 @@ class Gates:
         return key_for(self.recall, call)
 
     def _outdated(self, call: Call) -> ToolDenied | None:
-        """Its tool was deployed away since it was planned, or is of another kind now; the artifact reader never is."""
+        """A denial if a deployment has removed or changed the kind of its tool since; never for the artifact reader."""
         if self.tools is None or call.tool == READ_ARTIFACT:
             return None
         spec = next((tool for tool in self.tools if tool.name == call.tool), None)
@@ -109,10 +109,10 @@ class Gates:
 
 
 def unknown_tool(name: str, tools: Iterable[str]) -> str:
-    """What is said of a call of a tool that is none of ``tools``."""
+    """The message for a call of a tool that is not one of ``tools``."""
     return f"unknown tool {name}; available: {', '.join(tools) or 'none'}"
 
 
 def floor_of(turn: Turn, floor_s: float) -> float:
-    """A floor in proportion to the time the turn was given, in seconds."""
+    """A floor in proportion to the turn's time limit, in seconds."""
     return floor_s * min(1.0, turn.budget.timeout_s / FLOORS_OF_S)

@@ -1,4 +1,4 @@
-"""The JSON object in what a model replied, whatever it said around it."""
+"""Extracts the JSON object from a model's reply, whatever text surrounds it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, cast
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """The object from the first brace to the last; empty if that is none."""
+    """The object between the first and the last brace; empty if that is not a JSON object."""
     try:
         said: object = json.loads(text[text.find("{") : text.rfind("}") + 1])
-    except (ValueError, RecursionError):  # it may be nested deeper than Python reads
+    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
         return {}
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}

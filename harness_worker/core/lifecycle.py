@@ -1,4 +1,4 @@
-"""Ending and merging calls, and the decision with the events that follow from the calls before and after."""
+"""Ending and merging calls, and making the decision with the events that follow from how the calls changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.wire import EventType
 
 
 def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
-    """The call with its one outcome. A call that ended already keeps what it has; one that is denied never began."""
+    """The call with its one outcome. A call that has already ended keeps its own; a denied call never started."""
     if call.status is CallStatus.ENDED:
         return call
     if isinstance(outcome, ToolDenied):
@@ -23,14 +23,14 @@ def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
 
 
 def merge(calls: Sequence[Call], changed: Iterable[Call]) -> tuple[Call, ...]:
-    """``calls`` with each changed one in its place and new ones behind."""
+    """``calls`` with each changed one replaced and new ones appended."""
     latest = {call.call_id: call for call in changed}
     kept = tuple(latest.pop(call.call_id, call) for call in calls)
     return kept + tuple(latest.values())
 
 
 def changed_from(before: Snapshot, calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Those of ``calls`` that are not as they were."""
+    """Those of ``calls`` that differ from the snapshot."""
     known = {call.call_id: call for call in before.calls}
     return tuple(call for call in calls if known.get(call.call_id) is not call)
 
@@ -46,10 +46,10 @@ def decide(
     """A decision with the events and artifacts that follow from its calls.
 
     Args:
-        before: What was there.
+        before: The snapshot that was read.
         result: What the caller learns.
-        turn: The turn as it shall be.
-        calls: The calls as they shall be.
+        turn: The turn's new state.
+        calls: The calls' new states.
         last: Events that come after those of the calls.
     """
     changed = tuple(calls)
@@ -63,12 +63,12 @@ def decide(
 
 
 def told_first(events: tuple[EventDraft, ...], decision: Decision[T]) -> Decision[T]:
-    """The decision with these events before its own."""
+    """The decision with these events placed before its own."""
     return replace(decision, events=events + decision.events) if events else decision
 
 
 def call_events(before: Sequence[Call], changed: Sequence[Call]) -> tuple[EventDraft, ...]:
-    """``wave.started``, ``tool.completed`` and ``wave.completed`` that follow from a change, in program order."""
+    """The events ``wave.started``, ``tool.completed`` and ``wave.completed`` of a change, in program order."""
     known = {call.call_id: call for call in before}
     after = sorted(merge(before, changed), key=lambda call: (call.step, call.position))
     drafts: list[EventDraft] = []
@@ -91,7 +91,7 @@ def _wave_events(wave: tuple[Call, ...], known: dict[str, Call]) -> list[EventDr
 
 
 def _started(call: Call) -> bool:
-    """Whether a wave that holds this call has begun: a read or a turn when sent, another when its body may begin."""
+    """Whether this call starts its wave: a read or an agent's turn once sent, another call once its body may start."""
     if call.runs_beside:
         return call.status is not CallStatus.PLANNED
     return call.status is CallStatus.ENDED or call.started_at is not None

@@ -1,4 +1,4 @@
-"""The first commit of a visit: the claim, and with it all that needs no other arbiter than SQL."""
+"""The first commit of a visit: the claim, and everything that SQL alone can decide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Opened:
 
     Args:
         visit: The hold on the turn.
-        after: What comes next, if that is known without the gate; ``None``: collect first.
+        after: What comes next, if that is known without the gate; ``None``: the visit has to collect first.
     """
 
     visit: Visit
@@ -37,21 +37,24 @@ def open_visit(
     timing: Timing,
     tools_of: Callable[[str], Sequence[ToolSpec] | None],
 ) -> Decision[Opened | Held | None]:
-    """Claim the turn; collect in the same commit what SQL alone decides.
+    """Claim the turn, and collect in the same commit what SQL alone decides.
 
-    Three kinds of turn are left to a second commit. One with open reads, whose outcomes only the gate knows; if the
-    turn must stop, it has to be closed before it is asked. One that goes on and whose calls were given other arguments,
-    which their tools have to check. And one whose next calls are reads: they are committed by a visit that has raised
-    its fence at the gate and holds the turn still. Released before, a coordinator that stood still there could make a
-    flushed gate anew and start a read after the end.
+    Three kinds of turn need a second commit:
 
-    So a turn without open reads stops even while the gate is silent: SQL alone refuses what its writes do late.
+    * One with open reads, because only the gate knows their outcomes. If the turn must stop, the gate has to be closed
+      before it is asked for them.
+    * One that goes on and has calls whose arguments a person edited, because their tools have to check these.
+    * One whose next calls are reads. These are committed by a visit that has raised its fence at the gate and still
+      holds the turn. If the turn were released earlier, a coordinator that was stopped at this point could recreate a
+      flushed gate and start a read after the turn's end.
+
+    A turn without open reads therefore stops even while the gate is silent: SQL alone refuses late writes.
 
     Args:
         snapshot: The turn and its calls, under the lock.
-        owner: A name that no other visit has.
+        owner: A name unique to this visit.
         timing: The protocol's times.
-        tools_of: An agent's tools; ``None`` if it is not served here.
+        tools_of: Gives an agent's tools by its name; ``None`` if the agent is not served here.
     """
     resting = rest(snapshot)
     if resting is not None:

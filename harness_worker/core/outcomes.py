@@ -28,7 +28,7 @@ class DenialReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecutionResult:
-    """The tool returned. ``output`` is what the model reads."""
+    """The tool returned normally. ``output`` is what the model reads."""
 
     call_id: str
     tool_name: str
@@ -39,7 +39,7 @@ class ToolExecutionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTimeout:
-    """The call's time ended first."""
+    """The call ran out of time."""
 
     call_id: str
     tool_name: str
@@ -52,8 +52,8 @@ class ToolTimeout:
 class ToolFailure:
     """The tool raised, returned an error, died too often, or ended in doubt (``outcome_unknown: …``).
 
-    ``in_doubt`` says that the call started and nobody knows whether its effect happened. A tool says so by
-    raising ``ToolOutcomeUnknown``, and by nothing that it returns.
+    ``in_doubt`` means that the call started and nobody knows whether its effect happened. A tool can only say so by
+    raising ``ToolOutcomeUnknown``; no return value says it.
     """
 
     call_id: str
@@ -76,7 +76,7 @@ class ToolDenied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolArtifactReference:
-    """The output was too long for the context and is stored aside at ``url``."""
+    """The output was too long for the context and is stored at ``url``."""
 
     call_id: str
     tool_name: str
@@ -98,7 +98,7 @@ _DOUBTS = (f"{OUTCOME_UNKNOWN}:", f"{WORKER_LOST}:")
 
 
 def content_of(outcome: ToolOutcome) -> str:
-    """What the model reads of an outcome."""
+    """The text of an outcome that the model reads."""
     match outcome:
         case ToolExecutionResult():
             return outcome.output
@@ -115,7 +115,7 @@ def content_of(outcome: ToolOutcome) -> str:
 
 
 def is_error(outcome: ToolOutcome) -> bool:
-    """Whether the model is told that the call did not succeed."""
+    """Whether the outcome is presented to the model as an error."""
     return isinstance(outcome, ToolTimeout | ToolFailure | ToolDenied)
 
 
@@ -125,10 +125,10 @@ def elapsed_ms_of(outcome: ToolOutcome) -> float:
 
 
 def shortened(outcome: ToolOutcome, most_chars: int) -> ToolOutcome:
-    """The outcome, with what is told of a call that failed or was denied cut to so many characters.
+    """The outcome, with the text of a failure or denial cut to ``most_chars`` characters.
 
-    The text comes from tool code and stays in the session's history; one too long to send would break every later
-    turn.
+    The text comes from tool code and stays in the session's history; if it were too long to send, every later turn
+    would fail.
     """
     match outcome:
         case ToolFailure():
@@ -142,7 +142,7 @@ def shortened(outcome: ToolOutcome, most_chars: int) -> ToolOutcome:
 def to_record(outcome: ToolOutcome) -> dict[str, Any]:
     """An outcome as a JSON object.
 
-    ``kind`` is its class name; ``content`` and ``is_error`` are what the model is told, so that a reader of the
+    ``kind`` is its class name. ``content`` and ``is_error`` repeat what the model is told, so that readers of the
     record need not know the five classes.
     """
     told = {"content": content_of(outcome), "is_error": is_error(outcome)}
@@ -150,15 +150,15 @@ def to_record(outcome: ToolOutcome) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> ToolOutcome:
-    """The outcome that :func:`to_record` made ``record`` of.
+    """The outcome from which :func:`to_record` made ``record``.
 
     Raises:
-        KeyError: The record's kind is none of the five.
+        KeyError: The record's kind is not one of the five.
     """
     kind = _KINDS[record["kind"]]
     fields = fields_of(kind, record)
     if kind is ToolDenied:
         fields["reason"] = DenialReason(fields["reason"])
-    if kind is ToolFailure and "in_doubt" not in fields:  # of a version that told a doubt by its words alone
+    if kind is ToolFailure and "in_doubt" not in fields:  # from a version that marked a doubt by its words alone
         fields["in_doubt"] = fields["error"].startswith(_DOUBTS)
     return kind(**fields)

@@ -1,8 +1,8 @@
-"""Waits for people, told to those who follow the turns that asked: from each turn to its parent, up to the first.
+"""Waits for people, reported upwards: from each turn to its parent, up to the first turn.
 
-A turn's row holds the waits below it of which its events tell. Each visit looks at its children's rows, and tells of
-those that are new in the commit that notes them: so each is told once, whoever dies (ADR 33). A wait that is over by
-then is not told.
+A turn's row holds the waits below it that its events have reported. Each visit looks at the rows of the turn's children
+and reports new waits in the commit that records them, so that each is reported once, whoever dies (ADR 33). A wait that
+is over by then is not reported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from harness_worker.wire import TurnStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
-    """A turn that knows which turns below it wait for people.
+    """A turn, updated with the waits for people below it.
 
     Args:
-        turn: The turn, with the waits.
-        events: One for each wait that it did not know of.
+        turn: The turn, with the waits recorded.
+        events: One for each wait that is new to it.
     """
 
     turn: Turn
@@ -31,10 +31,10 @@ class Noticed:
 
 
 def notice(snapshot: Snapshot, turn: Turn, calls: Iterable[Call]) -> Noticed:
-    """Take down which turns below wait for people by now, and tell of each wait that is new.
+    """Record which turns below wait for people now, and report each wait that is new.
 
     Args:
-        snapshot: What was there.
+        snapshot: The snapshot that was read.
         turn: The turn as changed so far.
         calls: Its calls as changed so far.
     """
@@ -45,7 +45,7 @@ def notice(snapshot: Snapshot, turn: Turn, calls: Iterable[Call]) -> Noticed:
 
 
 def _parks_of(child: Turn, going_on: AbstractSet[Park]) -> tuple[Park, ...]:
-    """Its own wait, or those below it: a turn that is parked itself has no call under way."""
+    """The child's own wait, or else those below it: a turn that is parked itself has no open call."""
     if child.status is TurnStatus.REQUIRES_ACTION:
         return (Park(turn_id=child.id, fence=child.fence),)
     return tuple(park for park in child.parked_below if park in going_on)

@@ -1,4 +1,4 @@
-"""A turn that waits for a person: nobody holds it, and nobody need look at it before an answer or an expiry."""
+"""Parking: a turn that waits for a person is held by nobody, and needs no look before an answer or an expiry."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness_worker.wire import TurnStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """A turn as released to wait for a person.
+    """A turn that was released to wait for a person.
 
     Args:
-        turn: Released.
-        calls: Its calls, every undecided one asked about.
-        events: What those who watch are told.
-        look_again: Whether somebody nudged it during the visit, or said what it could not act on.
+        turn: The turn, released.
+        calls: Its calls; every undecided one has been asked about.
+        events: Events that report the questions and the wait.
+        look_again: Whether somebody nudged the turn during the visit, or gave an answer it could not act on yet.
     """
 
     turn: Turn
@@ -31,7 +31,7 @@ class Parked:
 
 
 def park(visit: Visit, turn: Turn, calls: Sequence[Call], *, now: float, approval_s: float) -> Parked:
-    """Ask about every undecided call of the plan, and let go of the turn until somebody answers."""
+    """Ask about every undecided call of the plan, and release the turn until somebody answers."""
     asked = ask(calls, now=now, approval_s=approval_s)
     calls = merge(calls, asked.calls)
     open_calls = waiting(calls)
@@ -45,9 +45,9 @@ def park(visit: Visit, turn: Turn, calls: Sequence[Call], *, now: float, approva
 
 
 def rest(snapshot: Snapshot) -> Decision[None] | None:
-    """What a look at a parked turn comes to when there is nothing to do for it; ``None`` if there is.
+    """The decision on a parked turn for which there is nothing to do; ``None`` if there is something.
 
-    A look that claimed it would have to park it again, and tell so.
+    Such a turn is not even claimed, because the visit would have to park it again and emit events about that.
     """
     turn, expires_at = snapshot.turn, next_expiry(snapshot.calls)
     rests = turn.status is TurnStatus.REQUIRES_ACTION and not turn.cancel_requested

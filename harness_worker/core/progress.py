@@ -1,4 +1,4 @@
-"""What comes next for a turn none of whose calls is open: another segment, another step, or its end."""
+"""What comes next for a turn without open calls: another segment, another step, or its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from harness_worker.core.visits import StopCause, Visit, begins_steps, look_in, 
 from harness_worker.wire import StopReason, TurnStatus
 
 EQUAL_STEPS = 3
-"""So many steps running that ask for the same and get the same are no progress."""
+"""A turn makes no progress if this many steps in a row ask for the same and get the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class Finished:
     """The turn is over.
 
     Args:
-        followed: Whether a later one of its session waited for that.
-        left: The calls that were cut, which may still run.
+        followed: Whether a later turn of its session waited for its end.
+        left: The calls that were cut short and may still be running.
     """
 
     followed: bool = False
@@ -51,14 +51,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The turn was released with these calls to send, after the gate knows them.
+    """The turn was released; these calls must be sent, reads only after the gate knows them.
 
     Args:
         turn: The turn as released.
-        calls: Reads to send side by side, sequential calls to send as a chain, or calls of agents, whose turns are
-            there to be looked at; may be empty.
-        nudge: Whether somebody nudged it during the visit: publish another ``advance``.
-        remaining_s: What is left of the turn's time, in seconds.
+        calls: Reads to send side by side, sequential calls to send as a chain, or calls of agents, whose turns exist
+            and need a wake-up; may be empty.
+        nudge: Whether somebody nudged the turn during the visit, so that another ``advance`` must be published.
+        remaining_s: The turn's remaining time, in seconds.
     """
 
     turn: Turn
@@ -69,18 +69,18 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskModel:
-    """The turn is still held, and it is the model's word."""
+    """The turn is still held, and the model must be asked next."""
 
     turn: Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskHooks:
-    """The turn is still held, and it is the hooks' word on these calls, which come next.
+    """The turn is still held, and its hooks must be asked about the calls that come next.
 
     Args:
         turn: The turn.
-        calls: Those calls.
+        calls: The calls to ask about.
         known: All its calls.
     """
 
@@ -95,7 +95,7 @@ Next: TypeAlias = Finished | Dispatch | AskModel | AskHooks
 def stop_turn(
     snapshot: Snapshot, turn: Turn, calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport]
 ) -> Decision[Finished]:
-    """End the turn now: one result a call, nothing left to wait for."""
+    """End the turn now, with one result for each call and nothing left to wait for."""
     cancelled = cause is StopCause.CANCELLED
     status = TurnStatus.CANCELLED if cancelled else TurnStatus.INCOMPLETE
     reason = StopReason.CANCELLED if cancelled else StopReason.DEADLINE
@@ -112,7 +112,7 @@ def cut_turn(
     *,
     end: Callable[[Turn], Turn],
 ) -> Decision[Finished]:
-    """End the turn in the middle of whatever runs; ``end`` says how."""
+    """End the turn, whatever is still running; ``end`` gives it its final state."""
     settled = cut(snapshot, turn, calls, STOPPED_BECAUSE[cause])
     calls = stop_calls(settled.calls, cause, reports, now=snapshot.now)
     ended = end(remembering(settled.turn, calls))
@@ -121,17 +121,17 @@ def cut_turn(
 
 
 def abandon(snapshot: Snapshot) -> Decision[Finished | None]:
-    """Cancel a turn whose only driver gives it up."""
+    """Cancel a turn that its only driver gives up."""
     if snapshot.turn.status.is_final:
         return Decision(result=None)
     return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
 
 
 def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:
-    """The next segment if the plan has one, else a person's word if it needs one, else the next step, else the end.
+    """Go on: send the next segment of the plan, or wait for an approval, or take the next step, or end the turn.
 
     Args:
-        snapshot: What was there.
+        snapshot: The snapshot that was read.
         visit: The hold on the turn.
         turn: The turn as changed so far.
         calls: Its calls as changed so far; none is open.
@@ -155,17 +155,17 @@ def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
 
 
 def run_out(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], reason: StopReason) -> Decision[Finished]:
-    """End the turn for want of what a further step needs."""
+    """End the turn because something that a further step needs has run out."""
     return close_turn(snapshot, end_turn(turn, TurnStatus.INCOMPLETE, reason, now=snapshot.now), calls)
 
 
 def close_turn(snapshot: Snapshot, ended: Turn, calls: Sequence[Call]) -> Decision[Finished]:
-    """The commit that ends the turn: the results of its open step, and its last event."""
+    """The commit that ends the turn, with the results of its open step and its terminal event."""
     return _close_step(snapshot, ended, calls, result=Finished(followed=ended.followed), last=terminal_event(ended))
 
 
 def in_next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Decision[Next]:
-    """A step that sends no call asks the model again in a visit of its own: visits have a time limit."""
+    """The decision, where the next model call is left to a new visit, because a visit's time is limited."""
     if not isinstance(decision.result, AskModel):
         return decision
     released = release(visit, decision.result.turn, wake_at=now, now=now)
@@ -173,7 +173,7 @@ def in_next_visit(decision: Decision[Next], visit: Visit, *, now: float) -> Deci
 
 
 def exhausted(turn: Turn, *, now: float) -> StopReason | None:
-    """Why no further step may be claimed, if so. Tokens, dollars and floors never forbid the first model call."""
+    """Why no further step may be started, if so. Tokens, dollars and floors never forbid the first model call."""
     budget, used, remaining_s = turn.budget, turn.used, turn.deadline_at - now
     if remaining_s < 0:
         return StopReason.DEADLINE
@@ -188,7 +188,7 @@ def exhausted(turn: Turn, *, now: float) -> StopReason | None:
 
 
 def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
-    """The turn at the end of a step: what its calls mean for later ones, and those that never ran given back."""
+    """The turn at the end of a step: it remembers what its calls mean for later ones; calls that never ran are free."""
     due = [call for call in calls if not call.collected]
     unused = sum(call.was_sent and isinstance(call.outcome, ToolDenied) for call in due)
     used = replace(turn.used, tool_calls=turn.used.tool_calls - unused)
@@ -196,7 +196,7 @@ def remembering(turn: Turn, calls: Sequence[Call]) -> Turn:
 
 
 def _asked_before_persons(calls: Sequence[Call], undecided: Sequence[Call]) -> tuple[Call, ...]:
-    """The undecided calls that hooks must be asked about, and the rest of their waves, which go with them."""
+    """The undecided calls that hooks must be asked about first, and the rest of their waves, which go with them."""
     waves = {(call.step, call.wave) for call in undecided if call.hooked}
     return tuple(
         call for call in calls if call.hooked and call.status is CallStatus.PLANNED and (call.step, call.wave) in waves
@@ -226,7 +226,7 @@ def _dispatch(
 
 
 def _sent_as(call: Call) -> CallStatus:
-    """Nobody has to take a call of an agent on: its turn is there from now on."""
+    """The status of a call once sent. A call of an agent runs at once, because its turn now exists."""
     return CallStatus.RUNNING if call.is_delegated else CallStatus.PENDING
 
 
@@ -238,7 +238,7 @@ def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
 
 
 def _close_step(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: T, last: EventDraft) -> Decision[T]:
-    """Append the results of the open step, close it, and say what follows."""
+    """Close the open step: append its results, and emit its events and ``last``."""
     closed = (step_completed(_open_step(snapshot)),) if begins_steps(turn) else ()
     changed = changed_from(snapshot, merge(calls, with_results_told(calls)))
     decision = decide(snapshot, result, turn=turn, calls=changed, last=(*closed, last))
@@ -246,5 +246,5 @@ def _close_step(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result
 
 
 def _open_step(snapshot: Snapshot) -> int:
-    """That of the calls whose results are due; without any, the one in which the model speaks."""
+    """The step whose results are due; without open results, the step in which the model will speak."""
     return next((call.step for call in snapshot.calls if not call.collected), snapshot.turn.step)

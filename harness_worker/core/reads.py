@@ -1,4 +1,4 @@
-"""What the gate may answer about a read."""
+"""The gate's answers about a read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ReadState(StrEnum):
-    """What the gate knows of a read whose outcome it does not hold."""
+    """What the gate knows about a read for which it holds no completion."""
 
     EXPIRED = "expired"
     CLOSED = "closed"
@@ -19,17 +19,16 @@ class ReadState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledRead:
-    """One read as ``settle`` found it: an accepted completion, or a state.
+    """One read as ``settle`` found it: with an accepted completion, or in a state.
 
     Args:
-        call_id: Which call.
+        call_id: The call.
         state: ``None`` if there is a completion.
-        completion: What ``complete`` recorded, JSON.
-        started_at: When the attempt was admitted, seconds since the epoch by the gate's clock.
+        completion: What ``complete`` recorded, as JSON.
+        started_at: When the attempt was admitted, in seconds since the epoch by the gate's clock.
         finished_at: When it completed, likewise.
         worker: The runner that was admitted.
-        lease_s: For a live one, how long it may still be silent before it is lost, in seconds; says nothing of the read
-            itself.
+        lease_s: For a live read, how much longer it may stay silent before it counts as lost, in seconds.
     """
 
     call_id: str

@@ -14,13 +14,13 @@ class Recall:
     """A fold over the turn's calls in program order (``replay.py``), kept with the turn.
 
     Args:
-        done: Idempotent calls that succeeded, no other write having been dispatched since: fingerprint to call id.
-        doubtful: Calls that ended in doubt and were not repeated since: fingerprint to idempotency key.
+        done: Idempotent calls that succeeded with no other write dispatched since: fingerprint to call id.
+        doubtful: Calls that ended in doubt and have not been repeated: fingerprint to idempotency key.
         blocked: Tools that failed for good: name to call id.
         last_step: A digest of what the last step with calls asked for and got.
-        repeats: How many steps running were equal to it, itself included.
-        warned: The limits of the budget that were warned of.
-        used: What the calls that succeeded were: the kinds of their tools, ``"tool"`` for one without a kind.
+        repeats: How many steps in a row equal that step, itself included.
+        warned: The limits that a warning was given for.
+        used: The kinds of the tools whose calls succeeded; ``"tool"`` for a tool without a kind.
     """
 
     done: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -33,7 +33,7 @@ class Recall:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Recall:
-        """From its fields as JSON; ``None`` if nothing was ever remembered."""
+        """From its fields as JSON, or from ``None`` if nothing was ever remembered."""
         known = fields_of(cls, record or {})
         known["warned"], known["used"] = tuple(known.get("warned", ())), tuple(known.get("used", ()))
         return cls(**known)

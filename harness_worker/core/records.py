@@ -1,4 +1,4 @@
-"""The rows the protocol works on, as frozen values. A field here is a column there (``schema.py``).
+"""The rows the protocol works on, as frozen values. Each field here is a column in ``schema.py``.
 
 Times are seconds since the epoch, by the database's clock.
 """
@@ -20,7 +20,7 @@ from harness_worker.wire import Approval, EventType, StopReason, Strategy, TurnS
 
 
 class CallStatus(StrEnum):
-    """Where a call stands. ``pending``: dispatched, not known to have started."""
+    """How far a call has come. ``pending``: dispatched, but not known to have started."""
 
     PLANNED = "planned"
     PENDING = "pending"
@@ -30,22 +30,22 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPreparation:
-    """What a turn's model calls are sent with besides its history: made once, and sent again verbatim.
+    """What a turn's model calls are sent with besides its history: made once, and repeated verbatim in each call.
 
     Args:
-        context: Texts that stand before the user's words, in order.
-        prefix_hash: SHA-256 of what stands before the history, as last sent: system text, tools, a summary.
-        bound_from: The first step that was asked for under that prefix; what was thought before it is not sent again.
-        notes: Reflections, by the step that reads them; an empty one was made and says nothing.
-        summary: What stands in the place of all that was said before the newest step; ``None``: nothing does.
+        context: Texts placed before the user's words, in order.
+        prefix_hash: SHA-256 of what precedes the history, as last sent: system text, tools, a summary.
+        bound_from: The first step that was asked for under that prefix; thinking from before it is not sent again.
+        notes: Reflections, by the step that reads them; an empty text is a reflection that yielded nothing.
+        summary: What replaces everything said before the newest step; ``None``: nothing is replaced.
         compacted_at: The step before which the summary was made.
-        tried_at: The step before which a summary was last asked for, whatever came of it; -1: none was.
-        prompt_tokens: How many tokens the last step's call was sent with; 0 if that is not known.
-        prompt_chars: How many characters these were; 0 if that is not known.
-        compact_at: At how many of them the history is compacted; ``None``: never.
+        tried_at: The step before which a summary was last requested, successfully or not; -1: none was.
+        prompt_tokens: The number of tokens sent in the last step's model call; 0 if unknown.
+        prompt_chars: The number of characters in those tokens; 0 if unknown.
+        compact_at: The number of tokens at which the history is compacted; ``None``: never.
         sources: The documents in the context, which may be cited.
-        left_out: What should have been in it and could not be loaded, and why.
-        offered: The names of the tools that the session is offered, in order, by agent; only of agents that select.
+        left_out: What belonged in the context but could not be loaded, and why.
+        offered: By agent, the names of the tools that the session is offered, in order; only for agents that select.
     """
 
     context: tuple[str, ...]
@@ -64,7 +64,7 @@ class TurnPreparation:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TurnPreparation:
-        """From its fields as JSON; one that was written by an older worker lacks some."""
+        """From its fields as JSON; a record written by an older worker lacks some of them."""
         known = fields_of(cls, record)
         known["context"], known["left_out"] = tuple(known["context"]), tuple(known.get("left_out", ()))
         known["sources"] = tuple(Source(**fields_of(Source, source)) for source in known.get("sources", ()))
@@ -74,7 +74,7 @@ class TurnPreparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park:
-    """One wait of a turn for a person, until it is claimed again: its ``fence`` is that of the visit that parked it."""
+    """One wait of a turn for a person, until its next claim; ``fence`` is that of the visit that parked it."""
 
     turn_id: str
     fence: int
@@ -82,22 +82,27 @@ class Park:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One user message worked to an answer.
+    """One user message and the work that leads to its answer.
 
-    The driving fields: ``fence`` rises with each claim, ``owner`` holds the turn until
-    ``lease_until``, ``wake_at`` is when somebody must look if nothing happens, ``wakes`` counts nudges that met a
-    live lease. ``step`` counts committed assistant messages.
-    ``number`` counts the session's turns from 1, in the order in which they were made; ``waits``: an earlier one had
-    not ended by then; ``followed``: a later one waits for it.
-    ``decision`` says of an ended turn how it came by its answer.
-    ``parked_at`` is since when it, or all that it waits for, has waited for a person: that wait is not charged to
-    ``deadline_at``; ``parked_below`` are the waits of turns below it of which its events tell, as far as they go on.
-    ``recall`` is what later calls are judged by. ``citations`` are those of the answer.
-    ``traceparent`` names the span of who asked. ``parent_id`` and ``parent_call_id`` name the call that this turn is,
-    if an agent asked for it; ``delegated`` is what its children have used, those turns that its own calls are, as far
-    as they were collected.
-    A fork goes on from the step ``first_step`` of the turn ``forked_from``; its messages and calls of the steps before
-    are copies.
+    Driving: ``fence`` rises with each claim; ``owner`` holds the turn until ``lease_until``; ``wake_at`` is when
+    somebody must look at it if nothing happens before; ``wakes`` counts the nudges that met a live lease. ``step``
+    counts committed assistant messages.
+
+    Session: ``number`` counts the session's turns from 1, in the order of their creation; ``waits`` says that an
+    earlier turn had not ended at that time, ``followed`` that a later one waits for this one.
+
+    Waits for people: ``parked_at`` is the time since which the turn, or all that it waits for, has waited for a person.
+    That wait is not charged to ``deadline_at``. ``parked_below`` are the waits of turns below it that its events have
+    reported and that still last.
+
+    Children: if the turn is an agent's call, ``parent_id`` and ``parent_call_id`` name that call. ``delegated`` is what
+    the turn's own children have used, as far as they were collected.
+
+    Forks: a fork continues from step ``first_step`` of the turn ``forked_from``; its messages and calls of earlier
+    steps are copies.
+
+    ``recall`` is what later calls are judged by. ``citations`` are those in the answer. ``decision`` says how an ended
+    turn came by its answer. ``traceparent`` names the caller's span.
     """
 
     id: str
@@ -149,7 +154,7 @@ class Turn:
 
     @property
     def spent(self) -> Usage:
-        """What is counted against its budget: what it has used, and what others have used for it."""
+        """What counts against its budget: its own use and that of its children."""
         return self.used.plus(self.delegated)
 
 
@@ -157,12 +162,12 @@ class Turn:
 class Call:
     """One tool call of a turn's step.
 
-    ``attempt`` rises only when the call is really run again; ``lease_until`` and ``runner`` belong to a running
-    write, and a negative ``lease_until`` says that its process died, and when; ``was_coerced`` says that an argument
-    had to be converted to fit; ``deadline_at`` is the turn's until the call is admitted. ``approval`` is ``None`` for a
-    call that needs no person's word. A running write without ``worker`` waits for its lock. ``collected`` says its
-    result message stands. ``idempotent`` is what its tool says of itself, and ``kind`` what it is; ``hooked``: hooks
-    must be asked before it is sent. ``delegation``: it is no function but a turn of that agent.
+    ``attempt`` rises only when the call is really run again. ``lease_until`` and ``runner`` belong to a running write;
+    a negative ``lease_until`` says that its process died, and when. A running write without ``worker`` waits for its
+    lock. ``deadline_at`` is the turn's until the call is admitted. ``was_coerced`` says that an argument had to be
+    converted to fit. ``approval`` is ``None`` if the call needs no person's approval. ``hooked`` says that hooks must
+    be asked before it is sent. ``collected`` says that its result message was appended. ``idempotent`` and ``kind``
+    are as its tool declares them. ``delegation`` is set if the call is not a function but a turn of another agent.
     """
 
     turn_id: str
@@ -201,17 +206,17 @@ class Call:
 
     @property
     def is_read(self) -> bool:
-        """Whether the gate decides its outcome; SQL decides every other call's."""
+        """Whether the gate decides its outcome; SQL decides those of all other calls."""
         return self.effect is Effect.READ_ONLY
 
     @property
     def is_delegated(self) -> bool:
-        """Whether it is a turn of another agent; SQL alone knows of that."""
+        """Whether it is a turn of another agent; the gate knows nothing of such calls."""
         return self.delegation is not None
 
     @property
     def runs_beside(self) -> bool:
-        """Whether calls of its kind share waves, which are sent by themselves."""
+        """Whether it may share a wave with others of its kind; such a wave is sent on its own."""
         return self.is_read or self.is_delegated
 
     @property
@@ -221,7 +226,7 @@ class Call:
 
     @property
     def is_open(self) -> bool:
-        """Dispatched and not ended."""
+        """Whether it was dispatched and has not ended."""
         return self.status in (CallStatus.PENDING, CallStatus.RUNNING)
 
     def denied(self, reason: DenialReason, details: str) -> ToolDenied:
@@ -231,7 +236,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of the history, Anthropic-shaped; ``position`` counts from 0 in its turn; -1 is in no journal."""
+    """One message of the history, Anthropic-shaped. ``position`` counts from 0 in its turn; -1: not in the journal."""
 
     role: str
     content: Any
@@ -240,7 +245,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDraft:
-    """A durable event before its commit gives it a ``seq``."""
+    """A durable event whose commit has not yet given it a ``seq``."""
 
     type: EventType
     data: Mapping[str, Any]
@@ -248,7 +253,7 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A durable event as its commit made it; ``at`` in seconds since the epoch."""
+    """A durable event as it was committed; ``at`` in seconds since the epoch."""
 
     turn_id: str
     seq: int

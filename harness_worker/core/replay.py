@@ -1,8 +1,7 @@
 """ReplayControl: what earlier calls of a turn mean for later ones (docs/reference/gates.md).
 
-A snapshot holds the calls of one step only. What earlier steps leave behind is folded into the turn's
-:class:`~harness_worker.core.recall.Recall` in the commit that ends each step: it is the journal's word, so it survives
-whatever the journal survives.
+A snapshot holds the calls of one step only. What matters of earlier steps is folded into the turn's
+:class:`~harness_worker.core.recall.Recall` in the commit that ends each step, so it is as durable as the journal.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FINGERPRINT_CHARS = 32
 
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The same for calls that ask the same thing: one tool, equal canonical arguments."""
+    """A text that is equal for calls that ask the same thing: the same tool with equal canonical arguments."""
     return _digest(tool, canonical(arguments))
 
 
@@ -39,7 +38,7 @@ def repeats(call: Call, other: Call) -> bool:
 
 
 def after_calls(recall: Recall, calls: Iterable[Call]) -> Recall:
-    """With these calls in mind, each in what became of it so far."""
+    """What is remembered once these calls are taken into account, each as far as it has come."""
     for call in _in_order(calls):
         if call.status is not CallStatus.PLANNED and not isinstance(call.outcome, ToolDenied):
             recall = _after_end(after_dispatch(recall, call), call)
@@ -47,7 +46,7 @@ def after_calls(recall: Recall, calls: Iterable[Call]) -> Recall:
 
 
 def after_dispatch(recall: Recall, call: Call) -> Recall:
-    """A write makes every other call a new one; a repeat of a doubtful call has taken its key with it."""
+    """What is remembered after a dispatch: a write makes every other call new; a repeat takes over a doubt's key."""
     mine = fingerprint(call.tool, call.arguments)
     done = recall.done if call.is_read else {key: by for key, by in recall.done.items() if key == mine}
     doubtful = {key: used for key, used in recall.doubtful.items() if key != mine}
@@ -55,7 +54,7 @@ def after_dispatch(recall: Recall, call: Call) -> Recall:
 
 
 def after_step(recall: Recall, calls: Iterable[Call]) -> Recall:
-    """A step has ended with these calls; one without any says nothing about progress."""
+    """What is remembered after a step with these calls; a step without calls says nothing about progress."""
     ordered = _in_order(calls)
     if not ordered:
         return recall
@@ -66,12 +65,12 @@ def after_step(recall: Recall, calls: Iterable[Call]) -> Recall:
 
 
 def duplicate_of(recall: Recall, call: Call) -> str | None:
-    """The earlier call whose success makes this one needless, if its tool says so of itself."""
+    """The earlier call whose success makes this one needless, if its tool is ``idempotent``."""
     return recall.done.get(fingerprint(call.tool, call.arguments)) if call.idempotent else None
 
 
 def key_for(recall: Recall, call: Call) -> str:
-    """The idempotency key to run it with: that of the call in doubt which it repeats, else its own."""
+    """The idempotency key to run the call with: that of the call in doubt which it repeats, or its own."""
     return recall.doubtful.get(fingerprint(call.tool, call.arguments), call.idempotency_key)
 
 
@@ -92,7 +91,7 @@ def _in_order(calls: Iterable[Call]) -> list[Call]:
 
 
 def _got(call: Call) -> str:
-    """What the model learned from a call, without what is new each time."""
+    """What the model learned from a call, without what differs each time."""
     outcome = call.outcome
     if isinstance(outcome, ToolArtifactReference):
         return f"{outcome.size_bytes} {outcome.summary}"

@@ -1,4 +1,4 @@
-"""The commit with which a visit takes the model's word: its message, its plan of waves, or the end of the turn."""
+"""The commit of a model's reply: its message, with the plan of waves or the end of the turn."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Said:
         content: Anthropic content blocks, verbatim.
         text: Their text.
         stop_reason: As the provider named it.
-        usage: What the call cost, without steps and tool calls.
-        calls: The tool calls it asks for, planned; those denied have their outcome already.
-        prompt: What was asked; it is kept with the turn, and told.
-        citations: What it cites.
+        usage: What the model call cost, without steps and tool calls.
+        calls: The requested tool calls, planned; denied ones already have their outcome.
+        prompt: The prompt; its preparation is stored with the turn, and its hashes go into the event.
+        citations: What the reply cites.
     """
 
     content: tuple[Mapping[str, Any], ...]
@@ -56,10 +56,10 @@ class Said:
 
 
 PAUSE = "pause_turn"
-"""The provider took a break from tools of its own: its message stands, and the next step lets it go on."""
+"""The provider paused while using tools of its own: its message is kept, and the next step continues it."""
 
 COUNTS = ("steps", "tool_calls", "reflections")
-"""What of a turn's usage no model call has of its own."""
+"""The counts in a turn's usage that a model call does not report."""
 
 _INCOMPLETE = {
     "max_tokens": StopReason.MAX_TOKENS,
@@ -69,7 +69,7 @@ _INCOMPLETE = {
 
 
 def plan(snapshot: Snapshot, *, visit: Visit, said: Said) -> Decision[Next]:
-    """Append the message and act on it: dispatch its first segment, or end the turn."""
+    """Append the message and act on it: dispatch the first segment of its plan, or end the turn."""
     fresh = replace(snapshot, calls=())
     decision = _act(fresh, visit, _spoken(snapshot.turn, said), said)
     message = Message(role="assistant", content=[dict(block) for block in said.content])
@@ -78,7 +78,7 @@ def plan(snapshot: Snapshot, *, visit: Visit, said: Said) -> Decision[Next]:
 
 
 def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call]) -> Decision[Next]:
-    """Go on with calls as the hooks left them."""
+    """Go on with the calls as the hooks left them."""
     planned = {call.call_id for call in snapshot.calls if call.status is CallStatus.PLANNED}
     calls = merge(snapshot.calls, (call for call in answered if call.call_id in planned))
     cause = stop_cause(snapshot.turn, snapshot.now)
@@ -95,10 +95,10 @@ def give_up(
     cause: StopCause | None = None,
     reports: Mapping[str, ReadReport] = NO_REPORTS,
 ) -> Decision[Finished]:
-    """End the turn without a reply from the model: cancelled or too late if it is, else failed; what was said is kept.
+    """End the turn without a reply from the model: cancelled, past its deadline, or else failed. What was said is kept.
 
-    ``message`` is the error's; with the reason ``cancelled`` it is the text that the model had said by then.
-    ``reports`` are the gate's, of reads that are still open.
+    ``message`` is the error's message; with the reason ``cancelled``, it is the text that the model had said by then.
+    ``reports`` are the gate's reports on reads that are still open.
     """
     message, cause = clean_text(message), stop_cause(snapshot.turn, snapshot.now) or cause
     if cause is not None:
@@ -117,7 +117,7 @@ def _spoken(turn: Turn, said: Said) -> Turn:
 
 
 def _prepared(said: Said) -> TurnPreparation:
-    """What the turn was sent with; how long the prompt was is kept only for an agent that compacts."""
+    """What the turn was sent with; the prompt's length is kept only for an agent that compacts."""
     preparation = said.prompt.preparation
     if preparation.compact_at is None:
         return replace(preparation, prompt_tokens=0, prompt_chars=0)
@@ -145,7 +145,10 @@ def _finish(fresh: Snapshot, turn: Turn, said: Said, cut: StopReason | None) -> 
 
 
 def _cut_short(call: Call, said: Said) -> ToolOutcome:
-    """Not run; the last one whatever its arguments lack: that is what was cut off."""
+    """The outcome of a call in a reply that was cut short: ``not_run``, unless it was already denied.
+
+    The last call is ``not_run`` even if its arguments are invalid, because it is the one that was cut off.
+    """
     is_whole = call.position < said.calls[-1].position
     return (call.outcome if is_whole else None) or not_run(call, "the reply was cut short")
 
@@ -157,6 +160,6 @@ def _model_completed(step: int, said: Said) -> EventDraft:
 
 
 def _asked(prompt: Prompt) -> dict[str, Any]:
-    """Who was asked, and what was sent, told by hashes; ``cache_break`` only where there is one."""
+    """Which model was asked, and hashes of what was sent; ``cache_break`` is present only if true."""
     told = {"model": prompt.model, "prefix_hash": prompt.preparation.prefix_hash, "render_hash": prompt.render_hash}
     return {**told, "cache_break": True} if prompt.is_cache_break else told

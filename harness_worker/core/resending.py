@@ -1,7 +1,7 @@
-"""Which calls that have not started are sent again: a lost message is found, a long queue is not made longer.
+"""Which calls that have not started are sent again, so that lost messages are replaced and long queues not lengthened.
 
-A visit cannot tell a message that was lost from one that waits in a queue. So the pauses between two copies double:
-with the default times a call that never starts is sent again 2, 6, 14, 30 and 62 s after it was sent, then every 64 s.
+A visit cannot tell a lost message from one that waits in a queue, so the pauses between copies double. With the default
+times, a call that never starts is sent again 2, 6, 14, 30 and 62 s after it was first sent, then every 64 s.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.visits import look_period_s
 
 LONGEST_PAUSE: Final = 16
-"""Look-ins between two copies of a message, at most."""
+"""The most look-ins between two copies of a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend:
-    """The calls to send now, and how many look-ins there were since calls were last sent anew."""
+    """The calls to send now, and the number of look-ins since new calls were last sent."""
 
     calls: tuple[Call, ...]
     looks: int
 
 
 def send_again(snapshot: Snapshot, waiting: tuple[Call, ...], *, timing: Timing) -> Resend:
-    """Send what was lost at once; what only has not started, ever more rarely.
+    """Send lost calls again at once, and calls that merely have not started ever more rarely.
 
     Args:
         snapshot: The turn and its calls as the visit found them.
-        waiting: Open calls that wait to be started, as they are now; one that is run again differs from the snapshot's.
+        waiting: Open calls that wait to be started, as they are now; a call to run again differs from the snapshot's.
         timing: The protocol's times.
     """
     if any(call not in snapshot.calls for call in waiting):
@@ -48,7 +48,7 @@ def _is_due(looks: int) -> bool:
 
 
 def _was_just_sent(call: Call, snapshot: Snapshot, timing: Timing) -> bool:
-    """Whether the link before it in its chain, which sends it, has ended since the last look-in."""
+    """Whether the call before it in its chain, whose end sends it, has ended since the last look-in."""
     since = snapshot.now - look_period_s(snapshot.turn.looks, timing)
     return not call.is_read and any(_ended_since(each, since) for each in _before(call, snapshot.calls))
 

@@ -10,19 +10,19 @@ from harness_worker.core.deadline import DeadlineToken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Given to a tool that takes a parameter ``ctx``.
+    """Passed to a tool that has a parameter ``ctx``.
 
     Args:
         turn_id: The turn the call belongs to.
         call_id: ``"{step}.{position}"``, unique in the turn.
         session_id: The conversation.
         tenant: On whose behalf the turn runs.
-        attempt: From 1; rises when the call is run again after a crash.
-        idempotency_key: The same over all attempts of a call; an external effect must be keyed by it.
+        attempt: Starts at 1; rises when the call is run again after a crash.
+        idempotency_key: The same for all attempts of a call; an external effect must be keyed by it.
         deadline: When the call's time is over.
-        fence: With a ``lock``: a number above that of every earlier holder of it, for a resource that can refuse who is
-            late; else ``None``.
-        agent: Whose turn it is.
+        fence: For a tool with a ``lock``, a number above that of every earlier holder, so that a resource can refuse a
+            late one; else ``None``.
+        agent: The agent whose turn it is.
     """
 
     turn_id: str
@@ -40,8 +40,8 @@ class RunContext:
         """A context for calling a tool as a plain function; its clock stands still.
 
         Args:
-            remaining_s: What the deadline says is left, in seconds.
-            overrides: Fields that the test is about, by name.
+            remaining_s: The time left until the deadline, in seconds.
+            overrides: Values for other fields, by name.
 
         Raises:
             TypeError: There is no such field.

@@ -1,7 +1,7 @@
-"""What the commit that ends a turn adds to the rule that ends it: one small step each, pure.
+"""What the commit that ends a turn adds to the rule that ends it: a few small, pure steps.
 
-A step is given a decision whose turn is over, and the turn's agent if this worker serves it. What it makes of the turn
-is told by the terminal event, which is made anew behind the last step.
+Each step is given a decision that ends the turn, and the turn's agent if this worker serves it. The terminal event is
+made again after the last step, so that it reports what the steps changed.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from harness_worker.core.strategy import strategy_of
 from harness_worker.wire import MEMORY
 
 Seal: TypeAlias = Callable[[Decision[Any], Turn, AgentSpec | None], Decision[Any]]
-"""Given the decision, the ended turn in it, and the agent."""
+"""A step: given the decision, the ended turn in it, and the agent."""
 
 
 def ended_by(snapshot: Snapshot, decision: Decision[Any]) -> Turn | None:
-    """The turn as it ends, if the decision ends it."""
+    """The ended turn, if the decision ends it."""
     turn = decision.turn
     return turn if turn is not None and turn.status.is_final and not snapshot.turn.status.is_final else None
 
 
 def with_judges(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """What others have to say of the turn, which is due from now on."""
+    """The decision, with the scores of the turn's judges due from now on."""
     return replace(decision, judges=judges_of(turn, agent))
 
 
 def judges_of(turn: Turn, agent: AgentSpec | None) -> tuple[str, ...]:
-    """Who scores an ended turn, and whether a model looks for what is worth remembering of it."""
+    """The judges of an ended turn, and with them the model that looks for things to remember, if there is one."""
     if agent is None or turn.status not in JUDGED:
         return ()
     return agent.judges if agent.memory_model is None else (*agent.judges, MEMORY)
 
 
 def with_strategy(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None) -> Decision[Any]:
-    """The decision record."""
+    """The decision, with the record of how the turn came by its answer."""
     return replace(decision, turn=replace(turn, decision=strategy_of(turn.recall)))
 
 
 def with_listed_sources(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """What the answer cites is listed behind it, for an agent that shows it."""
+    """The decision, with the cited sources listed after the answer if the agent shows them."""
     if agent is None or not agent.show_citations:
         return decision
     return replace(decision, turn=replace(turn, output_text=with_sources(turn.output_text, turn.citations)))
 
 
 def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) -> Decision[Any]:
-    """An agent with a memory remembers what the user said, once a turn that neither failed nor was cancelled.
+    """The decision, with what an agent with memory remembers of the user's words.
 
-    By rules; what a model finds is due later, like a judge's word (:func:`judges_of`).
+    Nothing is remembered of a turn that failed or was cancelled. These memories are found by rules; those that a model
+    finds are due later, like a judge's score (:func:`judges_of`).
     """
     if agent is None or agent.memory is not True or turn.status not in JUDGED:
         return decision
@@ -65,7 +66,7 @@ def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) 
 
 
 def retold(decision: Decision[T]) -> Decision[T]:
-    """With the terminal event, which is the last one, of the turn as it is now."""
+    """The decision, with its last event, the terminal one, made again from the turn as it is now."""
     if decision.turn is None:
         return decision
     return replace(decision, events=(*decision.events[:-1], terminal_event(decision.turn)))
@@ -77,4 +78,4 @@ SEALS: Final[tuple[tuple[str, Seal], ...]] = (
     ("judges", with_judges),
     ("decision", with_strategy),
 )
-"""The steps by the names under which failures are counted; docs/reference/decisions.md has them as 1, 4, 6 and 7."""
+"""The steps, by the names under which failures are counted; docs/reference/decisions.md numbers them 1, 4, 6 and 7."""

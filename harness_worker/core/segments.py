@@ -1,4 +1,4 @@
-"""Which calls of a plan come next: one wave of reads or of agents, or a run of sequential calls."""
+"""Which calls of a plan come next: one wave of reads or of calls of agents, or a run of sequential calls."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from harness_worker.core.replay import repeats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What comes next of a plan.
+    """The part of a plan that comes next.
 
     Args:
-        denied: Calls that end denied, now that their wave has come.
-        sent: Calls to send, with the keys to run them with.
-        asked: Calls that would be sent, but hooks must be asked first; then nothing is sent.
+        denied: Calls that end denied now, because it is their wave's turn.
+        sent: Calls to send, with the idempotency keys to run them with.
+        asked: Calls that hooks must be asked about before they can be sent; if there are any, nothing is sent.
     """
 
     denied: tuple[Call, ...] = ()
@@ -39,17 +39,17 @@ def next_segment(
     apart: AbstractSet[str] = frozenset(),
     tools: Sequence[ToolSpec] | None = None,
 ) -> Segment:
-    """The next segment of a turn none of whose calls is open; empty if the plan has nothing left.
+    """The next segment of a turn without open calls; empty if nothing of the plan is left.
 
-    A denied call ends when its wave comes: beside the reads of its wave, or after the calls before it have ended. A
-    wave that waits for a person's word is sent as a whole once all of it is decided, and nothing behind it before;
-    nobody is bothered about a call that will not run anyway.
+    A denied call ends when its wave comes: together with the reads of its wave, or after the calls before it have
+    ended. A wave that waits for approval is sent as a whole once all of it is decided, and nothing after it is sent
+    earlier; nobody is asked about a call that will not run anyway.
 
     Args:
         turn: The turn.
         calls: Its calls.
         now: Seconds since the epoch.
-        apart: The ids of reads that may not run beside those before them in their wave; they begin its next part.
+        apart: The ids of reads that may not run beside those before them in their wave; each starts a part of its own.
         tools: The agent's tools; ``None`` if they are not known here.
     """
     gates = Gates.of(turn, calls, now=now, tools=tools)
@@ -73,24 +73,24 @@ def next_segment(
 
 
 def _starts_another(call: Call, chosen: Sequence[Call]) -> bool:
-    """A wave of reads or of agents goes by itself, and ends a run of sequential calls."""
+    """Whether the call belongs to another segment: a wave is sent by itself, and ends a run of sequential calls."""
     return bool(chosen) and call.wave != chosen[-1].wave and (call.runs_beside or chosen[-1].runs_beside)
 
 
 def _refusal(gates: Gates, call: Call) -> ToolOutcome | None:
-    """Why it will not run. A person's word stands; what comes after the hooks is no reason before they were asked."""
+    """Why the call will not run. A person's denial is final; gates that follow the hooks count only once these ran."""
     if call.outcome is not None and call.approval is not None and call.approval.is_resolved:
         return call.outcome
     return gates.before_hooks(call) if call.hooked else gates.refusal(call)
 
 
 def _must_wait(call: Call, chosen: Sequence[Call]) -> bool:
-    """Whether it is judged only when a call that it repeats has ended."""
+    """Whether it can be judged only once the call that it repeats has ended."""
     return call.idempotent and any(repeats(call, earlier) for earlier in chosen)
 
 
 def _ends_now(call: Call, chosen: Sequence[Call]) -> bool:
-    """Whether nothing that is still to happen can come before it, or change the reason."""
+    """Whether nothing that is yet to happen can precede its end or change its reason."""
     return not chosen or (call.wave == chosen[-1].wave and not chosen[-1].hooked)
 
 

@@ -1,4 +1,4 @@
-"""Text that every database and every provider can hold."""
+"""Text that every database and every provider can store."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, cast
 REPLACEMENT = "\ufffd"
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-"""What Postgres' text cannot hold: U+0000 and lone surrogates."""
+"""What Postgres cannot store as text: U+0000 and lone surrogates."""
 
 
 def clean_text(text: str) -> str:
-    """``text`` with U+0000 and lone surrogates as U+FFFD; a pair of surrogates becomes its character."""
+    """``text`` with U+0000 and lone surrogates replaced by U+FFFD, and surrogate pairs by their characters."""
     if UNSTORABLE.search(text) is None:
         return text
     paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -21,7 +21,7 @@ def clean_text(text: str) -> str:
 
 
 def cut_text(text: str, most_chars: int, why: str = "") -> str:
-    """``text`` in at most so many characters: one that is longer keeps its beginning, and says how long it was."""
+    """``text`` in at most ``most_chars`` characters; a longer one keeps its beginning and says how long it was."""
     if len(text) <= most_chars:
         return text
     note = f"… [cut: {len(text)} characters{why}]"
@@ -35,7 +35,7 @@ def text_of(content: Iterable[Mapping[str, Any]]) -> str:
 
 
 def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """``value`` with every text in it clean, keys included; what is clean already is returned as it is."""
+    """``value`` with every text in it cleaned, keys included; parts that are clean already are returned as they are."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):

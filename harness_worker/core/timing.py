@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """All in seconds but ``attempt_cap``.
+    """All in seconds, except ``attempt_cap``.
 
     Args:
-        lease_ttl_s: How long a visit or a running call is believed alive without a heartbeat.
-        visit_s: How long one visit may last, whatever its heartbeat says; each further model call prolongs it.
-        look_s: The first look-in while tools run; the later ones are twice as long apart.
+        lease_ttl_s: How long a visit or a running call is presumed alive without a heartbeat.
+        visit_s: How long one visit may last, even if its heartbeats continue; each further model call prolongs it.
+        look_s: How soon the first look-in follows while tools run; later ones are twice as far apart.
         hard_s: How long after its soft limit a tool's process is killed.
-        grace_s: How long after that its outcome may still be on its way.
-        attempt_cap: How often a call may be run before it counts as lost for good.
+        grace_s: How long after that its outcome may still arrive.
+        attempt_cap: How many times a call may be run before it counts as lost for good.
         approval_s: How long a person may take to answer.
     """
 

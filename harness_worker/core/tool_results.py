@@ -1,6 +1,6 @@
-"""What a tool's return or exception becomes (docs/how-to/write-tools.md, "Fail well").
+"""Outcomes made of what a tool returned or raised (docs/how-to/write-tools.md, "Fail well").
 
-A tool failing is an outcome, never a raise: both functions here return one for whatever they are given.
+A tool's failure is an outcome, never an exception: both functions here return one for whatever they are given.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def outcome_of_return(
     """The outcome of a tool that returned.
 
     Args:
-        call_id: Which call.
-        tool_name: Which tool.
-        value: What its function returned. A dict with a non-null ``error`` is a failure, a string never is.
+        call_id: The call.
+        tool_name: Its tool.
+        value: What the tool returned. A dict with a non-null ``error`` is a failure; a string never is.
         elapsed_ms: How long the body ran.
         was_coerced: Whether an argument had to be converted.
     """
@@ -60,9 +60,9 @@ def outcome_of_return(
 def outcome_of_exception(
     call_id: str, tool_name: str, error: BaseException, *, elapsed_ms: float, is_read: bool = True
 ) -> ToolOutcome:
-    """The outcome of a tool that raised, whatever it raised; a call that it could not be given is denied.
+    """The outcome of a tool that raised, whatever it raised; a call whose arguments did not fit is denied.
 
-    A :class:`ToolError` speaks for itself, verbatim unless it is blank, and is cut later; anything else becomes
+    The message of a :class:`ToolError` is used verbatim unless it is blank, and is cut later. Anything else becomes
     ``TypeName: message``, at most 2,000 characters, without file paths and stack frames. A write whose outcome is
     unknown is in doubt.
     """
@@ -80,9 +80,9 @@ def outcome_of_exception(
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line or a few, for somebody who may see neither our paths nor our frames.
+    """An exception in a few lines, for readers who may see neither file paths nor stack frames.
 
-    Of a very long message only the beginning is read: looking for paths in all of it may take longer than its call has.
+    Only the beginning of a very long message is read, because searching all of it for paths could take too long.
     """
     message = without_paths(_without_frames(_without_file_names(error, words_of(error)[:_MAX_READ_CHARS]))).strip()
     text = clean_text(f"{type(error).__name__}: {_said(message)}")
@@ -90,23 +90,23 @@ def describe(error: BaseException) -> str:
 
 
 def without_paths(message: str) -> str:
-    """``message`` with each absolute, home or dotted file path as ``<path>``; URLs stay."""
+    """``message`` with each absolute, home or dotted file path replaced by ``<path>``; URLs stay."""
     quoted = _QUOTED_PATH.sub(rf"\g<quote>{PATH}\g<quote>", message)
     return _BARE_PATH.sub(PATH, _WINDOWS_PATH.sub(PATH, quoted))
 
 
 def _said(message: str) -> str:
-    """The message, or words in its place: a provider refuses an error without any."""
+    """The message, or a stand-in if it is blank, because a provider refuses an error without text."""
     return message if message.strip() else "(no message)"
 
 
 def _without_frames(message: str) -> str:
-    """A message that quotes a traceback, with only what the traceback says at its end."""
+    """The message; if it quotes a traceback, only the traceback's last lines are kept of that."""
     return _FRAME.sub("", _TRACEBACK.sub("", message))
 
 
 def _without_file_names(error: BaseException, message: str) -> str:
-    """An operating system error names its file, which may be a relative path."""
+    """The message of an operating system error without its file's name, which may be a relative path."""
     if not isinstance(error, OSError):
         return message
     for name in (error.filename, error.filename2):

@@ -1,4 +1,4 @@
-"""Making a turn of what somebody asks for, where no gateway has checked it."""
+"""Making a turn from a request that no gateway has checked."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ INPUT: Final = "input"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What a turn is asked with, unchecked: whatever a caller wrote. ``None`` counts as absent, but for the input.
+    """A request for a turn, unchecked: whatever a caller wrote. ``None`` counts as absent, except for the input.
 
     Args:
         input: What the user said.
-        session_id: The conversation; without it the turn is one of its own.
+        session_id: The conversation; without it the turn begins a new one.
         budget: Limits below the agent's, by name.
-        metadata: What is to be kept with the turn.
+        metadata: Strings to store with the turn.
         parallel: Whether calls may run side by side.
-        system_prompt_override: Instead of the agent's system text.
+        system_prompt_override: Replaces the agent's system text.
         skill_context: Extra text for this turn.
     """
 
@@ -55,19 +55,19 @@ def queued_turn(  # noqa: PLR0913 - what a turn is made of, by name
     priority: Priority,
     called: str = INPUT,
 ) -> Turn:
-    """The turn that is asked for, to be stored.
+    """The requested turn, ready to be stored.
 
     Args:
-        request: What was asked for.
-        turn_id: Its id, and its session's if none is named.
-        tenant: On whose behalf.
-        agent: Whom to ask.
-        caps: The most it may have.
-        priority: Who waits for it.
-        called: What the caller calls the input.
+        request: The request.
+        turn_id: The turn's id; also its session's id if the request names none.
+        tenant: The tenant that owns it.
+        agent: The name of the agent to ask.
+        caps: The highest limits it may have.
+        priority: Its priority.
+        called: The caller's name for the input, for error messages.
 
     Raises:
-        ConfigError: Everything that is wrong with it.
+        ConfigError: The request is invalid; the message lists everything that is wrong with it.
     """
     problems = "; ".join(_problems(request, called))
     if problems:

@@ -21,11 +21,11 @@ MODEL_SLACK_S = 10.0
 """How much longer a visit may last than the model call in it."""
 
 QUEUE_LOOK_S = 30.0
-"""How often a turn that waits for its session or tenant is looked at, though the end of another wakes it."""
+"""How often a turn that waits for its session or tenant is looked at, should the wake-up from another's end be lost."""
 
 
 class StopCause(StrEnum):
-    """Why a turn must end now, whatever its calls do."""
+    """Why a turn must end now, even if calls are still running."""
 
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
@@ -34,7 +34,7 @@ class StopCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Somebody else drives the turn; ``stop`` says that they should give up what they wait for."""
+    """Somebody else drives the turn; ``stop`` says that the holder should give up what it waits for."""
 
     stop: bool
 
@@ -44,16 +44,15 @@ class Visit:
     """One coordinator's hold on a turn.
 
     Args:
-        turn: The turn as claimed. Every commit of the visit is conditional on its fence, and if it has more ``wakes``
-            at release, somebody nudged it.
+        turn: The turn as claimed. Every commit of the visit is conditional on its fence; if ``wakes`` is higher at
+            release, somebody nudged it.
         calls: Its calls as claimed.
-        owner: Who holds it, unique to the visit.
-        now: The database's clock when claimed.
+        owner: The holder's name, unique to the visit.
+        now: The database's clock at the claim.
         timing: The protocol's times.
-        apart: The reads that may not run beside those before them in their wave, as far as this visit has checked.
-        tools: Its agent's tools; ``None`` if its worker does not serve the agent.
-        asked: The holder's monotonic clock before it asked for the turn, in seconds: what it does from then on is
-            charged to the turn's time.
+        apart: Reads that this visit found may not run beside those before them in their wave.
+        tools: Its agent's tools; ``None`` if this worker does not serve the agent.
+        asked: The holder's monotonic clock just before the claim, in seconds; time from then on is charged to the turn.
     """
 
     turn: Turn
@@ -67,24 +66,24 @@ class Visit:
 
     @property
     def stop(self) -> StopCause | None:
-        """Whether the turn must end now."""
+        """Why the turn must end now, if it must."""
         return stop_cause(self.turn, self.now)
 
 
 def stop_cause(turn: Turn, now: float) -> StopCause | None:
-    """Whether the turn must end now: cancelled, or past its deadline."""
+    """Why the turn must end now, if it must: it was cancelled or is past its deadline."""
     if turn.cancel_requested:
         return StopCause.CANCELLED
     return StopCause.DEADLINE if now > turn.deadline_at else None
 
 
 def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
-    """Take the turn, or leave word (``wakes``) with the one who holds it.
+    """Claim the turn, or nudge (``wakes``) the visit that holds it.
 
-    ``None`` if it is over, or if it waits for an earlier turn of its session, or because its tenant already runs as
-    many turns as it may; only a cancel lets it overtake. A turn that has waited has all its time from here on; what it,
-    or a turn that it waits for, has waited for a person is added to its deadline. One that must stop before it was ever
-    taken never starts.
+    ``None`` if the turn is over, or if it has to wait: for an earlier turn of its session, or because its tenant
+    already runs as many turns as it may. Only a cancelled turn need not wait. A turn that has waited gets all its time
+    from now on. The time that it, or a turn it waits for, has waited for a person is added to its deadline. A turn that
+    must stop before its first claim never counts as started.
     """
     turn, now = snapshot.turn, snapshot.now
     if turn.status.is_final:
@@ -116,7 +115,7 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
 
 
 def prolong(snapshot: Snapshot, *, turn: Turn, visit_s: float) -> Decision[bool]:
-    """Give the visit that holds the turn as it is known here so much time from now on; ``False`` if none does."""
+    """Let the visit that holds ``turn`` last ``visit_s`` seconds from now on; ``False`` if it no longer holds it."""
     held, now = snapshot.turn, snapshot.now
     if held.visit_deadline is None or (held.owner, held.fence) != (turn.owner, turn.fence):
         return Decision(result=False)
@@ -129,17 +128,17 @@ def _visit_deadline(deadline_at: float, visit_s: float, now: float) -> float:
 
 
 def begins_steps(turn: Turn) -> bool:
-    """Whether the turn has a first step: not if it never started, or may ask no model at all."""
+    """Whether the turn has a first step: it has started, and its budget allows a model call."""
     return turn.started_at is not None and turn.budget.max_steps > 0
 
 
 def frees_session(before: Turn, after: Turn | None) -> bool:
-    """Whether a change ends a turn for which a later one of its session waits."""
+    """Whether a change ends a turn that a later one of its session waits for."""
     return before.followed and not before.status.is_final and after is not None and after.status.is_final
 
 
 def _deadline_at(snapshot: Snapshot) -> float:
-    """The turn's deadline without what it has waited for others, or they for people."""
+    """The turn's deadline, put off by the time it waited for other turns or for people."""
     turn, now = snapshot.turn, snapshot.now
     if turn.waits:
         return now + turn.budget.timeout_s
@@ -159,7 +158,7 @@ def _claim_events(turn: Turn, held: Turn) -> tuple[EventDraft, ...]:
 
 
 def holds(visit: Visit, snapshot: Snapshot) -> bool:
-    """Whether the visit may still commit: a higher fence, its own release or an end makes it a zombie."""
+    """Whether the visit may still commit; a higher fence, its own release or the turn's end makes it a zombie."""
     turn = snapshot.turn
     return turn.fence == visit.turn.fence and turn.owner == visit.owner and not turn.status.is_final
 
@@ -174,7 +173,7 @@ def fenced(visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[S
 
 
 def nudged(visit: Visit, turn: Turn) -> bool:
-    """Whether somebody nudged it while the turn was held."""
+    """Whether somebody nudged the turn while the visit held it."""
     return turn.wakes != visit.turn.wakes
 
 
@@ -190,7 +189,7 @@ def release(visit: Visit, turn: Turn, *, wake_at: float, now: float) -> Turn:
 
 
 def look_period_s(looks: int, timing: Timing) -> float:
-    """How long to wait for calls that say nothing, after so many look-ins."""
+    """How long to wait for silent calls before the next look-in, after ``looks`` of them."""
     return timing.look_s * (2 if looks > 0 else 1)
 
 
@@ -203,24 +202,24 @@ def look_in(
     lives_s: Iterable[float] = (),
     children: Sequence[Turn] = (),
 ) -> float:
-    """When somebody must look at a turn whose calls run and say nothing.
+    """When somebody must next look at a turn whose calls run silently.
 
-    Soon, then half as often, and rarely where all that is waited for waits for people; never later than a running
-    call's lease or a deadline with its grace.
+    Soon at first, then half as often, and rarely if everything it waits for waits for people; never later than the end
+    of a running call's lease, or than a deadline and its grace.
 
     Args:
-        turn: With how often it was looked at.
+        turn: The turn; its ``looks`` counts the look-ins so far.
         calls: Its calls.
         now: The database's clock.
         timing: The protocol's times.
-        lives_s: For how many seconds the gate still believes in each running read.
-        children: The turns that its open calls of agents are.
+        lives_s: For each running read, how many seconds longer the gate presumes it alive.
+        children: The turns of its open calls of agents.
     """
-    if all_parked(calls, children):  # its deadline moves on as long as they wait
+    if all_parked(calls, children):  # its deadline keeps moving while they wait
         return now + QUEUE_LOOK_S
     by_habit = now + look_period_s(turn.looks, timing)
     grace_s = timing.hard_s + timing.grace_s
     deadlines = [call.deadline_at for call in calls if call.is_open and call.deadline_at is not None]
-    ends = [at + grace_s for at in deadlines if at + grace_s > now]  # after it, a write's lease may still be waited for
+    ends = [at + grace_s for at in deadlines if at + grace_s > now]  # later, a write's lease may still be running
     leases = [call.lease_until for call in calls if call.status is CallStatus.RUNNING and call.lease_until is not None]
     return max(now, min([by_habit, turn.deadline_at, *ends, *leases, *(now + live_s for live_s in lives_s)]))

@@ -1,4 +1,4 @@
-"""Telling that a budget is nearly used up, once a limit, in the commit that uses it."""
+"""Warnings that a limit is nearly used up: one for each limit, in the commit that crosses the threshold."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from harness_worker.core.decisions import Decision, T
 from harness_worker.core.records import EventDraft, Turn
 
 CONTEXT_LIMIT: Final = "context_tokens"
-"""The name under which a warning tells of the history's length; the others are those of the budget."""
+"""The name of a warning about the history's length; the other warnings bear names of the budget's limits."""
 
 
 def budget_of(turn: Turn, *, now: float) -> TurnBudget:
-    """What a turn has used of its limits; its time is that of its deadline, so waiting for others is not in it."""
+    """How much of its limits a turn has used. Time is measured by its deadline, so waiting for others is left out."""
     elapsed_s = max(0.0, turn.budget.timeout_s - (turn.deadline_at - now))
     return TurnBudget(limits=turn.budget, used=turn.spent, elapsed_s=elapsed_s)
 
 
 def context_of(turn: Turn) -> dict[str, Spending]:
-    """What the last prompt had of the tokens at which the history is compacted, if it ever is.
+    """The last prompt's length beside the length at which the history is compacted, in tokens, if it ever is.
 
-    Nothing between a summary and the call after it: how long the prompt is now, that one will tell.
+    Empty between a summary and the model call after it, because only that call tells how long the prompt is now.
     """
     prepared = turn.preparation
     if prepared is None or prepared.compact_at is None or prepared.tried_at == turn.step:
@@ -31,7 +31,7 @@ def context_of(turn: Turn) -> dict[str, Spending]:
 
 
 def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:
-    """The decision with a ``budget.warning`` for each limit that is newly strained; a turn that ends needs none."""
+    """The decision with a ``budget.warning`` for each newly strained limit; none if the turn ends."""
     turn = decision.turn
     if turn is None or turn.status.is_final:
         return decision

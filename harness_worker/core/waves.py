@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """What the scheduler needs to know of a call.
+    """What the scheduler needs to know about a call.
 
     Args:
         keys: The resources it touches; ``None`` for a call that must run alone.
@@ -31,7 +31,7 @@ def plan_waves(wants: Sequence[Want], *, parallel: bool) -> tuple[int, ...]:
         parallel: ``False`` makes every call a wave of its own.
 
     Returns:
-        One wave number a call, from 0, never falling.
+        One wave number per call, starting at 0 and never decreasing.
     """
     waves: list[int] = []
     number, newest = -1, Want(keys=None)
@@ -45,7 +45,7 @@ def plan_waves(wants: Sequence[Want], *, parallel: bool) -> tuple[int, ...]:
 
 
 def _joined(wave: Want, want: Want) -> Want | None:
-    """What a wave touches with one more call in it; ``None`` if that call may not run beside the others."""
+    """The wave with one more call in it; ``None`` if that call may not run beside the others."""
     if wave.keys is None or want.keys is None or wave.keys & want.keys or wave.is_delegated != want.is_delegated:
         return None
     return replace(wave, keys=wave.keys | want.keys)

@@ -1,4 +1,4 @@
-"""Starting and ending a sequential call; SQL is its arbiter (ADR 4)."""
+"""Starting and ending a sequential call, whose outcome SQL decides (ADR 4)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from harness_worker.core.visits import StopCause
 
 
 class Go(StrEnum):
-    """What a tool worker does with a sequential call it was sent."""
+    """What a tool worker must do with a sequential call that it was sent."""
 
     RUN = "run"
     PASS = "pass"  # noqa: S105 - not a password
-    """It ended well or failed before: let the chain go on."""
+    """It has already ended, well or not: let the chain go on."""
     IGNORE = "ignore"
-    """Leave it, and leave the chain where it is."""
+    """Ignore it, and do not continue the chain."""
     WAKE = "wake"
-    """Ignore it, and ask a coordinator to look."""
+    """Ignore it, and send a coordinator to look at the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The answer to a start.
+    """The answer to a request to start a call.
 
     Args:
         go: What to do.
         turn: The turn.
         call: The call as it is now; its ``attempt`` is the one to run.
-        remaining_s: How long it may run.
+        remaining_s: How long it may run, in seconds.
     """
 
     go: Go
@@ -48,7 +48,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """What to do after a body's end, and what was told of the call; no outcome where there is no such call."""
+    """What to do after a body's end, and the call's recorded outcome; ``None`` if there is no such call."""
 
     go: Go
     outcome: ToolOutcome | None = None
@@ -57,9 +57,9 @@ class HandedIn:
 def start_write(  # noqa: PLR0913 - what a message names, and who asks
     snapshot: Snapshot, *, call_id: str, tool: str, attempt: int, runner: str, timing: Timing, waits: bool = False
 ) -> Decision[Started]:
-    """Claim a sequential call of ``tool`` for one process, or say why not.
+    """Claim a sequential call of ``tool`` for the process ``runner``, or say what to do instead.
 
-    ``waits``: it has to take a lock first, so that its body is not entered before :func:`enter_write` lets it.
+    ``waits`` says that the call must take a lock first; its body is not entered before :func:`enter_write` allows it.
     """
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
@@ -77,10 +77,10 @@ def start_write(  # noqa: PLR0913 - what a message names, and who asks
 
 
 def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[float | None]:
-    """Let a call that has its lock begin its body.
+    """Let a call that has its lock enter its body.
 
-    Returns for how many seconds the body may run. 0: its time is over, and it does not begin. ``None``: the call is no
-    longer its runner's.
+    Returns how many seconds the body may run. 0: its time is over, and it must not start. ``None``: the call no longer
+    belongs to ``runner``.
     """
     turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
@@ -97,13 +97,13 @@ def enter_write(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) 
 def hand_in(
     snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome | None
 ) -> Decision[HandedIn]:
-    """Record how a call ended, if it is still its runner's to say; else it is late and changes nothing.
+    """Record how a call ended, if it still belongs to ``runner``; otherwise the result is late and changes nothing.
 
-    An ``outcome`` of ``None`` says that the body was cut short: its time ended, or the turn was cancelled.
+    An ``outcome`` of ``None`` means that the body was cut short, because its time ended or the turn was cancelled.
     """
     call, turn = find(snapshot.calls, call_id), snapshot.turn
     if outcome is None and call is not None and call.status is CallStatus.ENDED and not turn.status.is_final:
-        outcome = call.outcome  # this was said before, and its answer was lost
+        outcome = call.outcome  # recorded before, but the answer was lost
     if outcome is None and call is not None:
         is_cancelled = turn.cancel_requested and not turn.status.is_final
         outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
@@ -129,7 +129,7 @@ def _end(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome
 
 
 def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:
-    """A result that came too late: an event while the turn lives, nothing more."""
+    """Report a result that came too late: with an event if the turn still runs, and nothing else."""
     if snapshot.turn.status.is_final:
         return Decision(result=Go.IGNORE)
     event = EventDraft(type="tool.late", data={"call_id": call_id, "attempt": attempt})
@@ -137,7 +137,7 @@ def late(snapshot: Snapshot, *, call_id: str, attempt: int) -> Decision[Go]:
 
 
 def hand_back(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) -> Decision[None]:
-    """Undo a start whose body was not entered. Its message is used up: somebody has to look soon, and send another."""
+    """Undo a start whose body was not entered. Its message is used up: a coordinator must look and send another."""
     turn, call = snapshot.turn, find(snapshot.calls, call_id)
     if call is None or call.status is not CallStatus.RUNNING or (call.attempt, call.runner) != (attempt, runner):
         return Decision(result=None)
@@ -147,7 +147,7 @@ def hand_back(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) ->
 
 
 def find(calls: Iterable[Call], call_id: str) -> Call | None:
-    """The call of that id, if it is there."""
+    """The call with that id, if it exists."""
     return next((call for call in calls if call.call_id == call_id), None)
 
 
@@ -165,19 +165,19 @@ def _wake(snapshot: Snapshot, calls: tuple[Call, ...] = ()) -> Decision[Started]
 
 
 def _stops_chain(call: Call) -> bool:
-    """Whether later calls of the plan must not run: the call ended in doubt, or never ran."""
+    """Whether later calls of the plan must not run, because this one ended in doubt or never ran."""
     outcome = call.outcome
     return is_doubt(call) or (isinstance(outcome, ToolDenied) and outcome.reason is DenialReason.NOT_RUN)
 
 
 def _is_blocked(call: Call, plan: Iterable[Call]) -> bool:
-    """Whether an earlier call of its message is open or in doubt."""
+    """Whether an earlier call of the same message is open or in doubt."""
     earlier = (each for each in plan if each.step == call.step and each.position < call.position)
     return any(each.status is not CallStatus.ENDED or is_doubt(each) for each in earlier)
 
 
 def _start_again(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing, waits: bool) -> Decision[Started]:
-    """A second message for a running call: its twin is alive, or its process died."""
+    """Answer a second message for a running call: either its twin is still alive, or its process died."""
     turn, now = snapshot.turn, snapshot.now
     if call.lease_until is not None and call.lease_until > now:
         sooner = call.lease_until if turn.wake_at is None else min(turn.wake_at, call.lease_until)
