@@ -79,15 +79,17 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     trace: Callable[[str], None] = ignore,
 ) -> Coordinator:
     """A coordinator over these ports."""
+    clock = SystemClock()
+    artifact_reader = _artifact_reader(settings, artifacts)
     hooks = HookCaller(lambda _point: count(HOOK_FAILURES))
-    step = ModelStep(
+    model_step = ModelStep(
         store=store,
         models=models,
-        clock=SystemClock(),
+        clock=clock,
         timeout_s=settings.model_timeout_s,
         hint=events.hint,
         hooks=hooks,
-        artifact_reader=_artifact_reader(settings, artifacts),
+        artifact_reader=artifact_reader,
         gathering=knowledge.gathering(settings, memories),
         selector=ToolSelector(make_retriever),
     )
@@ -95,7 +97,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         store=store,
         gate=gate,
         dispatcher=dispatcher,
-        model_step=step,
+        model_step=model_step,
         agents=knowledge.agents,
         holding=holding,
         new_owner=new_id,
@@ -110,6 +112,8 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
         ),
         threshold_chars=settings.artifact_threshold_chars,
         hooks=hooks,
+        clock=clock,
+        artifact_reader=artifact_reader,
     )
 
 

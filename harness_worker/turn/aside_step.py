@@ -23,7 +23,7 @@ from harness_worker.core.records import Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.text import text_of
 from harness_worker.errors import ModelError, OutOfTime, PromptTooLong, ScriptExhausted, TransientError
-from harness_worker.ports import ModelReply, StopSignal
+from harness_worker.ports import Clock, ModelReply, StopSignal
 from harness_worker.turn.model_step import ModelStep
 
 
@@ -36,12 +36,14 @@ class AsideStep:
         agent: The turn's agent.
         turn: The turn, which its coordinator holds.
         stop: Tells the coordinator to give up.
+        clock: This process's monotonic time.
     """
 
     model_step: ModelStep
     agent: AgentSpec
     turn: Turn
     stop: StopSignal
+    clock: Clock
 
     def ask(self, prompt: Prompt, kind: RequestKind, *, remaining_s: float) -> Aside:
         """What came of it; why nothing did, if so.
@@ -74,14 +76,14 @@ class AsideStep:
 
     def _reply(self, asked: Prompt, most_s: float) -> ModelReply:
         """To all of it; to the beginnings of long results, if what shall be summed up is too long to be read."""
-        began = self.model_step.clock.monotonic()
+        began = self.clock.monotonic()
         try:
             return self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)
         except PromptTooLong:
             if asked.kind is not RequestKind.COMPACTION:
                 raise
         self.model_step.prolong_visit(self.turn)
-        left_s = most_s - (self.model_step.clock.monotonic() - began)
+        left_s = most_s - (self.clock.monotonic() - began)
         return self.model_step.ask(self.turn, self.agent, shortened(asked), remaining_s=left_s, stop=self.stop)
 
     def _after(self, prompt: Prompt, answer: AsideAnswer) -> Prompt:

@@ -19,6 +19,7 @@ from harness_worker.core.forks import adopt_past, is_new_fork
 from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
+from harness_worker.core.prompting.artifact_reading import every_tool
 from harness_worker.core.prompting.prompt import Prompt, RequestKind, is_unprepared
 from harness_worker.core.prompting.tool_selection import callable_tools
 from harness_worker.core.records import Call, Turn
@@ -37,7 +38,7 @@ from harness_worker.errors import (
     Stopped,
     TransientError,
 )
-from harness_worker.ports import Dispatcher, Gate, ReadAttempt, StopSignal, TurnStore
+from harness_worker.ports import Clock, Dispatcher, Gate, ReadAttempt, StopSignal, TurnStore
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer
@@ -70,6 +71,8 @@ class Coordinator:
         finalizer: Ends turns.
         threshold_chars: The longest reason with which a hook denies a call, in characters.
         hooks: Calls the agents' hooks.
+        clock: This process's monotonic time.
+        artifact_reader: The tool that calls may be of beside the agent's own.
     """
 
     store: TurnStore
@@ -83,6 +86,8 @@ class Coordinator:
     finalizer: Finalizer
     threshold_chars: int
     hooks: HookCaller
+    clock: Clock
+    artifact_reader: ToolSpec | None = None
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
@@ -109,7 +114,7 @@ class Coordinator:
 
     def _open(self, turn_id: str) -> Opened | Held | None:
         opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
-        asked = self.model_step.clock.monotonic()
+        asked = self.clock.monotonic()
         try:
             with scarcity_is_transient():
                 opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
@@ -214,7 +219,7 @@ class Coordinator:
     def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
         prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)
         kind = due(prompt, turn, agent)
-        asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop)
+        asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop, clock=self.clock)
         return self._ask_aside(visit, asking, prompt, kind) if kind else self._ask_step(visit, asking, prompt)
 
     def _ask_step(self, visit: Visit, asking: AsideStep, prompt: Prompt) -> Next | None:
@@ -261,28 +266,30 @@ class Coordinator:
 
     def _remaining_s(self, visit: Visit, turn: Turn) -> float:
         """What is left of the turn's time, in seconds; all that the visit did since it asked for the turn counts."""
-        return turn.deadline_at - visit.now - (self.model_step.clock.monotonic() - visit.asked)
+        return turn.deadline_at - visit.now - (self.clock.monotonic() - visit.asked)
 
     def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next | None:
         agent = self.agents.get(after.turn.agent)
         if agent is None:
             return self._not_served(visit)
-        judges = PreHooks(
+        pre_hooks = PreHooks(
             caller=self.hooks,
             turn=after.turn,
-            agent=self.model_step.with_artifact_reader(agent),
+            agent=self._with_every_tool(agent),
             threshold_chars=self.threshold_chars,
         )
-        answered = judges.answered(after.calls)
+        answered = pre_hooks.answered(after.calls)
         visit = self._keeping_apart(visit, merge(after.known, answered))
         return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered))
 
     def _keeping_apart(self, visit: Visit, calls: Sequence[Call]) -> Visit:
         """The visit, knowing which of its calls may not run together, whatever their waves say."""
         agent = self.agents.get(visit.turn.agent)
-        return replace(
-            visit, apart=reads_apart(calls, None if agent is None else self.model_step.with_artifact_reader(agent))
-        )
+        return replace(visit, apart=reads_apart(calls, None if agent is None else self._with_every_tool(agent)))
+
+    def _with_every_tool(self, agent: AgentSpec) -> AgentSpec:
+        """The agent with every tool that its calls may be of."""
+        return replace(agent, tools=every_tool(agent, self.artifact_reader))
 
     def _tools_of(self, name: str) -> tuple[ToolSpec, ...] | None:
         """The agent's tools; ``None`` if it is not served here."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from tenacity import Retrying
 
-from harness_worker.core.prompting.artifact_reading import every_tool
 from harness_worker.core.prompting.prompt import (
     NOTHING,
     PastTurn,
@@ -61,10 +60,6 @@ class ModelStep:
     artifact_reader: ToolSpec | None = None
     gathering: Gathering | None = None
     selector: ToolSelector | None = None
-
-    def with_artifact_reader(self, agent: AgentSpec) -> AgentSpec:
-        """The agent with every tool that its calls may be of."""
-        return replace(agent, tools=every_tool(agent, self.artifact_reader))
 
     def prepare(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> Prompt:
         """The turn's next model call, from the journal; the first one with what there is to know for it.

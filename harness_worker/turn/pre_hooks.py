@@ -38,9 +38,9 @@ class PreHooks:
 
     def answered(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         """The calls as the hooks leave them: denied, with other arguments, or as they were."""
-        return tuple(replace(self._judged(call), hooked=False) for call in calls)
+        return tuple(replace(self._decided(call), hooked=False) for call in calls)
 
-    def _judged(self, call: Call) -> Call:
+    def _decided(self, call: Call) -> Call:
         spec = self.agent.tool(call.tool)
         if spec is None:  # deployed away since: it is denied when its wave comes
             return call

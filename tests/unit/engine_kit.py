@@ -377,6 +377,7 @@ class Engine:
             finalizer=self.finalizer,
             threshold_chars=THRESHOLD_CHARS,
             hooks=self.hooks,
+            clock=self.clock,
         )
 
     def _runs_calls_with(self) -> dict[str, Any]:

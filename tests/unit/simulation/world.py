@@ -305,6 +305,7 @@ class World:
             ),
             threshold_chars=LONG_OUTPUT_CHARS - 1,
             hooks=HookCaller(ignore),
+            clock=clock,
         )
         named = Outside(lambda: MemoryArtifacts(self.store.artifacts), Fault.STORE_ERROR, kernel, faults, self._pause)
         self.runner = a_runner(
