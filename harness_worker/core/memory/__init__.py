@@ -1,1 +1,1 @@
-"""What is remembered of users over sessions."""
+"""What is remembered about users across sessions."""

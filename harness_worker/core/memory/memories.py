@@ -1,7 +1,7 @@
-"""What is remembered of a user's words. By rules: what they ask to be remembered, who they are, what they like.
+"""What is remembered of a user's words, found by rules: what they ask to be remembered, who they are, what they like.
 
-A memory belongs to whoever said it: to the user whom the turn's metadata names (``user``), in all sessions of the
-tenant; without one to the session alone, for nothing is shared between sessions that nobody says belong together.
+A memory belongs to the user named in the turn's metadata (``user``), in all sessions of the tenant. Without a user it
+belongs to the session alone, because nothing says that two sessions belong to the same person.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MOST_FACTS: Final = 8
 MOST_PREFERENCES: Final = 8
 MEMORY_CHARS: Final = 300
 SEARCHED_CHARS: Final = 50_000
-"""So much of a user's words is searched: it is done in the commit that ends the turn."""
+"""How much of a user's words is searched, in characters; limited because the commit that ends the turn waits for it."""
 
 SENTENCE_CHARS: Final = 500
-"""A longer sentence is no statement about anybody; it is not searched."""
+"""A longer sentence, in characters, is unlikely to be a statement about the user, and is not searched."""
 
 
 class MemoryKind(StrEnum):
-    """A fact is shown when it fits a turn's words, a preference always."""
+    """A fact is shown if it fits a turn's words, a preference always."""
 
     FACT = "fact"
     PREFERENCE = "preference"
@@ -36,7 +36,7 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Something that a user said: in their own words, or as a model put it."""
+    """Something that a user said, in their own words or as a model put it."""
 
     kind: MemoryKind
     text: str
@@ -52,7 +52,7 @@ class Remembered:
 
 _SENTENCE: Final = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")
 _NO_REQUEST: Final = (r"\bI", r"\byou", r"\bwe", r"\bthey", "'ll", "n't", "cannot", "never", r"\bnot", r"\bnot to")
-"""Words after which nothing is asked for: who remembers something, or does not, only says so."""
+"""Words after which "remember" is no request: "I remember that …" only states something."""
 
 _ASKED: Final = re.compile(
     rf"{''.join(f'(?<!{words} )' for words in _NO_REQUEST)}"
@@ -74,7 +74,7 @@ _IS: Final = re.compile(
 
 
 def memories_in(text: str) -> tuple[Memory, ...]:
-    """What a user's words give to remember, in order, each once; questions give nothing."""
+    """The memories in a user's words, in order, each once; questions contain none."""
     searched = text[:SEARCHED_CHARS]
     sentences = (sentence.strip() for sentence in _SENTENCE.findall(searched) if len(sentence) <= SENTENCE_CHARS)
     found = (_memory(sentence) for sentence in sentences if not sentence.endswith("?"))
@@ -88,22 +88,22 @@ def scope_of(turn: Turn) -> str:
 
 
 def user_scope(user: str) -> str:
-    """What belongs to a user of the tenant, in whatever session they said it."""
+    """The scope of a user of the tenant, whatever the session."""
     return f"user:{user}"
 
 
 def session_scope(session_id: str) -> str:
-    """What belongs to a session of nobody who was named."""
+    """The scope of a session without a named user."""
     return f"session:{session_id}"
 
 
 def preferences_of(memories: Iterable[Memory]) -> tuple[str, ...]:
-    """The preferences, the first ones."""
+    """The texts of the preferences, up to a maximum number."""
     return _texts(memories, MemoryKind.PREFERENCE)[:MOST_PREFERENCES]
 
 
 def facts_of(memories: Iterable[Memory]) -> tuple[str, ...]:
-    """All facts."""
+    """The texts of all facts."""
     return _texts(memories, MemoryKind.FACT)
 
 
@@ -111,8 +111,8 @@ def chosen_facts(facts: Sequence[str], fitting: Iterable[int]) -> tuple[str, ...
     """The facts to show: those that fit, best first, then the others in order.
 
     Args:
-        facts: Newest first.
-        fitting: The places of those that fit the turn's words.
+        facts: The facts, newest first.
+        fitting: The indexes of those that fit the turn's words, best first.
     """
     return tuple(dict.fromkeys(chain((facts[place] for place in fitting), facts)))[:MOST_FACTS]
 

@@ -1,4 +1,4 @@
-"""What a model is asked that finds what is worth remembering, and what of its answer is a memory."""
+"""The prompt for a model that looks for what is worth remembering, and reading memories from its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ them, and an empty list if there is nothing."""
 
 
 def case_of(said: str, known: Sequence[Memory]) -> str:
-    """A user's words as the model reads them: JSON, so that nothing in them can look like something else."""
+    """A user's words as the model reads them: as JSON, so that nothing in them can pass for something else."""
     return json.dumps({"known": [memory.text for memory in known], "said": said}, ensure_ascii=False)
 
 
@@ -29,7 +29,7 @@ def memories_told(text: str) -> tuple[Memory, ...]:
     """The memories in a model's reply, in order, each once.
 
     Raises:
-        ValueError: It is no such list.
+        ValueError: The reply is not a list of memories.
     """
     told = object_in(text)
     if not isinstance(told.get("memories"), list):

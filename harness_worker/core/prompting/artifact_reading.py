@@ -1,4 +1,4 @@
-"""Reading artifacts back: the tool that the harness itself offers, and when (docs/reference/artifacts.md)."""
+"""The tool that the harness itself offers for reading artifacts, and when it does (docs/reference/artifacts.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness_worker.wire import READ_ARTIFACT
 
 MOST_CHARS: Final = 10_000
 HEADING_CHARS: Final = 100
-"""What the heading of a part takes at most, so that a part stays inline."""
+"""The most characters that a part's heading takes; subtracted so that the part itself stays inline."""
 
 _REFERENCE: Final = re.compile(r"art_[0-9a-f]+: ")
 _DESCRIPTION: Final = (
@@ -31,11 +31,12 @@ Fetch: TypeAlias = Callable[[str, RunContext], str | None]
 
 
 def reader(fetch: Fetch, *, threshold_chars: int) -> ToolSpec:
-    """The tool.
+    """The tool that reads artifacts.
 
     Args:
-        fetch: Gives the whole text of an artifact of the call's session; ``None`` if it has none of that id any more.
-        threshold_chars: The longest output that stays inline.
+        fetch: Gives the whole text of an artifact of the call's session; ``None`` if the session has none with that id,
+            or no longer has it.
+        threshold_chars: The length of the longest output that stays inline, in characters.
     """
     registry, most = Registry(), min(MOST_CHARS, threshold_chars - HEADING_CHARS)
 
@@ -55,7 +56,7 @@ def reader(fetch: Fetch, *, threshold_chars: int) -> ToolSpec:
 
 
 def part_of(text: str, offset: int, limit: int) -> str:
-    """``limit`` characters from ``offset``, under a heading that says where they stand."""
+    """``limit`` characters from ``offset`` on, under a heading that says which part of the whole they are."""
     part = text[offset : offset + limit]
     if not part:
         return f"[nothing: the artifact has {len(text)} characters]"
@@ -63,7 +64,7 @@ def part_of(text: str, offset: int, limit: int) -> str:
 
 
 def tools_for(agent: AgentSpec, messages: Iterable[Message], artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:
-    """The agent's tools, and behind them the reader once its conversation has an artifact.
+    """The agent's tools, followed by the reader once the conversation contains an artifact.
 
     A history only grows, so what was offered once is offered for the rest of the session.
     """
@@ -71,13 +72,13 @@ def tools_for(agent: AgentSpec, messages: Iterable[Message], artifact_reader: To
 
 
 def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:
-    """All that the agent may ever be offered."""
+    """Every tool that the agent may ever be offered."""
     if artifact_reader is None or not agent.tools or agent.tool(artifact_reader.name) is not None:
         return agent.tools
     return (*agent.tools, artifact_reader)
 
 
 def refers(message: Message) -> bool:
-    """Whether a message shows a call's result that is an artifact's id."""
+    """Whether a message contains a call's result that is an artifact's id."""
     results = (block for block in blocks_of(message) if block.get("type") == "tool_result")
     return message.role == "user" and any(_REFERENCE.match(str(result.get("content", ""))) for result in results)

@@ -1,4 +1,4 @@
-"""How long a prompt is: what the provider counted of an earlier one, and by its characters what this one will have."""
+"""How long a prompt is, estimated from its characters and the provider's token count of an earlier prompt."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from harness_worker.core.records import TurnPreparation
 
 
 def measured(prompt: Prompt, tokens: int) -> TurnPreparation:
-    """What is kept of a prompt that was sent: so many tokens for so many characters."""
+    """The prompt's preparation, with the prompt's length in tokens, as counted, and in characters."""
     return replace(prompt.preparation, prompt_tokens=tokens, prompt_chars=_chars_of(prompt))
 
 
 def tokens_of(prompt: Prompt) -> int:
-    """About how many tokens the prompt has: as many a character as the last one that was counted; 0: none ever was."""
+    """About how many tokens the prompt has, by the last counted prompt's tokens a character; 0 if none was counted."""
     known = prompt.preparation
-    if not known.prompt_tokens or not known.prompt_chars:  # an older worker kept no characters
+    if not known.prompt_tokens or not known.prompt_chars:  # an older worker stored no characters
         return known.prompt_tokens
     return round(known.prompt_tokens * _chars_of(prompt) / known.prompt_chars)
 

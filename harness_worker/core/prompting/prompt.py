@@ -1,9 +1,9 @@
-"""What a model is asked (ADR 16: what churns stands behind the history).
+"""The prompt of a model call (ADR 16: what changes from turn to turn comes after the history).
 
-Tools and system text first, then the session's earlier turns as they were sent, then this turn: its context, the user's
-words, and what was said and done since. Nothing that was sent once is ever rewritten, so the provider's cache holds,
-until a summary takes the history's place; only what was thought under other tools or another system text is left out,
-and what a model declined.
+Tools and system text come first, then the session's earlier turns as they were sent, then this turn: its context, the
+user's words, and what was said and done since. What was sent once is never rewritten, so the provider's cache stays
+valid, until a summary replaces the history. Only two things are left out: thinking from under other tools or another
+system text, and what a model declined.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ CLOSINGS: Final[Mapping[TurnStatus, str]] = {
     TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
     TurnStatus.FAILED: "(This request failed before it was answered.)",
 }
-"""What stands in the place of an answer that never came."""
+"""Stand-ins for an answer that never came."""
 
 DECLINED_WORDS: Final = "(A request that the model declined.)"
 DECLINED: Final = "(The model declined to go on with this request.)"
-"""What stands in the place of the words that a model declined, and of what it said then."""
+"""Stand-ins for a request that a model declined, and for its refusal."""
 
 _UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
 
 
 class RequestKind(StrEnum):
-    """What a model is asked for: a turn's next step, something beside its steps, or a word on it once it is over."""
+    """What a model is asked for: a turn's next step, an aside between its steps, or something about an ended turn."""
 
     STEP = "step"
     REFLECTION = "reflection"
@@ -65,10 +65,10 @@ class PastTurn:
 
     Args:
         status: How it ended.
-        output_text: What its user was told.
-        preparation: With what it was sent; ``None`` if no model ever answered.
+        output_text: The answer its user was given.
+        preparation: What it was sent with; ``None`` if no model ever answered.
         messages: Its own history.
-        stop_reason: Why it ended; ``None``: it was given to a fork before that was kept.
+        stop_reason: Why it ended; ``None`` if it was copied to a fork by a version that did not store the reason.
     """
 
     status: TurnStatus
@@ -83,8 +83,8 @@ class Gathered:
     """What was loaded for a turn before its first model call.
 
     Args:
-        facts: What is remembered of the user.
-        pack: What was found for the user's words.
+        facts: Facts remembered about the user.
+        pack: Preferences and documents found for the user's words.
         left_out: What could not be loaded, and why.
     """
 
@@ -103,15 +103,15 @@ class Prompt:
     Args:
         system: The system text.
         tools: The tools offered.
-        messages: All that follows, Anthropic-shaped.
-        preparation: What is kept with the turn, so that each later call sends the same again.
-        render_hash: SHA-256 of all of it.
-        is_cache_break: Whether what stands before the history differs from what the session sent before.
-        has_past: Whether messages of earlier turns are among these.
-        kind: What is asked for.
-        max_tokens: What may be said at most, if there is a limit of its own.
+        messages: The messages, Anthropic-shaped.
+        preparation: What is stored with the turn, so that later calls send the same again.
+        render_hash: SHA-256 of the whole prompt.
+        is_cache_break: Whether what precedes the history differs from what the session sent last time.
+        has_past: Whether the messages include those of earlier turns.
+        kind: What the model is asked for.
+        max_tokens: The reply's maximum length in tokens, if the prompt sets one.
         sources: The documents that the session's turns were given, which may be cited.
-        model: Who is asked.
+        model: The model to ask.
     """
 
     system: str
@@ -140,13 +140,13 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     """The prompt of a turn's next model call.
 
     Args:
-        turn: The turn; one that was sent before is sent with the same context again.
-        agent: Whose system text (the turn's ``system_prompt_override`` wins) and tools it has.
+        turn: The turn; if it was sent before, its context is sent unchanged.
+        agent: The agent, for its tools and system text; the turn's ``system_prompt_override`` replaces the latter.
         past: The session's earlier turns, in order.
         own: The turn's own history.
         artifact_reader: The tool that is offered once the session has an artifact.
-        gathered: What was loaded for a turn that was not sent before.
-        selected: The names of the tools to offer, of an agent that selects.
+        gathered: What was loaded for a turn that is sent for the first time.
+        selected: The names of the tools to offer, if the agent selects among its tools.
     """
     system = agent.system if turn.system_prompt_override is None else turn.system_prompt_override
     known = known_preparation(turn, past)
@@ -178,7 +178,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
 
 
 def _bound(turn: TurnMessages, prefix_hash: str) -> TurnMessages:
-    """The turn with what was thought under this prefix, and nothing else of its thoughts."""
+    """The turn with only the thinking that was done under this prefix."""
     preparation, messages = turn
     if preparation is None or preparation.prefix_hash != prefix_hash:
         return preparation, bound_from(messages, len(messages))
@@ -186,14 +186,14 @@ def _bound(turn: TurnMessages, prefix_hash: str) -> TurnMessages:
 
 
 def is_unprepared(turn: Turn) -> bool:
-    """Whether the turn's context is still to be made; one that spoke before there were preparations goes on without."""
+    """Whether the turn's context has yet to be made; a turn started before preparations existed goes on without one."""
     return turn.preparation is None and turn.step == 0
 
 
 def _first_preparation(
     turn: Turn, agent: AgentSpec, before: TurnPreparation | None, gathered: Gathered
 ) -> TurnPreparation:
-    """What begins to be kept with the turn; of the one before only how long its last prompt was."""
+    """The turn's first preparation; of the previous one it keeps only the length of the last prompt."""
     return replace(
         _UNPREPARED,
         context=contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
@@ -205,14 +205,14 @@ def _first_preparation(
 
 
 def known_preparation(turn: Turn, past: Sequence[PastTurn]) -> TurnPreparation | None:
-    """What the session was last sent with: this turn, else the last one before it that was sent."""
+    """What the session was last sent with: this turn's preparation, or that of the last earlier turn that was sent."""
     return turn.preparation or _last_preparation(past)
 
 
 def _offered(
     known: TurnPreparation | None, agent: AgentSpec, tools: Sequence[ToolSpec], selected: Sequence[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """What the session is offered, kept for its later turns, those of other agents included."""
+    """The tools that the session is offered, by agent, stored for its later turns, including those of other agents."""
     before = (known or _UNPREPARED).offered
     return {**before, agent.name: tuple(tool.name for tool in tools)} if selected else before
 
@@ -223,15 +223,15 @@ def _prefix_hash(model: str, system: str, tools: Sequence[ToolSpec], summary: st
 
 
 def provider_of(model: str) -> str:
-    """Who serves a model, by its name."""
+    """The provider of a model, by the model's name."""
     provider, separator, _ = model.partition(":")
     return provider if separator else "anthropic"
 
 
 def contexts_of(turn: Turn, *, model: str, gathered: Gathered = NOTHING) -> tuple[str, ...]:
-    """What stands before the user's words, in order, nothing of it empty.
+    """The texts placed before the user's words, in order, without empty ones.
 
-    Runtime metadata, what is remembered, what was found and is not to be trusted, the request's ``skill_context``.
+    Runtime metadata, memories, retrieved text (which is untrusted), the request's ``skill_context``.
     """
     date = datetime.fromtimestamp(turn.started_at or turn.created_at, UTC).date().isoformat()
     facts = {
@@ -263,9 +263,9 @@ def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[
 
 
 def _as_read(past: PastTurn) -> TurnMessages:
-    """A turn's messages, closed: after it comes another user's message, so the last word must be the assistant's.
+    """The messages of an earlier turn, ending with the assistant's, because another user message follows.
 
-    A turn that failed before any model answered is left out: what no provider took once would fail for ever.
+    A turn that failed before any model answered is left out: a message that a provider rejected would fail every time.
     """
     if past.stop_reason is StopReason.REFUSAL:
         return past.preparation, _without_declined(past.messages)
@@ -280,10 +280,10 @@ def _as_read(past: PastTurn) -> TurnMessages:
 
 
 def _without_declined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What is sent of a turn whose last reply was a refusal: while all of it is there, a model declines for ever.
+    """What is sent of a turn whose last reply was a refusal; sent in full, it would be declined every time.
 
-    Its calls and their results stay, for what they did is done; without any, nothing does. What was thought before them
-    was bound to the user's words, and these are no longer there.
+    Calls and their results stay, because what they did is done; a turn without any is left out. Thinking goes too: it
+    is only valid after the user's words, which are replaced.
     """
     roles = [message.role for message in messages]
     refusal = max((at for at, role in enumerate(roles) if role == "assistant"), default=0)

@@ -1,4 +1,4 @@
-"""How a journal's messages are sent: from the last summary on, with what was thought of results behind them."""
+"""How the journal's messages are sent: from the last summary on, with reflections after the results they are about."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness_worker.core.text import cut_text
 
 Blocks: TypeAlias = list[dict[str, Any]]
 TurnMessages: TypeAlias = tuple[TurnPreparation | None, tuple[Message, ...]]
-"""A turn's messages, with what is known of how it was sent."""
+"""A turn's preparation, if known, and its messages."""
 
 WORDLESS: Final = "(no text)"
-"""What stands for a message that has nothing else left: no provider takes an empty one."""
+"""The stand-in for a message that would be empty, which no provider accepts."""
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
@@ -26,7 +26,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def tagged(name: str, text: str) -> str:
-    """A text between tags of that name."""
+    """A text enclosed in tags of that name."""
     return f"<{name}>\n{text}\n</{name}>"
 
 
@@ -37,12 +37,12 @@ def blocks_of(message: Message) -> Blocks:
 
 
 def with_text_behind(message: Message, text: str) -> Message:
-    """The message with one more block of text at its end."""
+    """The message with a text block appended."""
     return replace(message, content=[*blocks_of(message), text_block(text)])
 
 
 def with_short_results(message: Message, most_chars: int) -> Message:
-    """The message with no more than the beginnings of what tools returned, which say how long that was."""
+    """The message with long tool results cut to their beginnings; each cut result says how long it was."""
     blocks = blocks_of(message)
     short = [_short(block, most_chars) for block in blocks]
     return message if short == blocks else replace(message, content=short)
@@ -56,12 +56,12 @@ def _short(block: dict[str, Any], most_chars: int) -> dict[str, Any]:
 
 
 def is_wordless(message: Message) -> bool:
-    """Whether the model said nothing in it, or only thought."""
+    """Whether it contains no words of the model, or only thinking."""
     return message.role == "assistant" and not _without_last_thoughts(blocks_of(message))
 
 
 def ending_in_words(message: Message) -> Message:
-    """The model's message as a provider takes it back: without blank text, or a thought with nothing said behind it."""
+    """The model's message as a provider accepts it back: without blank text and without thinking at its end."""
     if message.role != "assistant":
         return message
     blocks = blocks_of(message)
@@ -70,11 +70,11 @@ def ending_in_words(message: Message) -> Message:
 
 
 def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
-    """A turn's messages with each note behind the results that it is about.
+    """A turn's messages with each note placed after the results that it is about.
 
     Args:
-        messages: The turn's own.
-        notes: By the step that reads them; an empty one says nothing.
+        messages: The turn's own messages.
+        notes: Notes by the step that reads them; empty ones are left out.
     """
     if not any(notes.values()):
         return tuple(messages)
@@ -82,7 +82,7 @@ def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Messag
 
 
 def _with_steps(messages: Sequence[Message]) -> Iterator[tuple[Message, int]]:
-    """Each message, with how often the model had spoken before it."""
+    """Each message with the number of model messages before it."""
     return zip(messages, accumulate((message.role == "assistant" for message in messages), initial=0), strict=False)
 
 
@@ -91,7 +91,7 @@ def _with_note(message: Message, note: str | None) -> Message:
 
 
 def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
-    """The messages of a session's turns from the last summary on, which stands before them; all, if there is none."""
+    """The messages of a session's turns since the last summary, with the summary before them; all if there is none."""
     start = next((at for at in reversed(range(len(turns))) if _is_compacted(turns[at])), None)
     if start is None:
         return tuple(message for _, messages in turns for message in messages)
@@ -103,7 +103,7 @@ def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
 
 
 def bound_from(messages: Sequence[Message], first: int) -> tuple[Message, ...]:
-    """A turn's messages without what was thought before that step: no provider takes it under another prefix."""
+    """A turn's messages without the thinking before that step, which no provider accepts under another prefix."""
     return tuple(_without_thinking(each) if step < first else each for each, step in _with_steps(messages))
 
 
@@ -113,9 +113,9 @@ def _is_compacted(turn: TurnMessages) -> bool:
 
 
 def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
-    """The user's words, and all from the step on that was the newest."""
+    """The user's words, and everything from step ``newest`` on."""
     for message, step in _with_steps(messages):
-        own = step if message.role == "assistant" else step - 1  # results are of the step before, the words of none
+        own = step if message.role == "assistant" else step - 1  # results belong to the step before
         if own < 0 or own >= newest:
             yield message
 

@@ -1,7 +1,7 @@
 """Which of an agent's many tools a session is offered (docs/reference/tool-selection.md).
 
-They are chosen once, by the words with which the session first comes to the agent, and kept with each turn. From then
-on tools are only appended: those that the history names. A tool that is not offered may be called all the same.
+They are chosen once, by the first words that the session sends to the agent, and stored with each turn. From then on
+tools are only appended: those that the history names. A tool that is not offered may still be called.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from harness_worker.wire import GET_CONTEXT_PACK
 
 
 def selects(agent: AgentSpec) -> bool:
-    """Whether the agent has more tools than a session shall be offered."""
+    """Whether the agent has more tools than a session is to be offered."""
     return agent.select_tools is not None and len(agent.tools) > agent.select_tools
 
 
 def kept(agent: AgentSpec, known: TurnPreparation | None) -> tuple[str, ...]:
-    """What the session was offered by this agent before; nothing if it still has to be chosen."""
+    """The names of the tools that this agent has offered the session so far; empty if they have yet to be chosen."""
     return tuple(known.offered.get(agent.name, ())) if known is not None else ()
 
 
 def words_of(tool: ToolSpec) -> str:
-    """What a tool is found by: its name, its description, its arguments with theirs."""
+    """The text that a tool is found by: its name and description, and those of its arguments."""
     properties: Mapping[str, Any] = tool.schema.get("properties", {})
     arguments = (f"{name} {_description(schema)}" for name, schema in properties.items())
     return " ".join((tool.name, tool.description, *arguments))
 
 
 def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
-    """As many tools as the agent selects, in the order of their declaration: the best, then the first of the others.
+    """The names of as many tools as the agent selects, in the order of their declaration.
 
-    The tool that the harness adds for an agent's documents is always among them.
+    They are the best-ranked tools, then the first of the others. The tool that searches an agent's documents
+    is always among them.
 
     Args:
-        agent: Whose tools.
-        ranked: Places of tools, the best first; those that are left out fit alike.
+        agent: The agent.
+        ranked: Indexes of its tools, best first; tools that are left out rank equally, after these.
     """
     added = (place for place, tool in enumerate(agent.tools) if tool.name == GET_CONTEXT_PACK)
     places = list(dict.fromkeys((*added, *ranked, *range(len(agent.tools)))))[: agent.select_tools]
@@ -50,9 +51,9 @@ def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
 def offered(
     agent: AgentSpec, names: Sequence[str], messages: Iterable[Message], artifact_reader: ToolSpec | None
 ) -> tuple[ToolSpec, ...]:
-    """The tools of these names, and behind them those that the conversation names, in its order.
+    """The tools with these names, followed by those that the conversation names, in its order.
 
-    The reader is one of these once the conversation refers to an artifact.
+    The latter include the reader once the conversation refers to an artifact.
     """
     known = {tool.name: tool for tool in every_tool(agent, artifact_reader)}
     appended = (name for message in messages for name in _named(message, artifact_reader))
@@ -60,7 +61,7 @@ def offered(
 
 
 def callable_tools(agent: AgentSpec, shown: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-    """What a call may be of: what was offered, and the rest of the agent's own."""
+    """The tools that may be called: those that were offered, and the agent's other tools."""
     names = {tool.name for tool in shown}
     return (*shown, *(tool for tool in agent.tools if tool.name not in names))
 

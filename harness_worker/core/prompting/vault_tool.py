@@ -1,4 +1,4 @@
-"""Looking into the vault again: the tool that agents with a vault are offered."""
+"""The tool that agents with a vault are offered, to search it again."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FindPack: TypeAlias = Callable[[str, int, RunContext], ContextPack]
 
 
 def context_pack_tool(find: FindPack, *, threshold_chars: int) -> ToolSpec:
-    """The tool.
+    """The tool that searches the vault.
 
     Args:
-        find: Gives what the vault of the call's agent has for a query, at most so many documents.
-        threshold_chars: The longest output that stays inline.
+        find: Gives what the vault of the call's agent has for a query, with at most so many documents.
+        threshold_chars: The length of the longest output that stays inline, in characters.
     """
     registry = Registry()
 
@@ -47,7 +47,7 @@ def context_pack_tool(find: FindPack, *, threshold_chars: int) -> ToolSpec:
 
 
 def with_vault_tool(agent: AgentSpec, tool: ToolSpec) -> AgentSpec:
-    """The agent with the tool behind its own; one of its own that has the name takes its place."""
+    """The agent with the tool appended to its own, unless it has a tool of that name itself."""
     if agent.tool(tool.name) is not None:
         return agent
     return replace(agent, tools=(*agent.tools, tool))

@@ -1,1 +1,1 @@
-"""Scores of turns that are over: the rules of a score that is due, and what a model that judges is asked."""
+"""Scores of ended turns: the rules of a score that is due, and the prompt of a model that judges."""

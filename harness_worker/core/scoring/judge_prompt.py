@@ -1,4 +1,4 @@
-"""What a model that judges is asked, and what of its answer is a score."""
+"""The prompt of a model that judges, and reading the score from its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def system_of(criterion: str) -> str:
 
 
 def case_of(question: str, evidence: Sequence[str], answer: str) -> str:
-    """The turn as a judge reads it: JSON, so that nothing in it can look like something else."""
+    """The turn as a judge reads it: as JSON, so that nothing in it can pass for something else."""
     return json.dumps({"question": question, "evidence": list(evidence), "answer": answer}, ensure_ascii=False)
 
 
@@ -32,7 +32,7 @@ def verdict_of(text: str) -> Score:
     """The score in a judge's reply.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The reply contains no score.
     """
     said = object_in(text)
     if "score" not in said:

@@ -1,9 +1,9 @@
 """The rules of a score that is due: who may judge now, whose score counts, and when it is given up.
 
-What a model finds worth remembering of a turn is due in the same way; its row has no score.
+What a model finds worth remembering from a turn is due in the same way; its row has no score.
 
-A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the score, as a fence
-guards a turn: a judge that comes back late, after another was let in, is not heard. So one score is written, once.
+A row is added by the commit that ends the turn. Its attempt rises with each claim and guards the score as a fence
+guards a turn: the score of a judge that comes back after another has begun is dropped. So exactly one score is written.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from harness_worker.core.registration.judges import Score
 from harness_worker.core.text import clean_text
 
 ATTEMPTS: Final = 3
-"""So often a judge is asked before its error is written in the place of a score."""
+"""How many times a judge is asked before its error is written instead of a score."""
 
 SEND_GRACE_S: Final = 10.0
-"""How long the message that follows the turn's end may take before another is sent."""
+"""How long the message sent at the turn's end may take before another is sent."""
 
 LEASE_SLACK_S: Final = 5.0
-"""How long after a judge's own time its process is taken for dead."""
+"""How long after the end of a judge's own time its process is presumed dead."""
 
 PAUSE_S: Final = 2.0
-"""How long a judge that failed is left alone, for each attempt so far."""
+"""How long to wait before a judge that failed is asked again, for each attempt so far."""
 
 LONGEST_PAUSE_S: Final = 300.0
-"""The most of it, however long a provider asks to be left alone."""
+"""The longest such pause, even if the model's provider asks for a longer one."""
 
 LAPSES_S: Final = 86_400.0
-"""How long after the turn's end what nobody can give is due."""
+"""How long after the turn's end a score stays due that no worker can give."""
 
 MOST_CHARS: Final = 2_000
 
@@ -42,11 +42,11 @@ class ScoreRow:
     Args:
         turn_id: The turn.
         judge: The judge.
-        attempt: How often somebody began to judge.
-        lease_until: Until when that one is believed to judge.
-        due_at: When somebody must look; ``None`` once the score is given.
-        score: From 0 to 1.
-        reason: Why.
+        attempt: How many times judging was begun.
+        lease_until: Until when the latest attempt is presumed under way.
+        due_at: When somebody must look; ``None`` once the score was given or given up.
+        score: The score, from 0 to 1.
+        reason: The judge's reason for it.
         error: Why there is no score.
         at: When it was given, or given up.
     """
@@ -63,14 +63,14 @@ class ScoreRow:
 
 
 def due(turn_id: str, judge: str, *, now: float) -> ScoreRow:
-    """A score that somebody has yet to give."""
+    """The row of a score that has yet to be given."""
     return ScoreRow(turn_id=turn_id, judge=judge, due_at=now + SEND_GRACE_S)
 
 
 def begin_judging(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRow, int | None]:
-    """Begin to judge; the attempt, or ``None`` if the score is given, or another judges.
+    """Begin an attempt and give its number, or ``None`` if the score was given or another attempt is under way.
 
-    A score whose judges all died is given up here.
+    A score whose attempts all died is given up here.
     """
     if row.at is not None or (row.lease_until is not None and row.lease_until >= now):
         return row, None
@@ -81,7 +81,7 @@ def begin_judging(row: ScoreRow, now: float, *, judge_s: float) -> tuple[ScoreRo
 
 
 def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tuple[ScoreRow, bool]:
-    """Take the judge's score; ``None`` if it is no score that was due. False if it comes too late."""
+    """Record that the judge is done, with its score, if one was due; ``False`` if it comes too late."""
     if not _is_of(row, attempt):
         return row, False
     if score is None:
@@ -90,9 +90,9 @@ def give(row: ScoreRow, now: float, *, attempt: int, score: Score | None) -> tup
 
 
 def miss(row: ScoreRow, now: float, *, attempt: int, why: str, wished_s: float = 0.0) -> tuple[ScoreRow, bool]:
-    """Take that the judge failed: it is asked again after a pause, or given up; False if that comes too late.
+    """Record that the judge failed, to be asked again after a pause or given up; ``False`` if this comes too late.
 
-    The pause is no shorter than the one that the model's provider asks for.
+    The pause is at least as long as the model's provider asks for (``wished_s``), up to ``LONGEST_PAUSE_S``.
     """
     if not _is_of(row, attempt):
         return row, False
@@ -103,14 +103,14 @@ def miss(row: ScoreRow, now: float, *, attempt: int, why: str, wished_s: float =
 
 
 def pause_left(row: ScoreRow, now: float) -> tuple[ScoreRow, float]:
-    """How long a judge that failed is still left alone, in seconds; the row stays as it is."""
+    """How many seconds are left of the pause after a failure; the row stays unchanged."""
     if row.due_at is None or row.attempt == 0 or row.lease_until is not None:
         return row, 0.0
     return row, max(0.0, row.due_at - now)
 
 
 def lapse(row: ScoreRow, now: float, *, ended_at: float) -> tuple[ScoreRow, bool]:
-    """Give up what nobody can give any more, a day after the turn's end: until then it may be a deployment's doing."""
+    """Give up a score that no worker can give, a day after the turn's end: a deployment may come until then."""
     is_being_given = row.lease_until is not None and now <= row.lease_until
     if row.at is not None or now < ended_at + LAPSES_S or is_being_given:
         return row, False

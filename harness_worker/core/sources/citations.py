@@ -1,6 +1,7 @@
-"""What an answer cites, of what the conversation was given: documents by their ids, web pages by their addresses.
+"""What an answer cites of what the conversation was given: documents by their ids, web pages by their addresses.
 
-Nothing is taken on the model's word: an id that no context pack and an address that no tool's result had is dropped.
+Nothing is taken on the model's word: an id that is in no context pack, or an address that is in no tool's result, is
+dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _QUOTES: Final = ("snippet", "description", "summary", "text", "content")
 
 
 class CitationKind(StrEnum):
-    """Where what is cited comes from."""
+    """The kind of a cited source."""
 
     LOCAL = "local"
     WEB = "web"
@@ -33,7 +34,7 @@ class CitationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What may be cited by its id. ``quote``: its first characters."""
+    """A document that may be cited by its id. ``quote``: its first characters."""
 
     id: str
     title: str
@@ -43,13 +44,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """What an answer cites.
+    """One source that an answer cites.
 
     Args:
-        kind: A document of the vault, or a page of the web.
-        id: The passage's id; a page's address.
-        title: What it is called.
-        source: The document's path; a page's address.
+        kind: A document of the vault, or a web page.
+        id: The passage's id, or the page's address.
+        title: Its title.
+        source: The document's path, or the page's address.
         quote: Its first characters, if they are known.
     """
 
@@ -66,7 +67,7 @@ def excerpt(text: str) -> str:
 
 
 def cite(text: str, sources: Iterable[Source], messages: Sequence[Any]) -> tuple[Citation, ...]:
-    """What an answer cites, each once, in the order of first use; at most eight documents and eight pages.
+    """The sources that an answer cites, each once, in the order of first use; at most eight documents and eight pages.
 
     Args:
         text: The answer.
@@ -90,7 +91,7 @@ def cite(text: str, sources: Iterable[Source], messages: Sequence[Any]) -> tuple
 
 
 def with_sources(text: str, citations: Sequence[Citation]) -> str:
-    """An answer with a list of what it cites behind it."""
+    """An answer followed by a list of what it cites."""
     if not citations:
         return text
     lines = (f"- {each.title}: {each.id}" if each.title != each.id else f"- {each.id}" for each in citations)
@@ -106,7 +107,7 @@ def _marks(text: str) -> Iterator[tuple[CitationKind, str]]:
 
 
 def _address(url: str) -> str:
-    """An address as it stands in prose, without the sentence's own punctuation."""
+    """An address found in prose, without the punctuation of the sentence around it."""
     url = url.rstrip(_TRAILING)
     return url if url.count("(") >= url.count(")") else url[: url.rindex(")")].rstrip(_TRAILING)
 
@@ -124,7 +125,7 @@ def _known_documents(
 
 
 def _given(content: str) -> Iterator[Source]:
-    """The documents in a result of ``get_context_pack``; none if it is of another tool of that name."""
+    """The documents in a result of ``get_context_pack``; none if another tool of that name gave the result."""
     for each in _objects(_parsed(content)):
         named = [each.get(name) for name in ("id", "title", "source", "text")]
         if all(isinstance(value, str) for value in named):
@@ -144,7 +145,7 @@ def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dic
 
 
 def _page(url: str, content: str) -> Citation:
-    """A page with what the result says of it: the title and the text beside its address."""
+    """A page with what the result says about it: the title and the text given with its address."""
     about = next((each for each in _objects(_parsed(content)) if url in each.values()), dict[str, Any]())
     title, quote = _first_text(about, _TITLES), _first_text(about, _QUOTES)
     return Citation(
@@ -157,7 +158,7 @@ def _first_text(about: Mapping[str, Any], names: Iterable[str]) -> str | None:
 
 
 def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """The tool's name and the content of each result that is no error; tool_use ids may repeat in later messages."""
+    """The tool's name and the content of each result that is not an error; later messages may reuse tool_use ids."""
     names: dict[str, str] = {}
     for message in messages:
         content: object = message.content
@@ -172,7 +173,7 @@ def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 def _parsed(content: str) -> object:
     try:
         return json.loads(content)
-    except (ValueError, RecursionError):  # it may be nested deeper than Python reads
+    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
         return None
 
 

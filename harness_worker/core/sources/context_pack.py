@@ -1,7 +1,7 @@
-"""What is found for a turn's words, and how the model is shown it: as data in a fence that nothing in it can open.
+"""What is found for a turn's words, and how the model is shown it: as data in a block that nothing in it can close.
 
-A context pack is preferences and documents. Every text in it was written by somebody else than the agent's
-author, so its markup is escaped: no line of it can close the block it stands in, or open another.
+A context pack holds preferences and documents. None of its text was written by the agent's author, so markup in it is
+escaped: no line can close the block it is in, or open another.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Passage:
     """A part of a document.
 
     Args:
-        id: Names it among all passages of its vault; of characters that need no quoting in a citation.
-        title: The heading it stands under, or the document's name.
+        id: Unique among all passages of its vault; made of characters that need no quoting in a citation.
+        title: The heading above it, or the document's name.
         source: The document's path within its vault.
-        text: What it says.
+        text: Its text.
     """
 
     id: str
@@ -37,18 +37,18 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPack:
-    """What was found for a turn: what the user likes, and passages of documents, best first."""
+    """What was found for a turn: the user's preferences, and passages of documents, best first."""
 
     preferences: tuple[str, ...] = ()
     documents: tuple[Passage, ...] = ()
 
     def with_preferences(self, found: Iterable[str]) -> ContextPack:
-        """The pack with preferences found elsewhere behind its own, each once, in order."""
+        """The pack with preferences found elsewhere appended to its own, each once, in order."""
         return replace(self, preferences=tuple(dict.fromkeys((*self.preferences, *found))))
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What may be cited of it."""
+        """The documents in it that may be cited."""
         return tuple(
             Source(id=each.id, title=each.title, source=each.source, quote=excerpt(each.text))
             for each in self.documents
@@ -64,13 +64,13 @@ def untrusted_block(pack: ContextPack) -> str:
 
 
 def memory_block(facts: Iterable[str]) -> str:
-    """What is remembered of the user as the model reads it; empty if that is nothing."""
+    """What is remembered about the user, as the model reads it; empty if nothing is."""
     lines = [f"- {_escaped(fact)}" for fact in facts]
     return _fenced("memory", [_MEMORY_PREAMBLE, *lines]) if lines else ""
 
 
 def as_answer(pack: ContextPack, *, most_chars: int) -> dict[str, Any]:
-    """The pack as its tool gives it: as many documents as fit into about that many characters, at least one."""
+    """The pack as its tool returns it: as many documents as fit into about ``most_chars`` characters, at least one."""
     documents: list[Mapping[str, str]] = []
     left = most_chars
     for each in pack.documents:

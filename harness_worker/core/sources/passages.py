@@ -1,4 +1,4 @@
-"""A document in parts that are found and cited one by one."""
+"""Splitting a document into passages, which are found and cited separately."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 
 
 def passages_of(path: str, text: str) -> tuple[Passage, ...]:
-    """The parts of a document, in order: a section each, a long one in several.
+    """The passages of a document, in order: one for each section, several for a long one.
 
     Args:
-        path: The document's path within its vault, with slashes; ``.txt`` has no headings.
-        text: What it says.
+        path: The document's path within its vault, with slashes; a ``.txt`` file has no headings.
+        text: The document's text.
     """
     name = PurePosixPath(path)
     sections = [(name.stem, text)] if name.suffix.lower() == ".txt" else _sections(name.stem, text)
@@ -34,13 +34,13 @@ def passages_of(path: str, text: str) -> tuple[Passage, ...]:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The items of a text that is a list: its lines without bullets, headings left out."""
+    """The items of a text that is a list: its lines, without bullets and without headings."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(line.lstrip("-*+ ") for line in lines if line.lstrip("-*+ ") and not line.startswith("#"))
 
 
 def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
-    """Headings with what stands below them; a line of code that looks like a heading is none."""
+    """Headings with the text below them; a line of code that looks like a heading is not one."""
     lines: list[str] = []
     in_code = False
     for line in text.splitlines():
@@ -55,7 +55,7 @@ def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _parts(body: str) -> Iterator[str]:
-    """Paragraphs, as many together as fit."""
+    """The text in parts, each of as many paragraphs as fit."""
     part = ""
     for paragraph in filter(None, map(str.strip, _BLANK_LINES.split(body))):
         if part and len(part) + 2 + len(paragraph) > PASSAGE_CHARS:

@@ -1,1 +1,1 @@
-"""A turn that is over as an OpenTelemetry trace, made from its journal."""
+"""An ended turn as an OpenTelemetry trace, made from its journal."""

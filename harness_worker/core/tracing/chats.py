@@ -22,11 +22,11 @@ UNANSWERED: Final = frozenset(
         StopReason.INTERNAL,
     }
 )
-"""How a turn ends whose model was asked and gave no answer."""
+"""The ends of a turn whose last model call got no answer."""
 
 
 def chats_of(journal: Journal) -> Iterator[Span]:
-    """Each model call, from when the model was to be asked, or had been asked something else, until it had answered."""
+    """A span for each model call, from when it became due (or the previous call ended) until the model had answered."""
     since: float | None = None
     for event in journal.events:
         if event.type == "step.started":
@@ -97,7 +97,7 @@ def _chat(
 
 
 def _usage(data: Mapping[str, Any]) -> Attributes:
-    """By the conventions all input tokens are in ``input_tokens``, those of the cache too."""
+    """The token counts; by the conventions ``input_tokens`` includes cached tokens."""
     usage: Mapping[str, Any] = data.get("usage") or {}
     read, written = (int(usage.get(f"cache_{what}_tokens", 0)) for what in ("read", "write"))
     return {

@@ -1,4 +1,4 @@
-"""What was said, as attributes of spans; told only where somebody asked for it."""
+"""Texts of a turn as attributes of spans, exported only where that is enabled."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.tracing.trace import Attributes
 
 MOST_CHARS: Final = 4_000
-"""So much of one text is told, in characters."""
+"""How much of each text is exported, in characters."""
 
 
 def content_of_turn(turn: Turn) -> Attributes:
-    """What the user said, and the answer."""
+    """The user's words and the answer."""
     asked = {"role": "user", "parts": [_text(turn.input)]}
     answered = {"role": "assistant", "parts": [_text(turn.output_text)], "finish_reason": str(turn.stop_reason)}
     return {"gen_ai.input.messages": compact([asked]), "gen_ai.output.messages": compact([answered])}
 
 
 def content_of_step(messages: Sequence[Message], step: int, stop_reason: str) -> Attributes:
-    """What the turn's history was before a step, and what the model said then.
+    """The turn's history before a step, and the model's reply in it.
 
     Args:
-        messages: The turn's own.
-        step: Counts the model's messages from 0.
-        stop_reason: Why the model ended.
+        messages: The turn's own messages.
+        step: The step, counted from 0.
+        stop_reason: Why the model stopped.
     """
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     if step >= len(spoken):
@@ -41,13 +41,13 @@ def content_of_step(messages: Sequence[Message], step: int, stop_reason: str) ->
 
 
 def content_of_aside(text: str, stop_reason: str) -> Attributes:
-    """What the model said beside the steps."""
+    """What the model said in an aside."""
     said = {"role": "assistant", "parts": [_text(text)], "finish_reason": stop_reason}
     return {"gen_ai.output.messages": compact([said])}
 
 
 def content_of_call(call: Call) -> Attributes:
-    """A call's arguments, and what the model read of its end."""
+    """A call's arguments, and the result that the model read."""
     arguments = {"gen_ai.tool.call.arguments": _cut(compact(dict(call.arguments)))}
     if call.outcome is None:
         return arguments
@@ -78,7 +78,7 @@ def _text(text: object) -> dict[str, str]:
 
 
 def _json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The value, or the beginning of its text if that is long."""
+    """The value, or the beginning of its JSON text if that is too long."""
     text = value if isinstance(value, str) else compact(value)
     return value if len(text) <= MOST_CHARS else _cut(text)
 

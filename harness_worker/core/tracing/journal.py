@@ -1,4 +1,4 @@
-"""What a trace is told from, and what all spans of a turn have in common."""
+"""What a trace is made from, and what all spans of a turn have in common."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from harness_worker.core.tracing.trace import Attribute, Attributes, caller_of, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What the journal has of a turn that is over.
+    """The journal of an ended turn.
 
     Args:
         turn: The turn.
         calls: Its calls.
         events: Its events, in order.
         agent: Its agent, if it is served here.
-        messages: What was said, if texts shall be told.
+        messages: Its messages, if texts are to be exported.
     """
 
     turn: Turn
@@ -32,17 +32,17 @@ class Journal:
 
 
 def common(turn: Turn) -> Attributes:
-    """What every span of a turn has."""
+    """The attributes that every span of a turn has."""
     return {"gen_ai.conversation.id": turn.session_id, "harness.turn_id": turn.id}
 
 
 def trace_id(turn: Turn) -> int:
-    """The id of the trace that the turn is a part of."""
+    """The id of the trace that the turn belongs to."""
     return trace_id_of(turn.id, caller_of(turn.traceparent))
 
 
 def model_of(journal: Journal) -> Attributes:
-    """The model that is asked, if it is known."""
+    """The model, if it is known, as attributes."""
     if journal.agent is None:
         return {}
     model = journal.agent.model
@@ -50,7 +50,7 @@ def model_of(journal: Journal) -> Attributes:
 
 
 def known(told: Mapping[str, Any]) -> dict[str, Attribute]:
-    """Only what there is."""
+    """Only the attributes that have a value."""
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -60,12 +60,12 @@ def bounds(turn: Turn) -> tuple[float, float]:
 
 
 def within(turn: Turn, start: float, end: float) -> tuple[int, int]:
-    """Times of a part of the turn, in nanoseconds; within it, though the clocks of gate and journal differ a little."""
+    """The times of a part of the turn, in nanoseconds, clipped to the turn's because the gate's clock may differ."""
     first, last = bounds(turn)
     until = min(max(end, first), last)
     return nanoseconds(min(max(start, first), until)), nanoseconds(until)
 
 
 def nanoseconds(at: float) -> int:
-    """A time as spans have it."""
+    """A time in nanoseconds, as spans need it."""
     return round(at * 1_000_000_000)

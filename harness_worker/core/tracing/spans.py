@@ -1,7 +1,7 @@
-"""A turn that is over as a trace, told from its journal alone.
+"""An ended turn as a trace, made from its journal alone.
 
-Names follow the semantic conventions for generative AI (opentelemetry.io, "gen-ai"); what they have no name for begins
-with ``harness.``. No text of anybody is told unless it is asked for.
+Names follow the semantic conventions for generative AI (opentelemetry.io, "gen-ai"); names that these do not define
+begin with ``harness.``. Nobody's text is exported unless that is enabled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness_worker.core.tracing.trace import Attributes, Span, SpanEvent, Trace
 from harness_worker.wire import TurnStatus
 
 OTHER: Final = "_OTHER"
-"""The name of a tool that is none: what a model makes up is its text."""
+"""The name given to a tool that does not exist, because a name that a model makes up is the model's text."""
 
 _NOTED: Final[Mapping[str, tuple[str, ...]]] = {
     "turn.started": (),
@@ -40,16 +40,16 @@ _NOTED: Final[Mapping[str, tuple[str, ...]]] = {
     "tool.late": ("call_id", "attempt"),
     "budget.warning": ("name", "used", "limit"),
 }
-"""The events that the turn's span has too, with what is told of each."""
+"""The journal's events that the turn's span has, too, with the fields that each keeps."""
 
 _AN_ID: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 _FAILURES: Final = (WORKER_LOST, LOCK_MISSED)
-"""With which word the harness begins a failure of its own making."""
+"""The words with which failures reported by the harness itself begin."""
 
 
 def trace_of(journal: Journal) -> Trace:
-    """The turn's span, and below it one for each model call and each tool call; a fork was given others, not run."""
+    """The turn's span, and below it one for each model call and each tool call, but none for a fork's copied steps."""
     own = (call for call in journal.calls if call.step >= journal.turn.first_step)
     return (_turn(journal), *chats_of(journal), *(_call(journal, call) for call in own))
 
@@ -81,7 +81,7 @@ def _turn(journal: Journal) -> Span:
 
 
 def _facts(turn: Turn) -> Attributes:
-    """How the turn went. Its tokens are not named as a model call's are: they would be counted twice."""
+    """How the turn went. Its tokens have other names than a model call's, so that they are not counted twice."""
     used = turn.used
     told: dict[str, object] = {
         "harness.tenant": turn.tenant,
@@ -146,7 +146,7 @@ def _tool_name(journal: Journal, call: Call) -> str:
 
 
 def _use_id(journal: Journal, call: Call) -> str | None:
-    """The model's own id of the call, which may be anything it writes."""
+    """The model's own id for the call, which may be any text."""
     return call.tool_use_id if journal.messages is not None or _AN_ID.fullmatch(call.tool_use_id) else None
 
 

@@ -1,6 +1,6 @@
 """What a trace is made of, in OpenTelemetry's terms, and the ids of its spans.
 
-The ids follow from the turn's own: whoever tells a turn tells the same spans, and a span can be named as a parent
+The ids are derived from the turn's: every process exports the same spans of a turn, and a span can be named as a parent
 before it exists.
 """
 
@@ -22,9 +22,9 @@ class SpanEvent:
     """Something that happened within a span.
 
     Args:
-        name: What.
+        name: What happened.
         at_ns: When, in nanoseconds since the epoch.
-        attributes: More of it.
+        attributes: Details.
     """
 
     name: str
@@ -34,11 +34,11 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The span of another system that asked for a turn.
+    """The span of another system that requested a turn.
 
     Args:
-        trace_id: Of its trace, which is the turn's too.
-        span_id: Its own.
+        trace_id: The id of its trace, to which the turn belongs, too.
+        span_id: Its own id.
         is_sampled: Whether its trace is kept.
     """
 
@@ -52,17 +52,17 @@ class Span:
     """One operation, with its start and its end.
 
     Args:
-        name: As the semantic conventions for generative AI have it.
-        kind: ``client`` asks another system.
+        name: Its name by the semantic conventions for generative AI.
+        kind: ``client`` for a request to another system.
         trace_id: 128 bits, not 0.
         span_id: 64 bits, not 0.
-        parent_id: The span that it is a part of; ``None``: the first of its trace.
+        parent_id: The span that it is a part of; ``None`` for the first of its trace.
         start_ns: In nanoseconds since the epoch.
-        end_ns: The same, not before ``start_ns``.
-        attributes: What is known of it.
-        error: The class of error that it ended with, if it did.
+        end_ns: Likewise; not before ``start_ns``.
+        attributes: Its attributes.
+        error: The class of the error that it ended with, if any.
         events: What happened within it, in order.
-        caller: Who asked for it, if that is another system; its parent then.
+        caller: Its parent, if that is a span of another system.
     """
 
     name: str
@@ -83,12 +83,12 @@ Trace: TypeAlias = tuple[Span, ...]
 
 
 def trace_id_of(turn_id: str, caller: Caller | None = None) -> int:
-    """The id of the trace that a turn is a part of: its caller's, if it has one."""
+    """The id of the trace that a turn belongs to: its caller's, if it has one."""
     return _number(f"trace:{turn_id}", 16) if caller is None else caller.trace_id
 
 
 def caller_of(traceparent: str | None) -> Caller | None:
-    """The span that such a header names, if it names one."""
+    """The span that a ``traceparent`` header names, if it is valid."""
     found = TRACEPARENT.fullmatch(traceparent or "")
     if found is None:
         return None
@@ -107,7 +107,7 @@ def chat_span_id(turn_id: str, step: int) -> int:
 
 
 def aside_span_id(turn_id: str, seq: int) -> int:
-    """The id of the span of a model call beside the steps, by the event that tells of it."""
+    """The id of the span of an aside's model call; ``seq`` is that of the event that reports it."""
     return _number(f"aside:{turn_id}:{seq}", 8)
 
 
