@@ -13,14 +13,7 @@ from api_gateway.requests.turns import ForkRequest, InputRequest, TurnRequest
 from api_gateway.routes.dependencies import ServicesDep, TurnId, body_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.services import Services
-from api_gateway.turns.answers import (
-    ScoreList,
-    Turn,
-    TurnPage,
-    TurnWithMessages,
-    TurnWithMessagesAndScores,
-    TurnWithScores,
-)
+from api_gateway.turns.answers import ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.forking import Fork
 from api_gateway.turns.idempotency import IdempotencyClaim
 from api_gateway.use_cases.posting import idempotency_key_of, post_turn
@@ -100,9 +93,7 @@ async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()
 
 
 @router.get("/v1/turns/{turn_id}", responses=problems(404))
-async def read_turn(
-    turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep
-) -> TurnWithMessagesAndScores | TurnWithMessages | TurnWithScores | Turn:
+async def read_turn(turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep) -> TurnWithParts:
     """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` what judges say."""
     turn = await services.turns.one_with(turn_id, query.parts)
     if turn is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness_worker.wire import StopReason, Strategy, TurnStatus
 
@@ -152,13 +152,6 @@ class Message(Answer):
     content: Any
 
 
-class TurnWithMessages(Turn):
-    """A turn with its history; ``context`` is what the model was sent before the user's words."""
-
-    context: list[str]
-    messages: list[Message]
-
-
 class Score(Answer):
     """What a judge says of a turn that is over: from 0, worst, to 1, best. Times are RFC 3339 UTC."""
 
@@ -175,16 +168,19 @@ class ScoreList(Answer):
     data: list[Score]
 
 
-class TurnWithScores(Turn):
-    """A turn with what its judges say."""
+class TurnWithParts(Turn):
+    """A turn with the parts that ``include`` names; of the others it has no member."""
 
-    scores: list[Score]
+    context: list[str] = Field(
+        default_factory=list[str], description="with `messages`: what the model was sent before the user's words"
+    )
+    messages: list[Message] = Field(default_factory=list[Message], description="with `messages`: its history")
+    scores: list[Score] = Field(default_factory=list[Score], description="with `scores`: what its judges say")
 
-
-class TurnWithMessagesAndScores(TurnWithMessages):
-    """A turn with its history and with what its judges say."""
-
-    scores: list[Score]
+    @model_serializer(mode="wrap")
+    def _as_asked(self, whole: SerializerFunctionWrapHandler):  # noqa: ANN202 - OpenAPI would show it, not the members
+        left_out = {"context", "messages", "scores"} - self.model_fields_set
+        return {name: value for name, value in whole(self).items() if name not in left_out}
 
 
 class TurnPage(Answer):

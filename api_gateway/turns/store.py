@@ -13,17 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.database import writer_of
 from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
-from api_gateway.turns.answers import (
-    EventPage,
-    Message,
-    Score,
-    ScoreList,
-    Turn,
-    TurnPage,
-    TurnWithMessages,
-    TurnWithMessagesAndScores,
-    TurnWithScores,
-)
+from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
 from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
@@ -56,7 +46,7 @@ class Turns:
         async with self._engine.connect() as connection:
             return await self._turn(connection, turn_id)
 
-    async def one_with(self, turn_id: str, parts: frozenset[str]) -> Turn | None:
+    async def one_with(self, turn_id: str, parts: frozenset[str]) -> TurnWithParts | None:
         """The turn with its calls and with these parts: ``messages``, ``scores``."""
         async with self._engine.connect() as connection:
             turn = await self._turn(connection, turn_id)
@@ -64,7 +54,7 @@ class Turns:
                 return None
             names = parts | {"context"} if "messages" in parts else parts
             added = {name: await _PARTS[name](connection, turn_id) for name in names}
-        return _WITH[parts].model_validate({**dict(turn), **added})
+        return TurnWithParts.model_validate({**dict(turn), **added})
 
     async def scores(self, turn_id: str) -> ScoreList | None:
         """What the turn's judges say."""
@@ -154,10 +144,4 @@ _PARTS: Final[Mapping[str, Callable[[AsyncConnection, str], Awaitable[object]]]]
     "context": _context,
     "messages": _messages,
     "scores": _scores,
-}
-_WITH: Final[Mapping[frozenset[str], type[Turn]]] = {
-    frozenset(): Turn,
-    frozenset({"messages"}): TurnWithMessages,
-    frozenset({"scores"}): TurnWithScores,
-    frozenset({"messages", "scores"}): TurnWithMessagesAndScores,
 }

@@ -465,6 +465,27 @@ def _check_batches(document: dict[str, Any], gateway: Gateway) -> None:
     _fits(document, content[1]["schema"], json.loads(line.text))
 
 
+@pytest.mark.parametrize(
+    ("include", "parts"),
+    [
+        ("", set[str]()),
+        ("?include=messages", {"context", "messages"}),
+        ("?include=scores", {"scores"}),
+        ("?include=messages,scores", {"context", "messages", "scores"}),
+    ],
+)
+def test_openapi_describes_a_turn_with_any_of_its_parts(gateway: Gateway, include: str, parts: set[str]) -> None:
+    """One schema fits them all: what was not asked for is not there, and what was has its own shape."""
+    document = gateway.http.get("/openapi.json").json()
+    answer = document["paths"]["/v1/turns/{turn_id}"]["get"]["responses"]["200"]["content"]["application/json"]
+    turn = gateway.http.get(f"/v1/turns/{gateway.post().json()['id']}{include}").json()
+    _fits(document, answer["schema"], turn)
+    assert {"context", "messages", "scores"} & turn.keys() == parts
+    if "messages" in parts:
+        with pytest.raises(jsonschema_rs.ValidationError):
+            _fits(document, answer["schema"], {**turn, "messages": [{"role": "user"}]})
+
+
 def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:  # noqa: ANN401 - any JSON
     jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
