@@ -36,8 +36,8 @@ def words_of(tool: ToolSpec) -> str:
 def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
     """The names of as many tools as the agent selects, in the order of their declaration.
 
-    They are the best-ranked tools, then the first of the others. The tool that searches an agent's documents
-    is always among them.
+    They are the best-ranked tools, then the first of the others. The tool that searches an agent's documents is always
+    among them.
 
     Args:
         agent: The agent.

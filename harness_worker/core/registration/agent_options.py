@@ -25,7 +25,7 @@ from harness_worker.errors import ConfigError
 MAX_NAME_CHARS = 255
 
 _ARGUMENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""What Claude takes; another one would fail every turn of an agent with the tool."""
+"""The names that Claude accepts; any other would fail every turn of an agent that has the tool."""
 
 _AMOUNTS = {"max_dollars", "timeout_s"}
 """Limits that may be fractions; the others are counts."""
@@ -41,7 +41,7 @@ def check_agent(spec: AgentSpec) -> None:
     """Refuse a declaration that cannot work.
 
     Raises:
-        ConfigError: The first thing wrong with it, and what is allowed.
+        ConfigError: The message names the first thing that is wrong, and what is allowed.
     """
     for problem in _problems(spec):
         raise ConfigError(f"agent {spec.name!r}: {problem}")
@@ -105,7 +105,7 @@ def _switch_problems(spec: AgentSpec) -> Iterator[str]:
 
 def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
     for hook in hooks:
-        if not issubclass(type(hook), Hooks):  # isinstance believes a mock, whose type has no points
+        if not issubclass(type(hook), Hooks):  # not isinstance, which believes a mock
             yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
             continue
         for name in _misnamed(type(hook)):
@@ -116,7 +116,7 @@ def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
 
 
 def _misnamed(kind: type) -> list[str]:
-    """The methods called like hooks that there are not, but for names that a base has which is no ``Hooks``."""
+    """The methods named like hooks that do not exist, except for names inherited from a base that is no ``Hooks``."""
     named = [
         (issubclass(base, Hooks), name, value)
         for base in kind.__mro__
@@ -135,7 +135,7 @@ def _check_points(hook: Hooks, label: str) -> None:
                 raise ConfigError(
                     f"{label}.{point} is set on the object, where nobody asks it; make it a method of its class"
                 )
-        elif not inspect.isdatadescriptor(inspect.getattr_static(type(hook), point)):  # a property may change its mind
+        elif not inspect.isdatadescriptor(inspect.getattr_static(type(hook), point)):  # a property may change
             method = attempt(getattr, hook, point)
             if not isinstance(method, Raised):
                 check_takes(method, f"{label}.{point}", "the event")
@@ -157,7 +157,7 @@ def _is_count(given: object) -> bool:
 
 
 def budget_problems(budget: Any) -> Iterator[str]:  # noqa: ANN401 - what an author wrote
-    """What is wrong with a mapping of limits, one line each."""
+    """What is wrong with a mapping of limits, one line for each problem."""
     given: object = budget
     limits = cast("Mapping[object, object]", budget if isinstance(budget, Mapping) else {})
     if not isinstance(given, Mapping):

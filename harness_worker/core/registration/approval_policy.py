@@ -1,4 +1,4 @@
-"""Whether a call needs a person's word, as its tool's author says."""
+"""Whether a call needs a person's approval, by a rule of its tool's author."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredApproval:
-    """An author's rule; a call it cannot judge needs approval.
+    """An author's rule. A call that the rule cannot judge needs approval.
 
     Args:
-        tool_name: For the log.
+        tool_name: The tool's name, for the log.
         rule: The author's function of bound arguments.
     """
 
@@ -25,7 +25,7 @@ class DeclaredApproval:
     rule: Callable[[Arguments], object]
 
     def __call__(self, values: Arguments) -> bool:
-        """Whether somebody has to agree; yes if the rule fails."""
+        """Whether a person has to agree; true if the rule fails."""
         return self._verdict(values) is not False
 
     def fails(self, values: Arguments) -> bool:
@@ -33,7 +33,7 @@ class DeclaredApproval:
         return self._verdict(values) is None
 
     def _verdict(self, values: Arguments) -> bool | None:
-        """``None``, and a line in the log, if the rule raises or says neither yes nor no."""
+        """The rule's answer; ``None``, and a line in the log, if it raises or returns anything but a bool."""
         match attempt(self.rule, values):
             case bool(verdict):
                 return verdict

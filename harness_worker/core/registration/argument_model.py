@@ -1,7 +1,7 @@
 """A function's parameters as one pydantic model, and that model's JSON Schema.
 
-Field ``p0`` has the first parameter's name as its alias, and so on: a parameter may have any name, ``schema`` or
-``copy`` included, and pydantic's own attributes stay out of its way.
+Field ``p0`` has the first parameter's name as its alias, and so on. So a parameter may have any name, even ``schema``
+or ``copy``, without clashing with pydantic's own attributes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentModel:
-    """The parameters a model fills in.
+    """The parameters that a language model fills in.
 
     Args:
-        model: Them as a pydantic model.
-        names: Field to parameter name.
-        schema: JSON Schema, an object.
+        model: The parameters as a pydantic model.
+        names: Maps the model's fields to parameter names.
+        schema: The JSON Schema, of an object.
     """
 
     model: type[BaseModel]
@@ -62,13 +62,13 @@ def argument_model(parameters: Iterable[Parameter], docs: Mapping[str, str], lab
 
 
 class _Schema(GenerateJsonSchema):
-    """Without the titles pydantic makes of field names, which cost tokens and say nothing, and the same everywhere."""
+    """Schemas without the titles that pydantic derives from field names (they cost tokens), equal in every process."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own signature
         return False
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
-        """A set is sorted: models read the same schema from every process."""
+        """The default as JSON, with sets sorted, so that every process gives models the same schema."""
         return sort_sets(dft, super().encode_default(dft))
 
 
@@ -83,7 +83,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]:
-    """A field that was tried by itself, so that what is wrong with it can be told with its name."""
+    """The field's definition; each field is tried by itself, so that an error can name its parameter."""
     if RunContext in (parameter.hint, *_choices(parameter.hint)):
         raise ConfigError(f"{where}: the run context is given to the parameter named `ctx`; rename it")
     try:
@@ -100,7 +100,7 @@ def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]
 
 
 def _choices(hint: object) -> tuple[object, ...]:
-    """What a hint such as ``X | None`` leaves open."""
+    """The alternatives of a hint such as ``X | None``."""
     return get_args(hint) if get_origin(hint) in (Annotated, Union, UnionType) else ()
 
 
@@ -133,7 +133,7 @@ def _describes_itself(parameter: Parameter) -> bool:
 
 
 def _note(parameter: Parameter) -> str | None:
-    """What ``Annotated[int, Doc("how many")]`` says, or ``Annotated[int, "how many"]`` if it is the only text."""
+    """The text in ``Annotated[int, Doc("how many")]``, or in ``Annotated[int, "how many"]`` if it is the only one."""
     notes = _annotations(parameter)
     texts = [note for note in notes if isinstance(note, str)]
     docs = [note.documentation for note in notes if isinstance(note, Doc)]
@@ -145,7 +145,7 @@ def _annotations(parameter: Parameter) -> tuple[Any, ...]:
 
 
 def _check_default(trial: type[BaseModel], parameter: Parameter, where: str) -> None:
-    """A default crosses process borders like any argument: it must survive as JSON."""
+    """Refuse a default that does not survive as JSON: like any argument, it travels between processes."""
     if trial.model_fields["p0"].is_required():
         return
     try:

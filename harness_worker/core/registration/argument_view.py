@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ArgumentsView(dict[str, Any]):
-    """A mapping whose entries are attributes too: ``a.order_id`` and ``a["order_id"]``.
+    """A mapping whose entries are also attributes: ``a.order_id`` and ``a["order_id"]``.
 
     An argument wins over a method of the same name, so that a tool may have a parameter ``items``.
     """
@@ -14,7 +14,7 @@ class ArgumentsView(dict[str, Any]):
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any argument's value
-        """The argument of that name, else what a dict has."""
+        """The argument with that name, else the attribute of a dict."""
         if dict[str, Any].__contains__(self, name):
             return dict[str, Any].__getitem__(self, name)
         return super().__getattribute__(name)

@@ -1,4 +1,4 @@
-"""Calling what an application's authors wrote: it may raise anything, and none of that may get past its caller."""
+"""Calling the code of an application's authors: it may raise anything, and nothing of that may escape."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Raised:
 
 
 def attempt(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised:
-    """What ``fn`` returns, or what it raises, which need be no ``Exception``: authors call ``sys.exit``.
+    """What ``fn`` returns or raises. It may raise more than ``Exception``: some authors call ``sys.exit``.
 
     Raises:
-        KeyboardInterrupt: Somebody pressed Ctrl-C meanwhile, which only the main thread is told of: on another thread
-            it is the author's own.
+        KeyboardInterrupt: Somebody pressed Ctrl-C meanwhile. Only the main thread gets to know of that; on another
+            thread it is an exception of the author's.
     """
     try:
         return fn(*args, **kwargs)
@@ -34,7 +34,7 @@ def attempt(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised
 
 
 def words_of(error: BaseException) -> str:
-    """What an exception of an author's code says; nothing, if its ``__str__`` raises too."""
+    """The message of an exception of an author's code; empty if its ``__str__`` raises, too."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything

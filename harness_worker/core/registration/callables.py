@@ -1,4 +1,4 @@
-"""Looking at a tool's function before anything runs: its name, its parameters, and their hints, resolved."""
+"""Inspecting a tool's function before anything runs: its name, its parameters and their resolved hints."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CTX = "ctx"
 NO_DEFAULT = inspect.Parameter.empty
 
 _CACHED = type(functools.cache(lambda: None))
-"""What ``lru_cache`` and ``cache`` make of a function."""
+"""The type of a function wrapped by ``lru_cache`` or ``cache``."""
 
 _ASYNC = "async functions are refused, workers are synchronous; write it with plain `def`"
 
 _OWNERS = {"self", "cls"}
-"""The first parameters of methods that are bound to nothing."""
+"""The usual names of an unbound method's first parameter."""
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter the model fills in; ``default`` is ``NO_DEFAULT`` where it must."""
+    """One parameter that the model fills in; ``default`` is ``NO_DEFAULT`` if it is required."""
 
     name: str
     hint: Any
@@ -46,7 +46,7 @@ def underlying(fn: Callable[..., object]) -> Callable[..., Any]:
 
 
 def name_of(fn: Callable[..., object]) -> str | None:
-    """What the function is called, or ``None`` for an object or a lambda that has no name of its own."""
+    """The function's name, or ``None`` for an object or a lambda without a name of its own."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     name = getattr(fn, "__name__", None)
@@ -57,7 +57,7 @@ def signature_of(fn: object, label: str) -> inspect.Signature:
     """The signature of a function that a worker can call: synchronous, and not a class.
 
     Raises:
-        ConfigError: It is none; the message starts with ``label``.
+        ConfigError: ``fn`` is not one; the message starts with ``label``.
     """
     if not callable(fn) or inspect.isclass(fn):
         raise ConfigError(f"{label}: {fn!r} is not a function; register a function, a method or a callable object")
@@ -70,19 +70,19 @@ def signature_of(fn: object, label: str) -> inspect.Signature:
 
 
 def check_takes(fn: object, label: str, given: str, *, may_yield: bool = False) -> None:
-    """Refuse what surely fails when a worker calls it with one argument, as it does rules and hooks.
+    """Refuse a function that would surely fail when called with one argument, as workers call rules and hooks.
 
-    Only plain functions are judged, also those behind methods, caches and callable objects; of a partial, only what it
-    calls. Anything else, such as what a decorator made, is taken on trust.
+    Only plain functions are judged, including those behind methods, caches and callable objects; of a partial, only the
+    function that it calls. Anything else, such as what a decorator returned, is trusted.
 
     Args:
         fn: A hook, or a rule of the arguments.
-        label: Names it in errors.
-        given: What the argument is.
-        may_yield: Whether what it returns may be a generator.
+        label: Its name in error messages.
+        given: What the argument is, for error messages.
+        may_yield: Whether it may return a generator.
 
     Raises:
-        ConfigError: It is no function, or async, or takes something else; the message starts with ``label``.
+        ConfigError: It is not a function, is async, or takes other arguments; the message starts with ``label``.
     """
     if not callable(fn):
         raise ConfigError(f"{label} must be a function, not {fn!r}")
@@ -95,7 +95,7 @@ def check_takes(fn: object, label: str, given: str, *, may_yield: bool = False) 
         raise ConfigError(f"{label} must return what it says, but it yields: it would never run")
     if before is None or "__signature__" in vars(called):
         return
-    signature = attempt(inspect.signature, called, follow_wrapped=False)  # which may evaluate the author's hints
+    signature = attempt(inspect.signature, called, follow_wrapped=False)  # may evaluate the author's hints
     if isinstance(signature, Raised):
         return
     try:
@@ -105,9 +105,9 @@ def check_takes(fn: object, label: str, given: str, *, may_yield: bool = False) 
 
 
 def _called(given: object) -> tuple[FunctionType | None, int | None]:
-    """The plain function that runs when ``given`` is called, if that is known, and how many arguments stand before its.
+    """The plain function that a call of ``given`` runs, if known, and how many arguments are put before the caller's.
 
-    Types are asked, not ``isinstance``, which believes what mocks and proxies say that they are.
+    Compares types instead of using ``isinstance``, which believes what mocks and proxies claim to be.
     """
     fn, before, type_of = cast("tuple[Any, int | None, Callable[[object], Any]]", (given, 0, type))
     while (kind := type_of(fn)) is not FunctionType:
@@ -127,16 +127,16 @@ def _called(given: object) -> tuple[FunctionType | None, int | None]:
 def parameters_of(
     fn: Callable[..., object], signature: inspect.Signature, label: str, namespace: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
-    """The parameters a model fills in: all but ``ctx`` and what a partial has fixed.
+    """The parameters that a model fills in: all except ``ctx`` and those that a partial has fixed.
 
     Args:
         fn: The tool's function.
         signature: Its signature.
-        label: Names the tool in errors.
-        namespace: Where hints given as text are looked up besides the function's module: local classes.
+        label: The tool's name in error messages.
+        namespace: Local names in which hints given as text are looked up, besides the function's module.
 
     Raises:
-        ConfigError: A parameter has no hint, or one that cannot be resolved, or is of a kind that has no name.
+        ConfigError: A parameter has no hint, or one that cannot be resolved, or cannot be passed by name.
     """
     fixed = _fixed(fn)
     taken = [p for p in signature.parameters.values() if p.name != CTX and p.name not in fixed]
@@ -158,7 +158,7 @@ def _is_async(fn: Callable[..., object]) -> bool:
 
 
 def _behind(fn: Any) -> Any:  # noqa: ANN401 - callables of many kinds
-    """What runs when ``fn`` is called: partials, methods and caches hand on what it returns, other wrappers may not."""
+    """The function behind partials, methods and caches, which return what it returns; other wrappers may not."""
     while True:
         if isinstance(fn, functools.partial):
             fn = cast("functools.partial[object]", fn).func
@@ -198,7 +198,7 @@ def _mend(fn: Callable[..., object], parameter: inspect.Parameter) -> str:
 
 
 def _resolved(annotation: object, module: dict[str, Any], scope: Mapping[str, Any]) -> object:
-    """One hint by itself: those of ``ctx`` and of the return value may exist for type checkers only."""
+    """One hint, resolved by itself: those of ``ctx`` and of the return value may exist for type checkers only."""
 
     def holder() -> None: ...
 
@@ -211,6 +211,6 @@ def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
     cells = getattr(fn, "__closure__", None) or ()
     found: dict[str, Any] = {}
     for name, cell in zip(names, cells, strict=False):
-        with suppress(ValueError):  # nothing is bound to the name yet
+        with suppress(ValueError):  # the name is not bound yet
             found[name] = cell.cell_contents
     return found

@@ -1,7 +1,7 @@
-"""What a tool's return value looks like to the model: pydantic's JSON mode, told strictly.
+"""A tool's return value as the model reads it: pydantic's JSON mode, but stricter.
 
-Stricter than pydantic where a value would arrive as something else or differ between processes: NaN and infinity,
-iterators and cycles are refused, and a set is sorted.
+A value that would arrive as something else or differ between processes is refused (NaN, infinity, iterators, cycles)
+or normalised (sets are sorted).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _PATH_CHARS = 200
 
 
 def compact_or_text(value: Json) -> str:
-    """What the model reads of a JSON value: a string verbatim, anything else as compact JSON."""
+    """A JSON value as the model reads it: a string verbatim, anything else as compact JSON."""
     return value if isinstance(value, str) else compact(value)
 
 
 def to_json(value: object) -> Json:
-    """``value`` as plain JSON values, its strings cleaned.
+    """``value`` as plain JSON values with clean strings.
 
     Raises:
-        UnserialisableResult: JSON cannot hold it, or reading it raised; the message is ``unserialisable result: TYPE at
-            PATH``.
+        UnserialisableResult: It cannot be represented in JSON, or reading it raised; the message is ``unserialisable
+            result: TYPE at PATH``.
     """
     return _Walk().value(value, "$")
 
@@ -50,7 +50,7 @@ def _refuse(value: object, path: str) -> NoReturn:
 
 
 class _Walk:
-    """One pass over a value; remembers the containers it is inside of, to see cycles."""
+    """One pass over a value; remembers the containers that it is inside of, to detect cycles."""
 
     def __init__(self) -> None:
         self._inside: set[int] = set()
@@ -117,13 +117,13 @@ class _Walk:
         return self.value(sort_sets(value, plain), path)
 
     def _blame_field(self, value: object, path: str) -> None:
-        """Refuse the field of a pydantic model or dataclass that is at fault, if one is."""
+        """Refuse the pydantic model's or dataclass's field that is at fault, if there is one."""
         for name, item in _model_fields(value).items():
             self.value(item, _below(path, name))
 
 
 def _refuse_lost(value: object, plain: object, path: str) -> None:
-    """Refuse a NaN or infinity that pydantic turned into null, as it does in fields hinted ``Any``."""
+    """Refuse a NaN or infinity that pydantic turned into null, as it does for fields with the hint ``Any``."""
     if isinstance(value, float) and plain is None:
         _refuse(value, path)
     fields: dict[Any, object] = cast("dict[Any, object]", value) if isinstance(value, dict) else _model_fields(value)
@@ -147,7 +147,7 @@ def _number(value: float, path: str) -> int | float:
 
 
 def _is_plain_dataclass(value: object) -> bool:
-    """Pydantic's own dataclasses serialise themselves."""
+    """Whether it is a dataclass but not one of pydantic's, which serialise themselves."""
     is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return is_instance and not hasattr(value, "__pydantic_serializer__")
 
@@ -171,6 +171,6 @@ def _below(path: str, key: str) -> str:
 
 
 def _discard(value: object) -> None:
-    """Close a coroutine nobody will run, so that Python does not complain of it later."""
+    """Close a coroutine that nobody will run, so that Python does not warn about it later."""
     if isinstance(value, CoroutineType):
         cast("CoroutineType[Any, Any, Any]", value).close()

@@ -1,4 +1,4 @@
-"""A call of an agent instead of a function, as it is planned."""
+"""How a call of an agent, instead of a function, is planned."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.wire import fields_of
 
 INPUT: Final = "input"
-"""The argument of such a call: what the agent is asked."""
+"""The argument of such a call: the task for the agent."""
 
 MOST_LEVELS: Final = 3
-"""So many agents may be called below each other, the first one included."""
+"""How many levels of agents may call each other, including the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """Whom a call is for, and what a turn of that agent may use at most."""
+    """The agent that a call is for, and the limits of that agent's turns."""
 
     agent: str
     budget: BudgetLimits
@@ -29,5 +29,5 @@ class Delegation:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Delegation:
-        """The delegation that :meth:`to_record` made ``record`` of."""
+        """The delegation from which :meth:`to_record` made ``record``."""
         return cls(agent=record["agent"], budget=BudgetLimits(**fields_of(BudgetLimits, record["budget"])))

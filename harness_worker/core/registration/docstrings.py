@@ -1,4 +1,4 @@
-"""A docstring in Google, NumPy or Sphinx form as what a model reads: a description, and a line for each argument."""
+"""Parses docstrings in Google, NumPy or Sphinx form into what a model reads: a description and a line per argument."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ARGUMENT_FIELDS = {"param", "parameter", "arg", "argument", "key", "keyword"}
 _OTHER_FIELDS = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
 
 _Told: TypeAlias = dict[str, str] | None
-"""Arguments by name, none for another known part of a docstring; ``None`` for text."""
+"""Argument descriptions by name, empty for another known part of a docstring; ``None`` for plain text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocText:
-    """A docstring's text without its known sections, and what it says of arguments by name."""
+    """A docstring's text without its known sections, and its descriptions of arguments by name."""
 
     description: str = ""
     arguments: dict[str, str] = field(default_factory=dict[str, str])
@@ -36,19 +36,19 @@ class DocText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A line at the margin, with the blank and the deeper ones below it."""
+    """A line at the margin, with the blank and indented lines below it."""
 
     head: str
     body: tuple[str, ...] = ()
 
     @property
     def below(self) -> str:
-        """The deeper lines as one."""
+        """The indented lines joined into one."""
         return " ".join(" ".join(self.body).split())
 
 
 def parse_docstring(doc: str | None) -> DocText:
-    """Split a docstring. Text that is in no known section of one of the forms is all description."""
+    """Split a docstring. All text outside of known sections is the description."""
     text: list[str] = []
     arguments: dict[str, str] = {}
     for block, told in _read(_blocks(inspect.cleandoc(doc or "").splitlines())):
@@ -70,7 +70,7 @@ def _blocks(lines: Iterable[str]) -> list[_Block]:
 
 
 def _read(blocks: Iterable[_Block]) -> Iterator[tuple[_Block, _Told]]:
-    """Each block with what it tells, by the section of NumPy form that it stands in, if any."""
+    """Each block with the arguments that it describes, read by the rules of the NumPy section that it is in, if any."""
     section = ""
     told: _Told
     is_apart = False
@@ -100,7 +100,7 @@ def _in_numpy_section(block: _Block, section: str, *, is_apart: bool) -> _Told:
 
 
 def _by_itself(block: _Block) -> _Told:
-    """What a field of Sphinx form or a section of Google form tells."""
+    """The arguments described by a field of Sphinx form or a section of Google form."""
     known_field = _FIELD.match(block.head)
     return _google_section(block) if known_field is None else _field(block, known_field)
 
@@ -112,7 +112,7 @@ def _field(block: _Block, start: re.Match[str]) -> _Told:
 
 
 def _google_section(block: _Block) -> _Told:
-    """A title with nothing below it is text."""
+    """The arguments described by a Google section; a title with nothing below it is plain text."""
     head = block.head.rstrip()
     section = _known(head[:-1]) if head.endswith(":") and block.below else ""
     if section in _ARGUMENT_SECTIONS:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """The effect a tool declares. A tool that declares none is treated as the most careful case: sequential."""
+    """The effect that a tool declares. Calls of a tool that declares none are handled most carefully: sequentially."""
 
     READ_ONLY = "READ_ONLY"
     LOCAL_WRITE = "LOCAL_WRITE"

@@ -1,7 +1,7 @@
-"""Hooks: an application's code at the points of a turn that docs/reference/hooks.md lists.
+"""Hooks: an application's code that runs at the points of a turn listed in docs/reference/hooks.md.
 
 A hook that raises is logged, counted and otherwise ignored: it denies nothing and breaks nothing. After a crash a hook
-may be called again for the same thing. Hooks run in several processes: what they remember in memory is not shared.
+may be called again for the same thing. Hooks run in several processes, so what they keep in memory is not shared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness_worker.wire import StopReason, Strategy, TurnStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEvent:
-    """What every hook is told: whose turn it is."""
+    """What every hook is given: the turn's identity."""
 
     turn_id: str
     session_id: str
@@ -41,7 +41,7 @@ class PreToolUse(HookEvent):
     Args:
         call_id: ``"{step}.{position}"``.
         tool: Its tool.
-        arguments: As they would run; as the model gave them if they do not fit the tool.
+        arguments: The arguments as they would be run, or as the model gave them if they do not fit the tool.
     """
 
     call_id: str
@@ -51,7 +51,7 @@ class PreToolUse(HookEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostToolUse(HookEvent):
-    """A call that ran has its outcome, and it counts: a late one is not told."""
+    """A call that ran has its outcome. Late outcomes, which do not count, are not reported."""
 
     call_id: str
     tool: str
@@ -62,7 +62,7 @@ class PostToolUse(HookEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChunk(HookEvent):
-    """The model said a piece of text. ``attempt`` rises when the step is asked again: its text then starts anew."""
+    """The model produced a piece of text. ``attempt`` rises when the step is asked again and its text starts anew."""
 
     step: int
     attempt: int
@@ -71,7 +71,7 @@ class StreamChunk(HookEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport(HookEvent):
-    """What the turn itself used, without the turns that it asked for, and what it might have used."""
+    """What the turn itself has used, without its children, and its limits."""
 
     used: Usage
     budget: BudgetLimits
@@ -83,7 +83,7 @@ class TurnEnd(HookEvent):
 
     Args:
         decision: How it came by its answer.
-        citations: What the answer cites.
+        citations: The sources that the answer cites.
     """
 
     status: TurnStatus
@@ -96,47 +96,47 @@ class TurnEnd(HookEvent):
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call must not run; the model reads the reason."""
+    """The call must not run. The model reads the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The call shall run with these arguments instead; they are validated like the model's."""
+    """The call must run with these arguments instead. They are validated like the model's."""
 
     arguments: Mapping[str, Any]
 
 
 PreToolAnswer: TypeAlias = Deny | Rewrite | None
-"""What ``on_pre_tool_use`` may say; ``None`` lets the call run as it is."""
+"""What ``on_pre_tool_use`` may return; ``None`` lets the call run as it is."""
 
 
 class Hooks:
-    """Subclass this, override what you need, and give instances to ``registry.agent(hooks=(…,))``."""
+    """Subclass this, override what you need, and pass instances to ``registry.agent(hooks=(…,))``."""
 
     def on_turn_start(self, event: TurnStart) -> None:
-        """In a coordinator, before the model is asked for the first time."""
+        """Runs in a coordinator, before the model is asked for the first time."""
 
     def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
-        """In a coordinator, when a call's wave has come and it is neither a duplicate nor blocked.
+        """Runs in a coordinator, when it is the turn of a call's wave, unless the call is a duplicate or blocked.
 
-        Calls that need approval are shown earlier, with the rest of their waves: before the first person is asked.
+        For calls that need approval, and the rest of their waves, it runs earlier: before the first person is asked.
         """
 
     def on_post_tool_use(self, event: PostToolUse) -> None:
-        """In a tool worker, after the call's outcome was accepted."""
+        """Runs in a tool worker, after the call's outcome was accepted."""
 
     def on_stream_chunk(self, event: StreamChunk) -> None:
-        """In a coordinator, for each piece of text a streaming model says."""
+        """Runs in a coordinator, for each piece of text that a streaming model produces."""
 
     def on_usage(self, event: UsageReport) -> None:
-        """In a coordinator, once the turn is over."""
+        """Runs in a coordinator, once the turn has ended."""
 
     def on_turn_end(self, event: TurnEnd) -> None:
-        """In a coordinator, last of all."""
+        """Runs in a coordinator, after all other hooks."""
 
 
 def overrides(hooks: Hooks, name: str) -> bool:
-    """Whether a hook does anything at that point."""
+    """Whether a hook overrides the method of that name."""
     return getattr(type(hooks), name) is not getattr(Hooks, name)

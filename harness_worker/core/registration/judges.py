@@ -1,4 +1,4 @@
-"""Judges: who scores a turn once it is over, as their authors declare them (docs/reference/judges.md)."""
+"""Judges, which score turns that have ended, as their authors declare them (docs/reference/judges.md)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ CRITERIA: Final[Mapping[str, str]] = {
     "claimed. 0: what matters in it is unsupported or contradicted.",
     "relevance": "Does the answer address what was asked, and nothing else? 1: fully. 0: not at all.",
 }
-"""What the judges that are built in ask, by their names."""
+"""The criteria of the built-in judges, by name."""
 
 TIMEOUT_S: Final = 30.0
 LONGEST_S: Final = 300.0
 JUDGED: Final = frozenset({TurnStatus.COMPLETED, TurnStatus.INCOMPLETE})
-"""How a turn ends that has an answer to judge."""
+"""The final statuses of turns that have an answer to judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a judge says: from 0, worst, to 1, best, and why."""
+    """A judge's score, from 0 (worst) to 1 (best), and the reason for it."""
 
     value: float
     reason: str = ""
@@ -38,11 +38,11 @@ class JudgeSpec:
     """One registered judge: a function, or a model with a criterion.
 
     Args:
-        name: What agents and scores call it.
-        fn: Given the ended turn, a ``TurnResult``; returns a :class:`Score` or its value.
-        model: Asked instead, by the criterion.
-        criterion: What it judges by.
-        timeout_s: How long it may take, in seconds.
+        name: Its name in agents' declarations and in scores.
+        fn: A function of the ended turn, a ``TurnResult``, that returns a :class:`Score` or its value.
+        model: The model to ask instead of a function.
+        criterion: What the model judges by.
+        timeout_s: How long judging may take, in seconds.
     """
 
     name: str
@@ -63,7 +63,7 @@ def judge_spec(
     """A checked declaration.
 
     Raises:
-        ConfigError: It cannot work; the message names the judge and the mend.
+        ConfigError: It cannot work; the message names the judge and says what to change.
     """
     label = f"judge {name!r}"
     given: Any = name
@@ -83,10 +83,10 @@ def judge_spec(
 
 
 def score_of(said: object) -> Score:
-    """What a judge said as a score.
+    """A judge's answer as a score.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a score.
     """
     score = said if isinstance(said, Score) else Score(cast("float", said))
     value = cast("object", score.value)

@@ -1,4 +1,4 @@
-"""Declarations by keywords: a wrong or missing keyword is refused like any other mistake in a declaration."""
+"""Checks of keyword arguments: a wrong or missing one is refused like any other mistake in a declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def declares(method: Callable[P, T]) -> Callable[P, T]:
-    """A method of a registry that refuses arguments which it does not take with ``ConfigError``, not ``TypeError``."""
+    """The registry's method, made to refuse unknown or missing arguments with ``ConfigError``, not ``TypeError``."""
     signature = inspect.signature(method)
     _, *names = signature.parameters
     takes = ", ".join(f"**{name}" if _is_rest(signature.parameters[name]) else name for name in names)
@@ -22,7 +22,7 @@ def declares(method: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            signature.bind_partial(*args, **kwargs)  # tells what is unknown before what is missing
+            signature.bind_partial(*args, **kwargs)  # reports what is unknown before what is missing
             signature.bind(*args, **kwargs)
         except TypeError as error:
             given = {**dict(zip(signature.parameters, args, strict=False)), **kwargs}

@@ -21,15 +21,15 @@ class _Untold(Enum):
 
 
 _UNTOLD: Final = _Untold.UNTOLD
-"""What a rule says that raises, or returns no name."""
+"""Stands for the answer of a rule that raised or returned no name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredLock:
-    """An author's rule; a call whose lock it cannot tell takes one that all such calls of the tool share.
+    """An author's rule. Calls whose lock the rule cannot tell share one lock of their tool.
 
     Args:
-        tool_name: For that lock, and for the log.
+        tool_name: The tool's name, for that shared lock and for the log.
         rule: The author's function of bound arguments.
     """
 
@@ -37,7 +37,7 @@ class DeclaredLock:
     rule: Callable[[Arguments], object]
 
     def __call__(self, values: Arguments) -> str | None:
-        """The name, or ``None`` for a call that needs no lock; what is wrong with the rule is a line in the log."""
+        """The lock's name, or ``None`` for a call that needs none; a rule that fails is logged."""
         told = self._told(values)
         return f"tool:{self.tool_name}" if told is _UNTOLD else told
 
@@ -59,10 +59,10 @@ class DeclaredLock:
 
 
 def _check_conversions(template: str) -> None:
-    """Fill in what can be known before there are arguments: conversions, and what becomes of the texts they make.
+    """Try what can be tried without arguments: the template's conversions, and the formats of what they give.
 
     Raises:
-        ValueError: One cannot work.
+        ValueError: One of them cannot work.
     """
     for _, _, spec, conversion in Formatter().parse(template):
         text = Formatter().convert_field("", conversion)  # pyright: ignore[reportArgumentType] - a str, as parse gives it
@@ -74,7 +74,7 @@ def template_rule(template: str, schema: Mapping[str, Any], label: str) -> Calla
     """A template such as ``order:{order_id}`` as a function of the arguments.
 
     Raises:
-        ConfigError: It is no template, or names an argument that the tool does not take.
+        ConfigError: It is not a template, or names an argument that the tool does not take.
     """
     try:
         fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]

@@ -1,4 +1,4 @@
-"""Names of models, as agents, their memories and judges give them."""
+"""Names of models in the declarations of agents, their memories and judges."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final
 from harness_worker.core.text import UNSTORABLE
 
 PLAYED: Final = "scripted:"
-"""Before a script's file: no model is asked, the script is played."""
+"""The prefix of a script's file: the script is played instead of asking a model."""
 
 
 def is_model_name(given: Any) -> bool:  # noqa: ANN401 - what an author wrote
-    """Whether it can name a model: it is a text that says something, also behind ``scripted:``."""
+    """Whether it can be a model's name: text that is not blank, not even after ``scripted:``."""
     return isinstance(given, str) and bool(given.removeprefix(PLAYED).strip()) and UNSTORABLE.search(given) is None

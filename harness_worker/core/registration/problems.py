@@ -1,4 +1,4 @@
-"""What is wrong with a model's arguments, one line each, in words a model can act on."""
+"""What is wrong with a model's arguments, one line for each problem, in words that a model can act on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def problems_of(invalid: ValidationError) -> tuple[str, ...]:
 
 
 def bounded(lines: Sequence[str]) -> tuple[str, ...]:
-    """At most ``MAX_PROBLEMS`` lines, long ones cut, and how many more there were."""
+    """At most ``MAX_PROBLEMS`` lines, long ones cut, followed by the number of lines left out."""
     more = len(lines) - MAX_PROBLEMS
     told = tuple(cut_text(line, _MAX_TOLD_CHARS // min(len(lines), MAX_PROBLEMS)) for line in lines[:MAX_PROBLEMS])
     return told if more <= 0 else (*told, f"and {more} more")
@@ -43,7 +43,7 @@ def place(path: Sequence[str | int]) -> str:
 
 
 def short(text: str) -> str:
-    """``text`` in few characters, fit to be stored."""
+    """``text``, cut to a few characters and cleaned so that it can be stored."""
     clean = clean_text(text)
     return clean if len(clean) <= _MAX_SHOWN_CHARS else f"{clean[:_MAX_SHOWN_CHARS]}…"
 
@@ -52,8 +52,8 @@ def json_text(arguments: Arguments) -> str:
     """The arguments as JSON text.
 
     Raises:
-        ArgumentsInvalid: A value is not JSON in UTF-8, as NaN and half a surrogate pair are not, or nests deeper than
-            ``MAX_NESTING`` levels; names its argument.
+        ArgumentsInvalid: A value cannot be written as JSON in UTF-8 (NaN, a lone surrogate), or is nested deeper than
+            ``MAX_NESTING`` levels; the message names its argument.
     """
     try:
         text = _strict_json(arguments)
@@ -72,7 +72,7 @@ def _strict_json(value: object) -> str:
 
 
 def _wrong(argument: Arguments) -> str | None:
-    """What is wrong with one argument, by its name."""
+    """What is wrong with one argument, in a line that begins with its name; ``None`` if nothing is."""
     try:
         _strict_json(argument)
     except ValueError:
@@ -91,7 +91,7 @@ def _line(error: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A refused value in few characters; its type, if JSON cannot hold it, as what a validator made of it may not."""
+    """A refused value in a few characters; its type, if JSON cannot hold what a validator made of it."""
     try:
         return short(compact(to_json(value)))
     except UnserialisableResult:

@@ -33,7 +33,7 @@ class RawFunction:
         """The arguments, untouched.
 
         Raises:
-            ArgumentsInvalid: One line for each that is missing, not known or of another type.
+            ArgumentsInvalid: One line for each argument that is missing, unknown or of the wrong type.
         """
         json_text(arguments)
         if lines := self._problems(arguments):
@@ -68,10 +68,10 @@ class RawFunction:
 def inspect_raw(fn: Callable[..., object], schema: Mapping[str, Any], label: str) -> RawFunction:
     """Check a function and the JSON Schema of its arguments.
 
-    A schema that lists ``properties`` and says nothing of others takes no others: what a model makes up is refused.
+    If a schema lists ``properties`` and does not mention others, arguments that are not listed are refused.
 
     Raises:
-        ConfigError: The schema is no JSON Schema of an object, or the function does not take ``(args)`` or
+        ConfigError: The schema is not a JSON Schema of an object, or the function does not take ``(args)`` or
             ``(args, ctx)``.
     """
     published = _object_schema(schema, label)
@@ -100,9 +100,9 @@ def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:
 
 
 def _ctx_parameter(signature: inspect.Signature, label: str) -> inspect.Parameter | None:
-    """The parameter that gets the run context: ``ctx`` by name, or a second one by place.
+    """The parameter that gets the run context: one named ``ctx``, or else the second one.
 
-    A parameter with a value of its own, as in ``lambda args, table=table: …``, is the author's and left alone.
+    A parameter with a default of the author's own, as in ``lambda args, table=table: …``, is left alone.
     """
     parameters = [each for each in signature.parameters.values() if not _has_own_value(each)]
     if not _accepts_arguments(parameters):

@@ -1,4 +1,4 @@
-"""The registry: tools and agents as their authors declare them, checked when they are declared."""
+"""The registry: tools, agents and judges as their authors declare them, checked at once."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _EXAMPLES = {"tools": "find_notes", "hooks": "Audit()", "judges": "'polite'"}
 
 
 class Registry:
-    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once.
+    """Agents and the tools they may use. A wrong declaration raises ``ConfigError`` at once.
 
     Args:
-        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test; a worker that
-            loads it goes by ``HARNESS_MAX_TOOL_TIMEOUT_S``.
+        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test. In a worker,
+            ``HARNESS_MAX_TOOL_TIMEOUT_S`` applies instead.
     """
 
     def __init__(self, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> None:
@@ -66,7 +66,7 @@ class Registry:
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
-        """Every function by its name as a tool."""
+        """Every tool by name."""
         return MappingProxyType(self._tools)
 
     @property
@@ -103,15 +103,15 @@ class Registry:
         """Register a function as a tool; its type hints make the schema, its docstring the description.
 
         Args:
-            name: What the model calls it; the function's name if left out.
-            description: What the model reads, instead of the docstring.
+            name: The tool's name for the model; by default the function's name.
+            description: What the model reads about it; by default the docstring.
             **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
 
         Returns:
-            A decorator that returns the function as it was.
+            A decorator that returns the function unchanged.
 
         Raises:
-            ConfigError: Something about it cannot work; the message names the tool and the mend.
+            ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
         namespace = _callers_locals()
         if callable(name):
@@ -137,7 +137,7 @@ class Registry:
         The arguments reach ``fn`` exactly as the model gave them: no defaults, no coercion. ``ctx`` may be left out.
 
         Raises:
-            ConfigError: Something about it cannot work; the message names the tool and the mend.
+            ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
         label = self._label(name)
         checked = tool_options(options, label, self._ceiling_s)
@@ -168,25 +168,27 @@ class Registry:
         """Declare an agent.
 
         Args:
-            name: What turns call it.
+            name: The name by which turns ask for it.
             model: A model's name, or ``scripted:FILE``.
-            system: Its system text; what databases and providers cannot hold of it becomes U+FFFD.
-            tools: Functions registered here, tools' names, or other agents as :meth:`agent_tool` gives them.
-            budget: Its limits: default and cap of a turn's; a missing key has the global default.
+            system: Its system text; characters that databases and providers cannot store become U+FFFD.
+            tools: Functions registered here, names of tools, or other agents as :meth:`agent_tool` returns them.
+            budget: Its limits, which are the defaults and the caps of its turns; a missing key has the global default.
             parallel: ``False`` runs every call by itself.
             hooks: Called at points of its turns, in this order.
             think: How hard it thinks: ``off``, ``low``, ``medium`` or ``high``. Unless off, it reflects after a step
                 with a call that ended as an error.
-            reflect_every: After how many steps it reflects whatever they came to.
-            compact_at_tokens: Its history is summarised before a model call with so many tokens; ``"auto"``: four
+            reflect_every: It also reflects after this many steps, even if nothing failed.
+            compact_at_tokens: Its history is summarised before a model call of this many tokens; ``"auto"`` means four
                 fifths of 200,000.
-            judges: Score its turns once they are over, by name.
-            memory: Whether it remembers what its users say: found by rules, or by the model named here.
-            vault: A directory of Markdown and text whose passages are found for the user's words; left out,
+            judges: The names of judges that score its turns once they have ended.
+            memory: Whether it remembers what its users say: ``True`` finds memories by rules, a model's name with that
+                model.
+            vault: A directory of Markdown and text files whose passages are found for the user's words; by default
                 ``HARNESS_VAULT``, if that is set.
-            show_citations: Whether what an answer cites is listed behind it.
-            select_tools: If it has more tools, a session is offered so many, those that fit its first words best.
-            description: What it is good for, for the models of agents that may ask it.
+            show_citations: Whether the sources that an answer cites are listed after it.
+            select_tools: If it has more tools than this, a session is offered this many, those that fit its first words
+                best.
+            description: What it is good for; read by the models of agents that may ask it.
 
         Raises:
             ConfigError: The name is taken, a tool or a judge is unknown, or a limit makes no sense.
@@ -225,13 +227,13 @@ class Registry:
         approval: ApprovalPolicy = "never",
         parallel: bool = True,
     ) -> ToolSpec:
-        """An agent declared here as a tool for the ``tools`` of another: a call of it, ``{"input": …}``, is a turn.
+        """An agent declared here, as a tool for another agent; a call of it, ``{"input": …}``, is a turn of its own.
 
         Args:
-            agent: Its name, which is the tool's too.
-            description: What the model reads about it; left out, the agent's own.
-            approval: Whether a person has to agree before it is asked; a function is given ``input`` as an attribute.
-            parallel: Whether it may work beside other agents of the same message.
+            agent: The agent's name, which is also the tool's.
+            description: What the model reads about it; by default the agent's own description.
+            approval: Whether a person has to agree before it is asked; a function gets ``input`` as an attribute.
+            parallel: Whether it may run beside other agents called in the same message.
 
         Raises:
             ConfigError: There is no such agent yet, it has no description, or an option makes no sense.
@@ -252,17 +254,18 @@ class Registry:
         criterion: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> str:
-        """Declare who may score turns once they are over; returns the name.
+        """Declare a judge that may score turns once they have ended; returns the name.
 
         Args:
-            name: What agents and scores call it; ``faithfulness`` and ``relevance`` have a criterion of their own.
-            fn: Given the ended turn, a ``TurnResult``; returns a ``Score``, or a number from 0 to 1.
-            model: Asked instead of a function.
+            name: Its name in agents' declarations and in scores; ``faithfulness`` and ``relevance`` have built-in
+                criteria.
+            fn: A function of the ended turn, a ``TurnResult``, that returns a ``Score`` or a number from 0 to 1.
+            model: The model to ask instead of a function.
             criterion: What the model judges by.
-            timeout_s: How long it may take, in seconds.
+            timeout_s: How long judging may take, in seconds.
 
         Raises:
-            ConfigError: The name is taken, or it cannot work; the message names the judge and the mend.
+            ConfigError: The name is taken, or it cannot work; the message names the judge and says what to change.
         """
         if _named(self._judges, name) is not None:
             raise ConfigError(f"judge {name!r} is declared twice; give each judge a name of its own")
@@ -270,7 +273,7 @@ class Registry:
         return name
 
     def _check_levels(self, spec: AgentSpec) -> None:
-        """Refuse agents that ask agents that ask agents; none can ask itself, for each is declared after its tools."""
+        """Refuse too many levels of agents. None can call itself, because each is declared after its tools."""
         if self._levels(spec) > MOST_LEVELS:
             asked = ", ".join(tool.name for tool in spec.tools if tool.delegation is not None)
             most = f"agents may ask each other over {MOST_LEVELS} levels"
@@ -298,7 +301,7 @@ class Registry:
         return fn
 
     def _label(self, name: object) -> str:
-        """How errors call the tool; refuses a name that is taken or malformed."""
+        """The tool's name in error messages; refuses a name that is taken or malformed."""
         if not isinstance(name, str) or TOOL_NAME.fullmatch(name) is None:
             raise ConfigError(f"tool {name!r}: a name is 1 to 64 of A-Z a-z 0-9 _ -; say name='…'")
         if name in self._tools:
@@ -310,7 +313,7 @@ class Registry:
         self._functions.append((fn, spec.name))
 
     def _chosen(self, agent: str, tool: object) -> ToolSpec:
-        """The one tool an agent's list means by a name or a function, or another agent."""
+        """The tool that an entry in an agent's list means: a name, a function, or another agent."""
         if isinstance(tool, ToolSpec):
             return self._known_delegation(agent, tool)
         names = [tool] if isinstance(tool, str) else [name for fn, name in self._functions if fn is tool or fn == tool]
@@ -328,12 +331,12 @@ class Registry:
 
 
 def _named(found: Mapping[str, _T], name: object) -> _T | None:
-    """What has that name; only a text is one."""
+    """The entry with that name; anything but text names none."""
     return found.get(name) if isinstance(name, str) else None
 
 
 def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
-    """What an agent's declaration lists; refuses one thing without its list."""
+    """The items of a list in an agent's declaration; refuses a single item that is not in a list."""
     if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
         raise ConfigError(f"agent {agent!r}: {word} must be a list, such as {word}=[{_EXAMPLES[word]}]")
     return tuple(given)
@@ -388,7 +391,7 @@ def _lock(
 
 
 def _callers_locals() -> Mapping[str, Any]:
-    """The local names where ``tool`` is called, for hints given as text that mean a local class."""
+    """The local names where ``tool`` is called, for hints given as text that refer to a local class."""
     frame = inspect.currentframe()
     caller = frame.f_back.f_back if frame and frame.f_back else None
     return dict(caller.f_locals) if caller else {}

@@ -1,4 +1,4 @@
-"""The resource keys of a call: what it shares, so that calls which share nothing may run together."""
+"""The resource keys of a call: calls that have none in common may run together."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 
 def default_keys(tool_name: str, values: Arguments) -> tuple[str, ...]:
-    """A read's own key: its tool with its arguments."""
+    """A read's default key: its tool's name with its arguments."""
     return (f"{tool_name}:{canonical(values)}",)
 
 
 def unknown_keys(_values: Arguments) -> None:
-    """Keys nobody has told: the call runs alone."""
+    """No keys are known: the call runs alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfArguments(Generic[T]):
-    """An author's function of an :class:`ArgumentsView`, as a function of bound arguments.
+    """An author's function of an :class:`ArgumentsView`, made a function of bound arguments.
 
     Args:
-        typed: Bound arguments as the tool gets them: models, dates, enums.
+        typed: Turns bound arguments into what the tool gets: models, dates, enums.
         rule: The author's function.
     """
 
@@ -41,16 +41,16 @@ class OfArguments(Generic[T]):
     rule: Callable[[Any], T]
 
     def __call__(self, values: Arguments) -> T:
-        """What the author's function says; raises what it raises."""
+        """What the author's function returns; raises what it raises."""
         return self.rule(ArgumentsView(self.typed(values)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredKeys:
-    """The keys a tool's author computes from the arguments.
+    """The keys that a tool's author computes from the arguments.
 
     Args:
-        tool_name: For the log.
+        tool_name: The tool's name, for the log.
         rule: The author's function of bound arguments.
     """
 
@@ -68,10 +68,10 @@ class DeclaredKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysOfJudged:
-    """The keys of a call, unless its author's other rules fail for it: then it runs alone.
+    """The keys of a call; if the author's other rules fail for the call, it runs alone.
 
     Args:
-        keys: The keys of bound arguments.
+        keys: Gives the keys of bound arguments.
         rules: The author's rules of approval and locks.
     """
 
@@ -86,7 +86,7 @@ class KeysOfJudged:
 def beside_others(
     keys: Callable[[Arguments], tuple[str, ...] | None], *policies: object
 ) -> Callable[[Arguments], tuple[str, ...] | None]:
-    """The keys of calls that these policies of approval and locks, where they are an author's rules, can judge."""
+    """``keys``, except for calls that an author's rule among the policies (approval, lock) cannot judge."""
     rules = tuple(policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock))
     return KeysOfJudged(keys=keys, rules=rules) if rules else keys
 

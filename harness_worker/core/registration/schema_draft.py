@@ -1,6 +1,6 @@
-"""JSON Schemas of older drafts, told in draft 2020-12.
+"""Translates JSON Schemas of older drafts into draft 2020-12.
 
-Authors and MCP servers write in any draft, which a call's arguments are checked by; Claude takes draft 2020-12 only.
+Authors and MCP servers use any draft, and a call's arguments are checked by it; Claude accepts draft 2020-12 only.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _HOLD_SCHEMAS: Final = frozenset(
         "not", "oneOf", "prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
-"""Keywords of a schema, or of a list of them. What stands elsewhere, as in ``enum`` or ``default``, is data."""
+"""Keywords that hold a schema or a list of schemas. What others hold, such as ``enum`` or ``default``, is data."""
 
 _NAME_SCHEMAS: Final = frozenset(
     {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
 )
-"""Keywords of schemas by name."""
+"""Keywords that hold schemas by name."""
 
 _OF_TUPLES: Final[Mapping[str, str]] = {"items": "prefixItems", "additionalItems": "items"}
-"""What the keywords of a schema are called now whose ``items`` is a list."""
+"""The new names of keywords in a schema whose ``items`` is a list."""
 
 _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
 def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema in draft 2020-12, as far as an older one can be told in it.
+    """The schema in draft 2020-12, as far as an older one can be translated.
 
-    One that is valid there, and does not say that it is of draft 4, stays as it is, to the byte: providers cache what
-    they were sent before.
+    A schema that is already valid there, and does not declare draft 4, stays the same to the byte, because providers
+    cache what they were sent before.
     """
     if "draft-04" not in str(schema.get("$schema")) and problem_in_2020_12(schema) is None:
         return schema
@@ -46,7 +46,7 @@ def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def problem_in_2020_12(schema: Mapping[str, Any]) -> str | None:
-    """Why the schema is not valid in draft 2020-12, whatever it says of its draft; ``None`` if it is."""
+    """Why the schema is not valid in draft 2020-12, whatever draft it declares; ``None`` if it is valid."""
     try:
         jsonschema_rs.meta.validate({**schema, **_DRAFT})
     except jsonschema_rs.ValidationError as error:
@@ -65,13 +65,13 @@ def _rewritten(schema: object, root: Mapping[str, Any]) -> object:
 
 
 def _names(schema: object) -> Mapping[str, str]:
-    """The keywords of the schema that are called otherwise now."""
+    """The schema's keywords that have new names."""
     items = cast("Mapping[str, object]", schema).get("items") if isinstance(schema, Mapping) else None
     return _OF_TUPLES if isinstance(items, list) else {}
 
 
 def _rule(word: str, rule: object, root: Mapping[str, Any]) -> object:
-    """What a keyword says, rewritten where it holds schemas."""
+    """A keyword's value, translated where it holds schemas."""
     if word == "$ref" and isinstance(rule, str):
         return _moved(rule, root)
     if word in _NAME_SCHEMAS and isinstance(rule, Mapping):
@@ -83,7 +83,7 @@ def _rule(word: str, rule: object, root: Mapping[str, Any]) -> object:
 
 
 def _with_bounds(schema: dict[str, object]) -> dict[str, object]:
-    """A bound that draft 4 calls exclusive is one of a keyword of its own now."""
+    """The schema with draft 4's flags for exclusive bounds replaced by the keywords that now hold such bounds."""
     for exclusive, bound in _BOUNDS:
         if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and bound in schema:
             schema[exclusive] = schema.pop(bound)
@@ -91,7 +91,7 @@ def _with_bounds(schema: dict[str, object]) -> dict[str, object]:
 
 
 def _moved(reference: str, root: Mapping[str, Any]) -> str:
-    """Where what a reference into the schema points at is now: zod names the first use of a type, as in a tuple."""
+    """A reference into the schema, with renamed keywords; zod refers to a type's first use, which may be in a tuple."""
     at: object = root
     start, *steps = reference.split("/")
     for number, step in enumerate(steps if start == "#" else ()):

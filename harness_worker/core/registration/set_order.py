@@ -1,4 +1,4 @@
-"""Sets in one order: pydantic writes a set as its process holds it, and every process holds it in another order."""
+"""Puts sets into a fixed order: pydantic writes a set in the order of its process, which differs between processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | 
 def sort_sets(value: object, plain: Json) -> Json:
     """``plain``, the JSON that pydantic made of ``value``, with each set in it sorted.
 
-    What a serialiser of its author's made of a value stays as it is, and so does what cannot be looked into.
+    Values written by a serialiser of the author's stay as they are, and so do values that cannot be inspected.
     """
     found = attempt(_sorted, value, plain)  # attributes may be the author's code
     return plain if isinstance(found, Raised) else found
@@ -36,7 +36,7 @@ def _sorted(value: object, plain: Json) -> Json:
 
 
 def in_order(items: list[Json]) -> list[Json]:
-    """The items of a set, sorted: by value where they can be compared, else by their JSON."""
+    """The items of a set, sorted by value if they can be compared, else by their JSON."""
     try:
         return sorted(items)  # pyright: ignore[reportArgumentType, reportUnknownVariableType] - else TypeError
     except TypeError:
@@ -51,7 +51,7 @@ def _array(value: Collection[object], plain: list[Json]) -> list[Json]:
 
 
 def _entries(value: object, plain: dict[str, Json]) -> Mapping[str, object]:
-    """What the keys of ``plain`` were made of, as far as that can be told."""
+    """The values that the keys of ``plain`` were made from, as far as they can be found."""
     if isinstance(value, dict):
         items = cast("dict[object, object]", value)
         return dict(zip(plain, items.values(), strict=True)) if len(items) == len(plain) else {}
@@ -68,6 +68,6 @@ def _pydantic_fields(value: object) -> dict[str, Any]:
 
 
 def _named(value: object, fields: Mapping[str, object]) -> dict[str, object]:
-    """A value's fields by their names in JSON; it need not have all, as one that was made unchecked."""
+    """A value's fields by their names in JSON; a value that was created unchecked may lack some."""
     there = {name: field for name, field in fields.items() if hasattr(value, name)}
     return {getattr(field, "serialization_alias", None) or name: getattr(value, name) for name, field in there.items()}

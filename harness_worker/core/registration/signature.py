@@ -1,6 +1,6 @@
 """Binding a model's arguments to a function by its type hints, through pydantic.
 
-Arguments are read in JSON mode: strictly first, so that it is known what had to be converted, then laxly.
+Arguments are read in JSON mode: first strictly, to learn whether anything has to be converted, then leniently.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class HintedFunction:
     Args:
         fn: The function.
         arguments: Its parameters, ``ctx`` excluded.
-        takes_ctx: Whether it wants the run context.
-        description: From its docstring.
+        takes_ctx: Whether it takes the run context.
+        description: The description in its docstring.
     """
 
     fn: Callable[..., object]
@@ -43,10 +43,10 @@ class HintedFunction:
         return self.arguments.schema
 
     def bind(self, arguments: Arguments) -> BoundArguments:
-        """The arguments as run: what the model gave stands unless it had to be converted; defaults are filled in.
+        """The arguments as they will be run: as the model gave them, converted where needed, with defaults filled in.
 
         Raises:
-            ArgumentsInvalid: One line for each that is missing, not known or of another type.
+            ArgumentsInvalid: One line for each argument that is missing, unknown or of the wrong type.
         """
         text = json_text(arguments)
         try:
@@ -85,9 +85,9 @@ class HintedFunction:
                 return parsed
 
     def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
-        """The converted values, unless a type does not survive its own JSON, as a secret does not."""
+        """The converted values, unless a type does not survive being written as JSON, such as pydantic's secrets."""
         dumped = self.arguments.dump(parsed)
-        survives = attempt(lambda: self._parse(json_text(dumped)) == parsed)  # which asks types of the author
+        survives = attempt(lambda: self._parse(json_text(dumped)) == parsed)  # may run code of the author's types
         return dumped if survives is True else {**dumped, **arguments}
 
 
@@ -97,12 +97,12 @@ def inspect_function(
     """Read a function's hints and docstring.
 
     Args:
-        fn: A synchronous function; each parameter but ``ctx`` has a hint.
-        label: Names the tool in errors.
-        namespace: Local names its hints may use.
+        fn: A synchronous function; each parameter except ``ctx`` has a hint.
+        label: The tool's name in error messages.
+        namespace: Local names that its hints may use.
 
     Raises:
-        ConfigError: It cannot be a tool; the message names the tool, the parameter and the mend.
+        ConfigError: It cannot be a tool; the message names the tool and the parameter, and says what to change.
     """
     signature = signature_of(fn, label)
     parameters = parameters_of(fn, signature, label, namespace or {})

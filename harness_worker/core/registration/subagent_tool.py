@@ -1,4 +1,4 @@
-"""An agent as a tool of another."""
+"""Makes an agent a tool of another agent."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
     """The tool.
 
     Args:
-        agent: Who is asked.
-        description: What the model reads about it; ``None``: what the agent says of itself.
+        agent: The agent to ask.
+        description: What the model reads about it; ``None``: the agent's own description.
         approval: Whether a person has to agree before it is asked.
-        parallel: Whether it may work beside other agents.
+        parallel: Whether it may run beside other agents.
 
     Raises:
-        ConfigError: It cannot be a tool; the message names the agent and the mend.
+        ConfigError: It cannot be a tool; the message names the agent and says what to change.
     """
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
     _check(agent, label, said, approval, parallel)
@@ -80,9 +80,9 @@ def _approval(agent: AgentSpec, function: HintedFunction, rule: ApprovalPolicy) 
 
 
 def _beside(_arguments: Arguments) -> tuple[str, ...]:
-    """It conflicts with nothing."""
+    """Resource keys of a call that conflicts with nothing."""
     return ()
 
 
 def _alone(_arguments: Arguments) -> None:
-    """It works by itself."""
+    """Resource keys of a call that runs alone."""

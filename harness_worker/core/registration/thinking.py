@@ -9,10 +9,10 @@ ThinkLevel: TypeAlias = Literal["off", "low", "medium", "high"]
 
 THINK_LEVELS: Final[tuple[ThinkLevel, ...]] = get_args(ThinkLevel)
 REFLECTION_TOKENS: Final[Mapping[ThinkLevel, int]] = {"off": 0, "low": 500, "medium": 2_000, "high": 5_000}
-"""What a reflection may say at most, in output tokens."""
+"""The maximum length of a reflection, in output tokens."""
 
 CONTEXT_WINDOW_TOKENS: Final = 200_000
-"""What a model reads at most, in tokens."""
+"""How much a model can read, in tokens."""
 
 COMPACT_AT_TOKENS: Final = CONTEXT_WINDOW_TOKENS * 4 // 5
-"""When a history is compacted if nobody says when: room is left for what a step adds."""
+"""The default length at which a history is compacted, in tokens; it leaves room for what a step adds."""

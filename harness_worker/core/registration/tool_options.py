@@ -1,4 +1,4 @@
-"""The options of a tool registration: what each may be, and what it is when left out."""
+"""The options of a tool registration: their allowed values and their defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.wire import DEFAULT_TOOL_QUEUE
 
 MAX_TIMEOUT_S: Final = 45.0
-"""The longest ``timeout_s`` of a tool unless somebody says so, in seconds."""
+"""The longest ``timeout_s`` of a tool unless a setting says otherwise, in seconds."""
 
 TIMEOUT_CEILING_S: Final[ContextVar[float]] = ContextVar("timeout_ceiling_s")
 """The longest ``timeout_s`` that the settings of a worker allow, in seconds; set while it loads its application."""
@@ -49,7 +49,8 @@ class ToolOptions:
     """Checked options; the fields are those of ``ToolSpec``.
 
     Args:
-        resource_keys: The keys of validated arguments; ``None`` for a read: its name with its arguments.
+        resource_keys: Gives the keys of validated arguments; ``None``: a read's key is its tool's name with its
+            arguments.
     """
 
     effect: Effect | None = None
@@ -64,7 +65,7 @@ class ToolOptions:
 
     @property
     def may_run_again(self) -> bool:
-        """Whether a call may be run again after a crash: said so, or a read."""
+        """Whether a call may be run again after a crash: as declared, or by default if it is a read."""
         return self.effect is Effect.READ_ONLY if self.retry_safe is None else self.retry_safe
 
 
@@ -72,9 +73,9 @@ def tool_options(given: Mapping[str, Any], label: str, ceiling_s: float) -> Tool
     """Check a registration's options.
 
     Args:
-        given: Keyword arguments, by name.
-        label: Names the tool in errors.
-        ceiling_s: The longest ``timeout_s`` allowed.
+        given: The keyword arguments, by name.
+        label: The tool's name in error messages.
+        ceiling_s: The longest ``timeout_s`` allowed, in seconds.
 
     Raises:
         ConfigError: An option is unknown or has a bad value; the message says what is allowed.
@@ -135,7 +136,7 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a finite number that a float can hold, and not a truth value."""
+    """Whether it is a finite number that fits into a float, and not a bool."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Tools that a server lists: what they are called here, which are wanted, and what is believed of them."""
+"""Tools that an MCP server lists: their names here, the selection of them, and the use of the server's hints."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    """One tool as its server tells of it.
+    """One tool as its server describes it.
 
     Args:
-        name: What the server calls it.
-        description: For the model.
+        name: The server's name for it.
+        description: The description for the model.
         schema: JSON Schema of its arguments.
         is_read_only: The server's hint that it changes nothing.
-        is_destructive: The server's hint that it destroys; ``False`` and ``None`` are taken as the same.
-        is_idempotent: The server's hint that asking twice does no more than once.
+        is_destructive: The server's hint that it is destructive; ``False`` and ``None`` mean the same here.
+        is_idempotent: The server's hint that a repeated call has no further effect.
     """
 
     name: str
@@ -44,16 +44,16 @@ class ListedTool:
 
     @property
     def hinted(self) -> ToolKeywords:
-        """Its hints as a registration's options."""
+        """Its hints as options of a registration."""
         if self.is_read_only:
             return {"effect": Effect.READ_ONLY, "idempotent": self.is_idempotent}
         return {"effect": Effect.DESTRUCTIVE if self.is_destructive else None, "idempotent": self.is_idempotent}
 
 
 def names_of(server: str, tools: Sequence[str]) -> dict[str, str]:
-    """What each tool is called here: ``server__tool``, at most 64 of ``A-Z a-z 0-9 _ -``.
+    """Each tool's name here: ``server__tool``, at most 64 of ``A-Z a-z 0-9 _ -``.
 
-    A name that another one comes out the same as, or that is too long, ends in a part of its hash.
+    A name that is too long, or equal to another's once made, ends in a part of its hash.
     """
     plain = {tool: f"{server}{_SEPARATOR}{_OTHER.sub('_', tool)}" for tool in tools}
     times = Counter(plain.values())
@@ -80,14 +80,14 @@ def wanted(
     """The tools to register, in the server's order.
 
     Args:
-        server: Its name, for errors.
+        server: The server's name, for error messages.
         listed: Its tools.
-        include: Only these, by the server's names; ``None``: all.
-        exclude: Not these.
-        changed: Those that have options of their own.
+        include: The tools to register, by the server's names; ``None``: all.
+        exclude: The tools to leave out.
+        changed: The tools that are given options of their own.
 
     Raises:
-        ConfigError: There is no such tool, or none is left.
+        ConfigError: One of these names no tool of the server, or no tool is left.
     """
     known = {tool.name: tool for tool in listed}
     for word, names in (("include", include or ()), ("exclude", exclude), ("tools", changed)):

@@ -1,4 +1,4 @@
-"""Tools and agents as values: what a registration says, checked and complete."""
+"""Tools and agents as values: registrations, checked and complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arguments: TypeAlias = dict[str, Any]
 ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
 LockPolicy: TypeAlias = str | Callable[[Any], str | None] | None
 ToolKind: TypeAlias = Literal["retrieval", "web"]
-"""Where a tool's answers come from, if that is told of the turns that use it: documents of one's own, or the web."""
+"""Where a tool's answers come from: one's own documents, or the web. Recorded in the decision of turns that use it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class BoundArguments:
     """Arguments that fit a tool's schema.
 
     Args:
-        values: The arguments as run, a JSON object.
+        values: The arguments as they will be run, a JSON object.
         was_coerced: Whether a value had to be converted to fit.
     """
 
@@ -40,20 +40,20 @@ class ToolSpec:
         name: Matches ``[A-Za-z0-9_-]{1,64}``.
         description: What the model reads about it.
         schema: JSON Schema of its arguments, an object.
-        effect: ``None`` is unknown: sequential.
-        idempotent: ReplayControl's word: asked twice, it need not run twice.
-        retry_safe: The same call may be run again with the same ``ctx.idempotency_key`` after a crash.
-        timeout_s: The tool's own cap, in seconds, from the moment it is admitted.
-        queue: The Celery queue its calls go to.
+        effect: What it does to the world; ``None`` is unknown, and makes its calls sequential.
+        idempotent: Whether a call that repeats one need not be run again (see ``replay.py``).
+        retry_safe: Whether the same call may be run again after a crash, with the same ``ctx.idempotency_key``.
+        timeout_s: The tool's own time limit, in seconds from the moment a call is admitted.
+        queue: The Celery queue that its calls are sent to.
         approval: Whether a person has to agree before it runs; a function is given bound arguments.
-        lock: The name that one call at a time holds over all turns of a tenant, by bound arguments.
+        lock: Gives, for bound arguments, the name that one call at a time holds over all turns of a tenant.
         bind: Checks a model's arguments. Raises ``ArgumentsInvalid``.
-        keys: The resource keys of validated arguments; ``None`` if they cannot be told (then it runs alone).
+        keys: The resource keys of validated arguments; ``None`` if they are unknown, so that the call runs alone.
         invoke: Runs the tool on bound arguments and returns what its function returned. Raises ``ArgumentsOutdated`` if
-            they do not fit any more.
+            they no longer fit.
         kind: Where its answers come from; ``None``: elsewhere.
-        delegation: It is no function but an agent, and a call of it is a turn; ``invoke`` is never called then.
-        checks_formats: Whether ``bind`` holds texts to the schema's ``format``; a JSON Schema only says what they are.
+        delegation: Set if the tool is an agent, whose calls are turns; then ``invoke`` is never called.
+        checks_formats: Whether ``bind`` enforces the schema's ``format`` of strings, which a raw JSON Schema does not.
     """
 
     name: str
@@ -87,11 +87,11 @@ class ToolSpec:
 class AgentSpec:
     """One registered agent: a model, a system text, and the tools it may use.
 
-    ``think`` is how hard it thinks, ``reflect_every`` after how many steps it reflects though nothing failed;
-    ``compact_at_tokens`` is what a call may be sent with before the history is compacted, ``None`` for ever.
-    ``memory``: it remembers what its users say, found by rules or by the model named; ``vault``: the directory of its
-    documents; ``show_citations``: what an answer cites is listed behind it.
-    ``judges`` are names; ``select_tools`` is how many of its tools a session is offered, ``None`` all.
+    ``think`` is how hard it thinks; ``reflect_every``: after how many steps it reflects even if nothing failed.
+    ``compact_at_tokens`` is the length of a prompt at which the history is compacted; ``None``: never.
+    ``memory``: it remembers what its users say, found by rules or by the named model. ``vault`` is the directory of its
+    documents. ``show_citations``: the sources that an answer cites are listed after it.
+    ``judges`` are names. ``select_tools`` is how many of its tools a session is offered; ``None``: all.
     ``description`` is what other agents' models read about it.
     """
 
@@ -114,19 +114,19 @@ class AgentSpec:
 
     @property
     def memory_model(self) -> str | None:
-        """The model that finds what is worth remembering; ``None`` if nobody does, or rules do."""
+        """The model that finds what is worth remembering; ``None`` if rules do, or nothing is remembered."""
         return self.memory if isinstance(self.memory, str) else None
 
     @property
     def asks_hooks(self) -> bool:
-        """Whether a hook wants to be asked before a call is sent."""
+        """Whether a hook must be asked before a call is sent."""
         return any(overrides(hook, "on_pre_tool_use") for hook in self.hooks)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """Its tools by name, in their order."""
+        """The names of its tools, in their order."""
         return tuple(tool.name for tool in self.tools)
 
     def tool(self, name: str) -> ToolSpec | None:
-        """The tool of that name, if the agent has it."""
+        """The tool with that name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)
