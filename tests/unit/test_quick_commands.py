@@ -1,11 +1,15 @@
-"""Commands that only ask the gateway begin at once: they load no database, no Redis and nothing of a worker."""
+"""Commands begin soon: those that only ask the gateway load nothing of a worker, and none collects garbage first."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
+
+from harness_worker.entrypoints.cli.gateway import GatewayConfig
+from harness_worker.entrypoints.garbage import loading
 
 HEAVY = ("celery", "psycopg", "redis", "sqlalchemy", "harness_worker.ports", "harness_worker.turn")
 
@@ -16,3 +20,37 @@ def test_command_of_a_client_loads_nothing_of_a_worker(command: str) -> None:
     asked = f"import sys, harness_worker.entrypoints.cli.{command}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in HEAVY if name in loaded] == []
+
+
+@pytest.mark.parametrize("command", ["worker", "gateway"])
+def test_command_is_loaded_without_looking_for_garbage(command: str) -> None:
+    """What is loaded lives on: looking through all of it again and again took a fifth of a start."""
+    asked = f"""if True:
+        import gc, sys
+        from harness_worker.entrypoints.cli import main
+        sys.argv = ["harness", "{command}", "--help"]
+        main()
+        print(*(generation["collections"] for generation in gc.get_stats()[1:]))
+    """
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    younger, oldest = map(int, said.splitlines()[-1].split())
+    assert younger < 5
+    assert oldest == 0
+
+
+def test_gateway_is_made_without_looking_for_garbage() -> None:
+    """Its routes and their models are many."""
+    seen: list[bool] = []
+    GatewayConfig(lambda: seen.append(gc.isenabled()), factory=True, log_config=None).load()
+    gc.unfreeze()
+    assert seen == [False]
+
+
+def test_garbage_is_looked_for_once_a_module_is_loaded_or_not() -> None:
+    """A process that serves for long has to; what is loaded by then is left out."""
+    with pytest.raises(ImportError), loading():
+        raise ImportError
+    kept = gc.get_freeze_count()
+    gc.unfreeze()
+    assert gc.isenabled()
+    assert kept > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness_worker.entrypoints.garbage import loading
 from harness_worker.entrypoints.messages import INTERRUPTED
 
 
@@ -12,7 +13,8 @@ def main() -> int:
         The exit code; also that of a Ctrl-C which comes while the rest is imported.
     """
     try:
-        from harness_worker.entrypoints.cli import program  # noqa: PLC0415 - takes long
+        with loading():
+            from harness_worker.entrypoints.cli import program  # noqa: PLC0415 - takes long
 
         return program.main()
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.garbage import loading
 from harness_worker.entrypoints.serving.listening import allow_all_descriptors, cut_stalled, listen
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
 
@@ -44,7 +45,7 @@ def gateway(
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     cut_stalled(listener)
     allow_all_descriptors()
-    config = uvicorn.Config(
+    config = GatewayConfig(
         _APP,
         factory=True,
         http=TimedHeads,
@@ -57,6 +58,15 @@ def gateway(
     )
     _end_well_on(signal.SIGTERM, signal.SIGINT)
     uvicorn.Server(config).run(sockets=[listener])
+
+
+class GatewayConfig(uvicorn.Config):
+    """How uvicorn serves the gateway."""
+
+    def load(self) -> None:
+        """Load the application and make it."""
+        with loading():
+            super().load()
 
 
 def _end_well_on(*signals: signal.Signals) -> None:

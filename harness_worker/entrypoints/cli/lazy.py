@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from harness_worker.entrypoints.garbage import loading
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lazy:
@@ -28,7 +30,8 @@ class Lazy:
     def load(self) -> Any:  # noqa: ANN401 - a click command; typer brings its own click
         """Import it."""
         module, _, attribute = self.where.partition(":")
-        found = getattr(import_module(module), attribute)
+        with loading():
+            found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
             found.rich_markup_mode = None
             return typer.main.get_group(found)
