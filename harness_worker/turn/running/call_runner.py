@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from harness_worker.errors import TransientError
@@ -24,6 +25,11 @@ class CallRunner:
 
     reads: ReadRunner
     writes: WriteRunner
+
+    @property
+    def tools(self) -> Collection[str]:
+        """The names of the tools that this process serves."""
+        return self.reads.execution.tools
 
     def run(self, job: Job) -> Canvas:
         """Serve one message. A call that could not be started is sent again by a look-in.
