@@ -28,24 +28,24 @@ _HOME: Final = Path(".harness")
 
 
 def _header_value(key: SecretStr | None) -> SecretStr | None:
-    """``key``, if a header can hold it; what an empty file gives is none."""
+    """``key``, if a header can hold it; ``None`` if it is blank, as from an empty file."""
     if key and not re.fullmatch("[!-~]+", key.get_secret_value()):
         raise ValueError("must be visible characters of ASCII, without white space between them")
     return key or None
 
 
 def _named_home(home: object) -> object:
-    """``home``; a blank text, which would be the working directory, is none."""
+    """``home``; blank text counts as absent, because it would mean the working directory."""
     return _HOME if isinstance(home, str) and not home.strip() else home
 
 
 class Settings(BaseSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
-    White space around a text is dropped: what comes from a file, such as a secret, often ends in a newline.
-    What Anthropic's own tools read is read by the same names: ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``. So
-    is what OpenTelemetry's read (``OTEL_…``).
-    The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are told in docs/reference/settings.md.
+    White space around a value is dropped, because values from files, such as secrets, often end in a newline.
+    Variables that Anthropic's and OpenTelemetry's own tools read keep their names: ``ANTHROPIC_API_KEY``,
+    ``ANTHROPIC_BASE_URL``, ``OTEL_…``.
+    The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are explained in docs/reference/settings.md.
     """
 
     model_config = SettingsConfigDict(
@@ -120,12 +120,12 @@ class Settings(BaseSettings):
 
     @property
     def gateway_key(self) -> str | None:
-        """The API key as it is sent."""
+        """The gateway's API key as plain text, to be sent."""
         return self.api_key.get_secret_value() if self.api_key else None
 
     @property
     def traces_url(self) -> str | None:
-        """Where traces are posted to; ``None``: nowhere."""
+        """The URL that traces are posted to; ``None``: tracing is off."""
         if self.otel_disabled:
             return None
         if self.otlp_traces_endpoint is not None or self.otlp_endpoint is None:
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _has_a_root(self) -> Self:
-        if re.search("[?#]", self.otlp_endpoint or ""):  # of the model, for a field's complaint shows what was given
+        if re.search("[?#]", self.otlp_endpoint or ""):  # checked here, since a field's error would show the value
             name, whole = variable_of("otlp_endpoint"), variable_of("otlp_traces_endpoint")
             advice = f"put a key into OTEL_EXPORTER_OTLP_HEADERS, or the whole URL into {whole}"
             msg = f"{name}: must have neither ? nor #, for /v1/traces is added to it; {advice}"
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
         most = self.lease_ttl_s / 2
         if self.heartbeat_s > most:
             beat, lease = (f"{variable_of(name)}={getattr(self, name):g}" for name in ("heartbeat_s", "lease_ttl_s"))
-            msg = f"{beat}: must be at most {most:g}, half of {lease}, or what runs well is told as lost"
+            msg = f"{beat}: must be at most {most:g}, half of {lease}, or calls that run well are taken for lost"
             raise ValueError(msg)
         return self
 
@@ -158,7 +158,7 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
         **overrides: Values that win over the environment, by field name; ``None`` is ignored.
 
     Raises:
-        ConfigError: A value is not allowed; the message names its variable and says what is.
+        ConfigError: A value is not allowed; the message names its variable and says what is allowed.
     """
     return loaded(Settings, overrides, _complaint)
 
@@ -175,7 +175,7 @@ def variable_of(field: str) -> str:
 
 
 def _complaint(error: ErrorDetails) -> str:
-    if not error["loc"]:  # of several settings, which it names
+    if not error["loc"]:  # about several settings, which the message names
         return str(error["msg"]).removeprefix("Value error, ")
     field = str(error["loc"][0])
     return refusal(variable_of(field), error, is_secret=_is_secret(field))

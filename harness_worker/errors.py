@@ -1,23 +1,23 @@
 """The errors of the harness.
 
 HarnessError
-├── Stopped              what was under way was told to stop
+├── Stopped              a model call was told to stop
 ├── OutOfTime            a turn's time ended before its model answered
-├── ConfigError          a setting, a registration or an option is wrong; the message says which and how to mend it
+├── ConfigError          a setting, a registration or an option is wrong; the message says which, and what to change
 ├── WireError            a message or a body does not have the agreed shape
-│   └── NewerWire        it is of a version to come: for a newer worker, not wrong
+│   └── NewerWire        it is of a later version: not wrong, but for a newer worker
 ├── TransientError       worth trying again: a broker, a database or a provider did not answer
 ├── PermanentError       not worth trying again
 │   ├── ModelError       the model's provider refused or failed for good; ends the turn
-│   │   └── PromptTooLong    it was asked more than its model reads
+│   │   └── PromptTooLong    the prompt is longer than its model can read
 │   └── ScriptExhausted  a scripted model has no line for this step
 ├── InvariantError       the harness broke one of its own rules: a bug
 ├── ArgumentsInvalid     a tool call's arguments do not fit the tool's schema
-│   └── ArgumentsOutdated they fitted when it was planned: the tool was deployed anew since
-├── UnserialisableResult a tool returned what JSON cannot hold
-└── ToolError            raised by a tool: the model reads its message
-    └── ToolTransientError   tried again unseen where the tool is retry_safe
-        └── ToolOutcomeUnknown   and nobody can tell whether it took effect
+│   └── ArgumentsOutdated they fitted when the call was planned, but a deployment has changed the tool
+├── UnserialisableResult a tool returned a value that JSON cannot represent
+└── ToolError            raised by a tool; the model reads its message
+    └── ToolTransientError   retried without the model's knowledge if the tool is retry_safe
+        └── ToolOutcomeUnknown   and nobody can tell whether the call took effect
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stopped(HarnessError):  # noqa: N818 - reads as what it says
     """A model call was told to stop.
 
     Args:
-        said: The text that was there by then.
+        said: What the model had said by then.
     """
 
     def __init__(self, said: str = "") -> None:
@@ -52,7 +52,7 @@ class WireError(HarnessError):
 
 
 class NewerWire(WireError):  # noqa: N818 - reads as what it says
-    """A message of a version to come: this worker cannot read it, a newer one can."""
+    """A message of a later version, which this worker cannot read and a newer one can."""
 
 
 class TransientError(HarnessError):
@@ -60,7 +60,7 @@ class TransientError(HarnessError):
 
     Args:
         message: What did not answer, and how.
-        retry_after_s: How long it asked to be left alone, in seconds, if it said so.
+        retry_after_s: How long it asked to wait before the next try, in seconds, if it did.
     """
 
     def __init__(self, message: str = "", *, retry_after_s: float | None = None) -> None:
@@ -77,7 +77,7 @@ class ModelError(PermanentError):
 
 
 class PromptTooLong(ModelError):  # noqa: N818 - reads as what it says
-    """The request is longer than the model, or what stands before it, takes."""
+    """The request is longer than the model, or a proxy before it, accepts."""
 
 
 class ScriptExhausted(PermanentError):  # noqa: N818 - named after the stop reason it leads to
@@ -92,7 +92,7 @@ class ArgumentsInvalid(HarnessError):  # noqa: N818 - reads as what it says
     """A tool call's arguments do not fit the tool's schema.
 
     Args:
-        problems: One line an argument, each naming it.
+        problems: One line for each problem, naming the argument.
     """
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -101,18 +101,18 @@ class ArgumentsInvalid(HarnessError):  # noqa: N818 - reads as what it says
 
 
 class ArgumentsOutdated(ArgumentsInvalid):
-    """A tool call's arguments fitted the tool that they were bound for, and do not fit the one that is asked to run."""
+    """A tool call's arguments fitted the tool when they were bound, but do not fit the version that is to run."""
 
 
 class UnserialisableResult(HarnessError):  # noqa: N818 - reads as what it says
-    """A tool returned a value that JSON cannot hold; the message names its type and path."""
+    """A tool returned a value that JSON cannot represent; the message names its type and path."""
 
 
 class ToolError(HarnessError):
     """Raise from a tool to fail with a message for the model.
 
     Args:
-        message: What the model reads, verbatim up to the length from which an output is an artifact.
+        message: What the model reads: verbatim, but cut at the length above which an output becomes an artifact.
         retryable: Whether the model may ask again; ``False`` blocks the tool for the rest of the turn.
     """
 
@@ -122,8 +122,8 @@ class ToolError(HarnessError):
 
 
 class ToolTransientError(ToolError):
-    """Raise from a tool for a passing fault; retried with backoff within the deadline if the tool is ``retry_safe``."""
+    """Raise from a tool for a passing fault; retried with backoff until the deadline if the tool is ``retry_safe``."""
 
 
 class ToolOutcomeUnknown(ToolTransientError):  # noqa: N818 - reads as what it says
-    """Raise from a tool that asked somebody outside and got no answer; a write then ends in doubt, not as a failure."""
+    """Raise from a tool that sent a request and got no answer; a write then ends in doubt instead of failing."""

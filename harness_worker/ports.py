@@ -1,7 +1,8 @@
-"""What the application needs from the outside: one Protocol a collaborator.
+"""What the application needs from the outside: one Protocol for each collaborator.
 
-What keeps, decides or finds something has one contract suite in ``tests/contract`` for all that implement it. Those of
-``Clock``, ``StopSignal``, ``Dispatcher`` and ``SoftDeadline`` are tested each by itself.
+Protocols that store, decide or find something have one contract suite each, in ``tests/contract``, which every
+implementation must pass. Implementations of ``Clock``, ``StopSignal``, ``Dispatcher`` and ``SoftDeadline`` are tested
+separately.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Clock(Protocol):
     """Monotonic time of this process."""
 
     def monotonic(self) -> float:
-        """Seconds since some point in the past, those in which the host was suspended among them."""
+        """Seconds since some point in the past, including those in which the host was suspended."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -43,14 +44,14 @@ class Clock(Protocol):
 
 
 class StopSignal(Protocol):
-    """Says whether what is under way shall stop; ``threading.Event`` is one."""
+    """Says whether work under way must stop; ``threading.Event`` is one."""
 
     def is_set(self) -> bool:
-        """Whether it shall stop."""
+        """Whether the work must stop."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait up to ``timeout`` seconds for the signal; whether it came."""
+        """Wait up to ``timeout`` seconds for the signal, and return whether it came."""
         ...
 
 
@@ -58,13 +59,13 @@ class StopSignal(Protocol):
 
 
 class OverdueTurn(NamedTuple):
-    """A turn that somebody must look at and nobody does.
+    """A turn that needs a look and that nobody holds.
 
     Args:
-        id: Which.
-        priority: The queue of its wake-ups.
-        is_queued: Whether it has not begun.
-        since: When a look was due, in seconds since the epoch.
+        id: The turn's id.
+        priority: Selects the queue of its wake-ups.
+        is_queued: Whether it has not started yet.
+        since: When the look was due, in seconds since the epoch.
     """
 
     id: str
@@ -81,14 +82,14 @@ class LoadedTurn(NamedTuple):
 
 
 class WaitingTurn(NamedTuple):
-    """A turn that waits for another one to end or to make room, and the queue of its wake-ups."""
+    """A turn that waits for another one to end or to make room; ``priority`` selects the queue of its wake-ups."""
 
     id: str
     priority: str
 
 
 class HeldTurn(NamedTuple):
-    """A turn that a visit holds: by whose hand, and under which fence."""
+    """A turn that a visit holds, with the visit's owner and fence."""
 
     turn_id: str
     owner: str
@@ -96,31 +97,31 @@ class HeldTurn(NamedTuple):
 
 
 class TurnStore(Protocol):
-    """The only truth. Every method is one transaction; raises ``TransientError`` when the database does not answer."""
+    """The only truth. Each method is one transaction, and raises ``TransientError`` if the database does not answer."""
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
-        """Lock the turn, let ``decide`` say what becomes of it, write that, commit, then send its events.
+        """Read the turn, call ``decide``, write its decision, commit, then send the events; atomic for each turn.
 
         ``decide`` is pure and may be called again. Returns its result, or ``None`` if there is no such turn.
 
         Args:
-            turn_id: Which turn.
+            turn_id: The turn's id.
             decide: The rule.
-            follows: This process wrote the turn a moment ago, and most likely nobody has since: the store may decide
-                on what it left, as long as it commits only if that is so.
+            follows: This process has just written the turn, and most likely nobody has since. The store may then decide
+                on the state that it wrote, provided that it commits only if that is still current.
         """
         ...
 
     def insert_turn(self, turn: Turn) -> None:
-        """Add a queued turn, last of its session, with its user message and ``turn.queued``.
+        """Add a queued turn at the end of its session, with its user message and the event ``turn.queued``.
 
-        The database sets its times and its place: ``turn.deadline_at`` is ignored, it becomes the database's now plus
-        the budget's ``timeout_s``; so are ``number`` and ``waits``.
+        The database sets its times and its place in the session: ``turn.deadline_at`` is ignored and becomes the
+        database's current time plus the budget's ``timeout_s``; ``number`` and ``waits`` are ignored, too.
         """
         ...
 
     def load(self, turn_id: str) -> LoadedTurn | None:
-        """The turn as it stands; no lock."""
+        """The turn as it is now, read without a lock."""
         ...
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
@@ -132,61 +133,63 @@ class TurnStore(Protocol):
         ...
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The earlier turns of the same session that have ended, in order, after those that it was forked with."""
+        """The earlier turns of the session that have ended, in order, preceded by those that it was forked with."""
         ...
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:
-        """The next turn of the same session that has not ended; ``turn`` has."""
+        """The next turn of the same session that has not ended, once ``turn`` has."""
         ...
 
     def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
-        """Turns of the same tenant to wake when one of its turns has made room.
+        """Turns of the same tenant to wake because ``turn`` has made room.
 
-        Interactive ones go first, then the oldest. None, and nothing is asked, where any number of turns of a tenant
-        may run.
+        Interactive turns come first, then the oldest. Empty, without a query, if the number of a tenant's running turns
+        is not limited.
         """
         ...
 
     def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
-        """Prolong the leases of visits that still hold their turns, none past its ``visit_deadline``.
+        """Prolong the leases of visits that still hold their turns, but none past its ``visit_deadline``.
 
-        Returns those that shall give up: somebody wants the turn cancelled, or it is held no longer. Locked rows are
-        left alone.
+        Returns the visits that must give up, because the turn is to be cancelled or the visit no longer holds it.
+        Locked rows are left alone.
         """
         ...
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
-        """Prolong the leases of running writes; locked rows are left alone (locked is not lost).
+        """Prolong the leases of running writes. Locked rows are left alone: a locked row is not a lost call.
 
-        A late beat does not bring back a process known to be dead.
+        A late heartbeat does not revive a process that is known to be dead.
         """
         ...
 
     def lose_call(self, run: RunningCall) -> str | None:
-        """End the lease of a running write whose process is known to be dead, or give up soon: it ends by itself.
+        """End the lease of a running write whose process is known to be dead.
 
-        Returns the priority of its turn, for who wakes it then; ``None`` if there is no such turn.
+        Gives up soon if the database does not answer, because the lease also ends by itself. Returns the priority of
+        the turn, so that it can be woken; ``None`` if there is no such turn.
         """
         ...
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
-        """Turns that somebody must look at and nobody does, the oldest first; pushes their ``wake_at`` on.
+        """Turns that need a look and that nobody holds, the oldest first; puts off their ``wake_at``.
 
-        By ``backoff_s``; that of a queued turn by its age, if that is more: at most a minute, ten of a batch.
+        It is put off by ``backoff_s``, or by a queued turn's age if that is more: by at most a minute, or ten minutes
+        for a turn of a batch.
         """
         ...
 
     def give_back(self, taken: Sequence[OverdueTurn]) -> None:
-        """Let turns of :meth:`overdue` be overdue again, since they were: nobody could be told to look at them."""
+        """Make turns returned by :meth:`overdue` overdue again, as of before, because no wake-up could be sent."""
         ...
 
     def ping(self) -> None:
-        """Read nothing, to learn whether the database answers and has its tables."""
+        """Find out whether the database answers and has its tables."""
         ...
 
 
 class ExpiredArtifact(NamedTuple):
-    """An artifact whose time is over, since ``expires_at`` (seconds since the epoch), and where its bytes are."""
+    """An artifact that expired at ``expires_at`` (seconds since the epoch), and the URL of its bytes."""
 
     expires_at: float
     id: str
@@ -194,20 +197,20 @@ class ExpiredArtifact(NamedTuple):
 
 
 class Artifacts(Protocol):
-    """Whose artifacts there are, and where; the commit that ends a call adds them. Their bytes are a ``BlobStore``'s.
+    """Finds artifacts. The commit that ends a call adds their rows; a ``BlobStore`` keeps their bytes.
 
-    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    Every method is one transaction, and raises ``TransientError`` if the database does not answer.
     """
 
     def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of an artifact of the session are, or of one that it was forked from.
+        """The URL of an artifact's bytes, if the artifact belongs to the session or to one that it was forked from.
 
-        ``None`` if there is none of that id, or no more.
+        ``None`` if there is no such artifact, or no longer.
         """
         ...
 
     def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
-        """Artifacts whose time is over, the first that expired first; those that come after ``after``."""
+        """Expired artifacts in the order of their expiry, those that come after ``after``."""
         ...
 
     def forget(self, artifact_ids: Sequence[str]) -> None:
@@ -216,31 +219,31 @@ class Artifacts(Protocol):
 
 
 class Catalogue(Protocol):
-    """The agents that coordinators publish, for those who make turns.
+    """The agents that coordinators publish, for whoever creates turns.
 
-    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    Every method is one transaction, and raises ``TransientError`` if the database does not answer.
     """
 
     def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Publish agents; one of that name from another app or version is taken over."""
+        """Publish agents; an agent of the same name from another app or version is replaced."""
         ...
 
     def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Keep agents published: add those that are missing, and forget others of ``app`` that nobody keeps any more.
+        """Keep agents published: add missing ones, and remove other agents of ``app`` that nobody keeps any more.
 
-        A name that another version or app has published is taken over only when nobody keeps that either.
+        A name that another version or app has published is replaced only once nobody keeps that one, either.
         """
         ...
 
     def caps_of(self, agent: str) -> BudgetLimits | None:
-        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
+        """The highest limits of this agent's turns, as published; ``None`` if the agent is not published."""
         ...
 
 
 class Scores(Protocol):
-    """What judges, and a memory's model, say of turns that are over; the commit that ends a turn adds its rows.
+    """What judges, and the models that look for memories, say about ended turns; the commit that ends a turn adds rows.
 
-    Every method is one transaction; raises ``TransientError`` when the database does not answer.
+    Every method is one transaction, and raises ``TransientError`` if the database does not answer.
     """
 
     def change(
@@ -250,19 +253,19 @@ class Scores(Protocol):
         rule: Callable[[ScoreRow, float], tuple[ScoreRow, T]],
         found: Remembered | None = None,
     ) -> T | None:
-        """Lock the row, let ``rule`` say what becomes of it now, write that; ``None`` if there is no such row.
+        """Lock the row, apply ``rule``, and write the new row; ``None`` if there is no such row.
 
-        ``rule`` is pure and given the row and the database's clock; returns the row as it shall be, and a result. If
-        that is true, what was ``found`` is remembered in the same transaction.
+        ``rule`` is pure. It is given the row and the database's clock, and returns the new row and a result. If the
+        result is true, what was ``found`` is remembered in the same transaction.
         """
         ...
 
     def due(self, judges: Collection[str], limit: int, pause_s: float) -> list[tuple[str, str]]:
-        """Overdue scores of these judges, as (turn id, judge), oldest first; pushes them on by ``pause_s``."""
+        """Overdue scores of these judges, as (turn id, judge), oldest first; puts them off by ``pause_s``."""
         ...
 
     def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
-        """The turn's scores, by judge; :data:`~harness_worker.wire.MEMORY` is none."""
+        """The turn's scores, ordered by judge, without the row of :data:`~harness_worker.wire.MEMORY`."""
         ...
 
 
@@ -281,13 +284,13 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePass:
-    """A call about to be dispatched, as the gate learns of it.
+    """A call about to be dispatched, as it is registered at the gate.
 
     Args:
-        call_id: Which call.
-        tool_use_id: The model's own id of it: another one by the same ``call_id`` is another call, which a journal that
-            was set back has planned.
-        attempt: Which attempt of it.
+        call_id: The call.
+        tool_use_id: The model's own id for it. If it differs under the same ``call_id``, it is another call, planned
+            after the database was restored from a backup.
+        attempt: The attempt's number.
         remaining_ms: How long it may still be admitted and run: the turn's remaining time.
         ticket: What a read needs to run: the fields of :class:`Ticket`, as JSON. Empty for a write.
     """
@@ -301,7 +304,7 @@ class GatePass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAttempt:
-    """A read that was sent, as a coordinator asks the gate for it; its parts are those of a :class:`GatePass`."""
+    """Identifies a read that was sent, to ask the gate about it; the fields are those of a :class:`GatePass`."""
 
     call_id: str
     tool_use_id: str
@@ -325,7 +328,7 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The answer, and for ``OK`` how long the call may run and its ticket."""
+    """The answer, and with ``OK``, how long the call may run, and its ticket."""
 
     answer: Admission
     remaining_ms: int = 0
@@ -333,52 +336,52 @@ class Admitted:
 
 
 class Gate(Protocol):
-    """Decides whether a result may still be written. Every method is atomic; deadlines are remaining milliseconds."""
+    """Decides whether a read's result may still be written. Methods are atomic; deadlines are milliseconds left."""
 
     def raise_fence(self, turn_id: str, fence: int) -> bool:
-        """Let ``fence`` in: creates a missing gate, reopens for a higher fence; False if a higher one is there."""
+        """Raise the gate to ``fence``, creating or reopening it if need be; ``False`` if it knows a higher fence."""
         ...
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
-        """Read the state of each attempt and close what is expired, lost or, with ``close``, everything.
+        """Read the state of each attempt, and close those that are expired or lost; with ``close``, close all.
 
-        A read whose time is over is expired only if its process has beaten since; else it was lost on the way.
+        A read whose time is over is expired only if its process has sent a heartbeat since then; else it is lost.
         """
         ...
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
-        """Register attempts before they are sent; False if the gate is missing, closed or ahead of ``fence``."""
+        """Register attempts before they are sent; ``False`` if the gate is missing, closed or above ``fence``."""
         ...
 
     def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
-        """Shut the gate for every call, unless a higher fence holds it.
+        """Close the gate for every call, unless it knows a higher fence.
 
-        ``is_over``: the journal has the turn's end, and what its calls were given and came to is forgotten.
+        ``is_over``: the turn's end is in the journal, so that the calls' tickets and completions can be forgotten.
         """
         ...
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
-        """Ask to start a read: at most one OK for each (call, attempt)."""
+        """Ask to start a read; at most one ``OK`` is given for each (call, attempt)."""
         ...
 
     def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
-        """Whether a write may start: False only if the gate is closed or knows a higher attempt; missing is True."""
+        """Whether a write may start: ``False`` only if the gate exists, and is closed or knows a higher attempt."""
         ...
 
     def goes_on(self, run: RunningCall) -> bool:
-        """Whether an admitted read that has waited since may still enter its body: not closed, superseded, flushed."""
+        """Whether an admitted read that has waited may still enter its body: not if closed, superseded or flushed."""
         ...
 
     def complete(self, run: RunningCall, completion: str) -> bool:
-        """Record a read's completion; False if it came too late: closed, superseded, expired or flushed."""
+        """Record a read's completion; ``False`` if it is too late: closed, superseded, expired or flushed."""
         ...
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """Say that these reads are alive, or that one of them lived to see its time end."""
+        """Report that the processes of these reads are alive; also of a read whose time has just ended."""
         ...
 
     def lose(self, run: RunningCall) -> None:
-        """Say that this read's process is known to be dead; one that beat after its deadline stays expired."""
+        """Report that this read's process is dead; a read with a heartbeat after its deadline stays expired."""
         ...
 
 
@@ -387,35 +390,35 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockName:
-    """One resource of one tenant."""
+    """The name of a lock: one resource of one tenant."""
 
     tenant: str
     name: str
 
 
 class Locks(Protocol):
-    """Lets one call at a time hold a resource, over all turns. They may be lost: no promise may rest on them alone.
+    """Lets one call at a time hold a resource, over all turns. Locks may be lost, so no promise may rest on them alone.
 
     A holder is a call in a process, whatever its attempt.
     """
 
     def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:
-        """The fencing number, above that of every earlier holder; ``None`` while another call holds the lock.
+        """Take the lock: gives a number above that of every earlier holder, or ``None`` while another call holds it.
 
-        ``keep_s`` is how long the call may last, in seconds. Taken again by its holder, it is the same.
+        ``keep_s`` is how long the call may last, in seconds. A holder that takes it again gets the same number.
         """
         ...
 
     def free(self, lock: LockName, run: RunningCall) -> bool:
-        """Give it back; False if it was no longer held."""
+        """Release the lock; ``False`` if it was no longer held."""
         ...
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """Say that these calls are alive, and hold what they hold; what is lost stays lost."""
+        """Report that these calls are alive and keep their locks; a lock that is lost stays lost."""
         ...
 
     def lose(self, run: RunningCall) -> None:
-        """Say that this call's process is known to be dead: what it held is free."""
+        """Report that this call's process is dead, which frees its locks."""
         ...
 
 
@@ -423,7 +426,7 @@ class Locks(Protocol):
 
 
 def ignore(*_what: object) -> None:
-    """A listener for what nobody wants to know."""
+    """A listener that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,19 +434,19 @@ class ModelRequest:
     """One model call.
 
     Args:
-        model: As the agent names it.
+        model: The model's name, as the agent gives it.
         system: The system text.
         tools: The tools offered.
-        messages: What was said, the session's earlier turns first, Anthropic-shaped.
-        step: Number of assistant messages this turn has committed.
+        messages: The messages, the session's earlier turns first, Anthropic-shaped.
+        step: The number of assistant messages that this turn has committed.
         metadata: The turn's metadata.
-        timeout_s: How long the call may take.
-        stop: Set when the call shall be given up at once.
-        on_text: Told each piece of text as it is said, by the calling thread; never raises. A call that fails may
-            have told some: nothing durable may be made of it.
-        kind: What is asked for.
+        timeout_s: How long the call may take, in seconds.
+        stop: Set when the call must be given up at once.
+        on_text: Called with each piece of text as it arrives, on the calling thread; never raises. It may also have
+            been called by a call that fails, so nothing durable may be made of the text.
+        kind: What the model is asked for.
         think: How hard the model thinks.
-        max_tokens: What may be said at most, in tokens; ``None``: what the client allows any reply.
+        max_tokens: The reply's maximum length in tokens; ``None``: the client's own limit.
     """
 
     model: str
@@ -476,9 +479,9 @@ class ModelClient(Protocol):
         """One reply.
 
         Raises:
-            TransientError: Trying again may help; what was said until then counts for nothing.
+            TransientError: Trying again may help; what was said so far is void.
             ModelError: The provider refused or failed for good.
-            ScriptExhausted: A script has no such step.
+            ScriptExhausted: The script has no such step.
             Stopped: ``request.stop`` was set; the connection is closed.
         """
         ...
@@ -489,17 +492,17 @@ class ModelClient(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A text that fits a query: its place among the texts indexed, and how well it fits (above 0, higher is better)."""
+    """A text that fits a query: its place among the indexed texts, and how well it fits (above 0, higher is better)."""
 
     position: int
     score: float
 
 
 class TextIndex(Protocol):
-    """Texts made searchable; never changes, so that threads may share it."""
+    """Searchable texts; never changes, so that threads may share it."""
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
-        """At most ``limit`` texts that fit the query at all, best first, equals in the order of the texts."""
+        """At most ``limit`` texts that fit the query at all, best first; equals in the order they were given in."""
         ...
 
 
@@ -512,7 +515,7 @@ class Retriever(Protocol):
 
 
 class MemoryStore(Protocol):
-    """What is remembered of users. It is added to by the commits that end turns."""
+    """What is remembered about users; the commits that end turns add to it."""
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
         """What is remembered within a scope of a tenant, each text once, newest first.
@@ -542,9 +545,9 @@ class Dispatcher(Protocol):
     """Sends work. Nothing here waits for it; a lost message is found by the reconciler."""
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
-        """Ask some coordinator to look at the turn; ``begins``: it has not begun, and may wait for those that have.
+        """Ask some coordinator to look at the turn; returns whether the message was sent.
 
-        Returns whether it was sent.
+        ``begins`` says that the turn has not started yet, so that it may wait for turns that have.
         """
         ...
 
@@ -557,11 +560,11 @@ class Dispatcher(Protocol):
         ...
 
     def judge(self, turn_id: str, judge: str) -> None:
-        """Have some coordinator score a turn that is over."""
+        """Have some coordinator score an ended turn."""
         ...
 
     def stop(self, turn_id: str) -> None:
-        """Tell every worker to stop what it does for the turn: a model call, a running tool."""
+        """Tell every worker to stop its work for the turn: a model call, a running tool."""
         ...
 
 
@@ -576,44 +579,44 @@ class BlobStore(Protocol):
         """The bytes.
 
         Raises:
-            PermanentError: There is nothing at that URL.
+            PermanentError: There are no bytes at that URL.
         """
         ...
 
     def delete(self, url: str) -> None:
-        """Remove the bytes, if they are there.
+        """Remove the bytes, if they exist.
 
         Raises:
-            PermanentError: It is no URL of this store.
+            PermanentError: The URL is not one of this store.
         """
         ...
 
 
 class EventSink(Protocol):
-    """Carries committed events to those who watch; may lose them, SQL has them."""
+    """Carries committed events to live readers; may lose them, because SQL has them."""
 
     def send(self, events: Sequence[Event]) -> None:
         """Publish the events of one commit, which may be of several turns; never raises."""
         ...
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Show those who watch right now something without a ``seq``, never to be shown again; never raises."""
+        """Show current live readers something that has no ``seq`` and is never replayed; never raises."""
         ...
 
 
 class Traces(Protocol):
-    """Carries traces to whoever collects them."""
+    """Carries traces to a collector."""
 
     def send(self, traces: Sequence[Trace]) -> None:
-        """Send them; returns when they are taken, which may last some seconds.
+        """Send traces; returns once they are accepted, which may take some seconds.
 
         Raises:
-            TransientError: They were not; the message says why.
+            TransientError: They were not accepted; the message says why.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections; nothing is sent any more."""
+        """Close connections; nothing can be sent afterwards."""
         ...
 
 
@@ -621,7 +624,7 @@ class SoftDeadline(Protocol):
     """Stops a tool's body when its time is over."""
 
     def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Within the context, stop the body after ``remaining_s`` seconds, or when told to and ``is_revoked`` agrees.
+        """Within the context, stop the body after ``remaining_s`` seconds, or on a signal if ``is_revoked`` agrees.
 
         The context raises ``DeadlineReached`` if the body was stopped.
         """

@@ -1,4 +1,4 @@
-"""The SQL tables, shared with the gateway. SQLAlchemy Core; Alembic makes them (``adapters/sql/migrations``).
+"""The SQL tables, shared with the gateway, in SQLAlchemy Core; Alembic creates them (``adapters/sql/migrations``).
 
 Times are seconds since the epoch as double precision, by the database's clock (:func:`db_now`).
 """
@@ -36,15 +36,15 @@ _CLOCK: Final = "harness_now"
 
 
 def give_clock(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection
-    """Have a connection to SQLite know :func:`db_now`: SQLite's own clock has milliseconds.
+    """Give a connection to SQLite the function behind :func:`db_now`, as SQLite's own clock only has milliseconds.
 
-    Every engine for SQLite does it when it connects.
+    Every engine for SQLite calls this when it connects.
     """
     connection.create_function(_CLOCK, 0, time.time)
 
 
 class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function
-    """The database's clock now, in seconds since the epoch; moves within a transaction."""
+    """The database's current time, in seconds since the epoch; it moves on within a transaction."""
 
     type: TypeEngine[float] = Double()
     inherit_cache = True
@@ -61,7 +61,7 @@ def _postgres_now(_element: db_now, _compiler: Any, **_: Any) -> str:  # pyright
 
 
 class least(FunctionElement[float]):  # noqa: N801 - used like an SQL function
-    """The smallest of several times or durations; null where SQLite finds one, which Postgres passes over."""
+    """The smallest of several times or durations. If one is null, SQLite gives null, and Postgres ignores it."""
 
     type: TypeEngine[float] = Double()
     inherit_cache = True
@@ -74,7 +74,7 @@ def _least(element: least, compiler: Any, **options: Any) -> str:  # pyright: ig
 
 
 class greatest(FunctionElement[float]):  # noqa: N801 - used like an SQL function
-    """The largest, likewise."""
+    """The largest of several times or durations; nulls are treated likewise."""
 
     type: TypeEngine[float] = Double()
     inherit_cache = True
@@ -91,7 +91,7 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert | sqlite.Insert:
 
     Args:
         dialect: ``sqlite`` or ``postgresql``.
-        table: Where.
+        table: The table to insert into.
     """
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
@@ -150,7 +150,7 @@ turns = Table(
     Column("wake_at", Double),
     Column("wakes", BigInteger, nullable=False, server_default="0"),
     Column("looks", Integer, nullable=False, server_default="0"),
-    Column("version", BigInteger, nullable=False, server_default="0"),  # that of earlier processes, which nobody reads
+    Column("version", BigInteger, nullable=False, server_default="0"),  # written by earlier versions, read by none
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
@@ -189,7 +189,7 @@ sessions = Table(
     PrimaryKeyConstraint("tenant", "id"),
     Index("sessions_listed", "tenant", "created_at", "id"),
 )
-"""Conversations. ``turns`` is the number of the last one; whoever adds a turn holds this row until the commit."""
+"""Conversations. ``turns`` is the number of the last turn; whoever adds a turn locks this row until the commit."""
 
 batches = Table(
     "batches",
@@ -201,7 +201,7 @@ batches = Table(
     Column("created_at", Double, nullable=False),
     Index("batches_listed", "tenant", "created_at", "id"),
 )
-"""Turns that were posted together. How they stand is asked of the turns, which name their batch in ``batch_id``."""
+"""Turns that were posted together. A batch's state is that of its turns, which name it in ``batch_id``."""
 
 messages = Table(
     "messages",
@@ -224,8 +224,8 @@ past_turns = Table(
     Column("stop_reason", String(32)),
     PrimaryKeyConstraint("turn_id", "number"),
 )
-"""What a fork was given of the session of its origin: copies of the turns before it, which may be removed any day.
-``turn_id`` is the fork, the first turn of its session; ``number`` counts back from it: -1 was said last."""
+"""The past of a fork: copies of turns of its origin's session, because the originals may be removed any day.
+``turn_id`` is the fork, the first turn of its session; ``number`` counts back from it: -1 is the latest."""
 
 past_messages = Table(
     "past_messages",
@@ -237,7 +237,7 @@ past_messages = Table(
     Column("content", JSON, nullable=False),
     PrimaryKeyConstraint("turn_id", "number", "position"),
 )
-"""Their messages."""
+"""The messages of these copied turns."""
 
 tool_calls = Table(
     "tool_calls",
@@ -315,7 +315,7 @@ scores = Table(
     PrimaryKeyConstraint("turn_id", "judge"),
     Index("scores_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
 )
-"""What judges say of turns that are over; ``at`` is null, and ``due_at`` not, until they have said it."""
+"""What judges say about ended turns. Until a score is given or given up, ``at`` is null and ``due_at`` is not."""
 
 webhooks = Table(
     "webhooks",
@@ -334,9 +334,9 @@ webhooks = Table(
     Column("at", Double),
     Index("webhooks_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
 )
-"""Who is told how a turn goes. ``told_seq`` is the last event that was told or given up, ``seq`` and ``attempt`` the
-one that was tried last and how often, ``failures`` how many of these tries ended and failed, ``at`` when the last did;
-``due_at`` is null once nothing more will be told."""
+"""Turns' webhooks. ``told_seq`` is the last event that was delivered or given up; ``seq`` and ``attempt`` are the event
+that was tried last and how often, ``failures`` how many of these attempts ended and failed, ``at`` when the last one
+did. ``due_at`` is null once nothing more will be delivered."""
 
 memories = Table(
     "memories",
@@ -351,8 +351,8 @@ memories = Table(
     PrimaryKeyConstraint("turn_id", "position", "created_at"),
     Index("memories_scope", "tenant", "scope", "created_at"),
 )
-"""What users said that is worth remembering; ``scope`` is whose it is within the tenant: a user's or a session's.
-``turn_id`` says where it comes from, and outlives that turn; a producer may give its id to another turn then."""
+"""What users said that is worth remembering. ``scope`` is its owner within the tenant: a user or a session. ``turn_id``
+is the turn it comes from; it outlives that turn, whose id a producer may then give to another."""
 
 agents = Table(
     "agents",
@@ -366,8 +366,8 @@ agents = Table(
     Column("published_at", Double, nullable=False),
 )
 """The catalogue that coordinators publish and the gateway validates against. ``budget`` is complete: the agent's caps.
-``published_at`` says when a coordinator last told that it serves the agent so.
-In rows of versions that did not tell it, a tool has no ``queue``. ``checks_formats`` is told where it is false."""
+``published_at`` is when a coordinator last confirmed that it serves the agent like this. Among a tool's fields,
+``queue`` is missing in rows of early versions, and ``checks_formats`` is present only if false."""
 
 idempotency_keys = Table(
     "idempotency_keys",
@@ -381,7 +381,7 @@ idempotency_keys = Table(
     PrimaryKeyConstraint("tenant", "key"),
     Index("idempotency_keys_age", "created_at"),
 )
-"""Requests by ``Idempotency-Key``; ``body`` is the canonical JSON's SHA-256, ``turn_id`` the turn or batch it made."""
+"""Requests by ``Idempotency-Key``. ``body`` is the canonical JSON's SHA-256; ``turn_id`` is the turn or batch made."""
 
 api_keys = Table(
     "api_keys",
@@ -395,4 +395,4 @@ api_keys = Table(
     Column("revoked_at", Double),
     Index("api_keys_digest", "digest", unique=True),
 )
-"""Who may use the gateway, and as which tenant. ``digest``: ``credentials.key_digest`` of a key, which is not kept."""
+"""API keys of the gateway. ``digest`` is the ``credentials.key_digest`` of a key; the key itself is not stored."""

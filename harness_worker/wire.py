@@ -25,14 +25,14 @@ ADVANCE_TASK: Final = "turn.advance"
 JUDGE_TASK: Final = "turn.judge"
 SUBMIT_TASK: Final = "turn.submit"
 MEMORY: Final = ":memory"
-"""In the place of a judge: what a model finds worth remembering of a turn. No judge's name has a colon."""
+"""Stands in a judge's place for what a model finds worth remembering from a turn. No judge's name has a colon."""
 TOOL_TASK_PREFIX: Final = "tool."
 STOP_COMMAND: Final = "stop_turn"
-"""The remote-control command that tells every worker to stop what it does for a turn; argument ``turn_id``."""
+"""The remote-control command that tells every worker to stop its work for a turn; argument ``turn_id``."""
 
 DRAIN_COMMAND: Final = "drain"
-"""The remote-control command that tells whether a worker drains; with ``begin`` it takes no more work, finishes what it
-does, and leaves."""
+"""The remote-control command that asks whether a worker is draining. With ``begin``, the worker takes no more work,
+finishes what it has, and exits."""
 
 DEFAULT_TOOL_QUEUE: Final = "tools"
 
@@ -42,13 +42,13 @@ OWN_TOOLS: Final = frozenset({READ_ARTIFACT, GET_CONTEXT_PACK})
 """The harness's own tools, which agents are offered though no catalogue lists them."""
 
 TURN_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.-]{1,64}")
-"""What a turn's id consists of, if somebody else than the harness chose it: a path has a use of its own for dots."""
+"""The form of a turn's id that was chosen outside the harness; not dots alone, which have a meaning in paths."""
 
 TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 """The header by which a caller names its span: trace, span, flags (W3C Trace Context)."""
 
 TENANT: Final = "default"
-"""On whose behalf a turn runs that nobody posted with an API key."""
+"""The tenant of turns that were not posted with an API key."""
 
 EVENT_STREAM: Final = "harness:events"
 """One Redis stream for every turn's live events; each gateway process reads it once."""
@@ -57,7 +57,7 @@ IDEMPOTENCY_KEY_S: Final = 86_400.0
 """How long the ``Idempotency-Key`` of a post is remembered."""
 
 COUNTERS: Final = "harness:counters"
-"""A Redis hash of what workers count and no transaction can; it may be lost, and then starts anew."""
+"""A Redis hash of what workers count outside of transactions; if it is lost, counting starts again from zero."""
 
 LATE_RESULTS: Final = "late_results"
 HOOK_FAILURES: Final = "hook_failures"
@@ -65,11 +65,12 @@ FINALIZER_FAILURES: Final = "finalizer_failures"
 TRACES_LOST: Final = "traces_lost"
 
 LATER: Final = 9
-"""The priority of messages in Redis that are taken when there are no others: they begin turns of batches."""
+"""The lowest priority of messages in Redis, of those that start turns of batches: taken when there are no others."""
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, 3, 6, LATER]}
-"""What every Celery client of a broker must agree on: the lists of a queue in Redis. What goes on is in the first, what
-begins later in the last. They are kombu's own, so that a producer's message of any priority lies in one of them."""
+"""What every Celery client of a broker must agree on: the lists that make up a queue in Redis. Messages of turns that
+go on are in the first, those that start turns of batches in the last. They are kombu's defaults, so that a producer's
+message of any priority is in one of them."""
 
 
 class Priority(StrEnum):
@@ -80,7 +81,7 @@ class Priority(StrEnum):
 
 
 class TurnStatus(StrEnum):
-    """Where a turn stands, as clients see it."""
+    """A turn's status, as clients see it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -134,7 +135,7 @@ EventType: TypeAlias = Literal[
 """The types of durable events (docs/reference/events.md)."""
 
 HintType: TypeAlias = Literal["model.delta", "tool.started"]
-"""The types of hints, which only those hear who listen at the moment."""
+"""The types of hints, which reach only readers that are connected at the moment."""
 
 TERMINAL_EVENTS: Final = frozenset(f"turn.{status}" for status in FINAL_STATUSES)
 """The types of a turn's last event."""
@@ -169,17 +170,17 @@ class Strategy(StrEnum):
 
 
 def fields_of(kind: type[Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record in JSON says of the fields of the dataclass ``kind``; what a later version added is left out.
+    """The fields of the dataclass ``kind`` in a JSON record; fields that a later version added are left out.
 
-    Processes of two versions drive one turn during a deployment. So a field that is added has a default, and may be
-    lost again where the older version writes the record anew.
+    During a deployment, processes of two versions may drive one turn. So every new field has a default, and may be lost
+    again when the older version rewrites the record.
     """
     names = _names(kind)
     return {name: value for name, value in record.items() if name in names}
 
 
 def as_mapping(value: DataclassInstance) -> dict[str, Any]:
-    """A dataclass's fields by name. Unlike ``asdict`` it copies nothing: for values that nobody changes."""
+    """A dataclass's fields by name. Unlike ``asdict`` it copies no values; use it where nobody changes them."""
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
@@ -190,15 +191,15 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """What a call that needs a person's word knows of it; its fields are the JSON of the column ``approval``.
+    """The approval of a call that needs one; its fields are the JSON of the column ``approval``.
 
-    Workers ask and act; the gateway alone writes what a person said.
+    Workers ask and act; only the gateway records a person's answer.
 
     Args:
-        expires_at: Until when it may be answered, seconds since the epoch; ``None``: not asked yet.
-        decision: What the person said.
-        reason: Why, in their words.
-        arguments: What to run it with instead of what the model asked for; workers have yet to check it.
+        expires_at: Until when it may be answered, in seconds since the epoch; ``None``: not asked yet.
+        decision: The person's decision.
+        reason: The person's reason.
+        arguments: Arguments to run the call with instead of the model's; not checked yet.
         is_resolved: Whether a worker has acted on the answer, or on its absence.
     """
 
@@ -215,21 +216,21 @@ class Approval:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody was asked and nobody has answered."""
+        """Whether the question was asked and has no answer."""
         return self.expires_at is not None and self.decision is None and not self.is_resolved
 
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_CHARS: Final = 512
-"""Of a key or a value."""
+"""The maximum length of a key or a value, in characters."""
 MAX_SESSION_ID_CHARS: Final = 255
 
 
 def storable(text: str) -> str:
-    """``text``, if any database can hold it.
+    """``text``, if every database can store it.
 
     Raises:
-        ValueError: It cannot; the message says why.
+        ValueError: Some database cannot; the message says why.
     """
     if "\0" in text:
         raise ValueError("must not contain the character U+0000")
@@ -246,11 +247,11 @@ _OPENING_KEYWORDS: Final = frozenset(
         "allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef",
     }
 )  # fmt: skip
-"""A schema that uses one of these says itself which further properties it takes."""
+"""A schema with one of these keywords says itself which further properties it accepts."""
 
 
 def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's published schema as it is held to: one that lists properties and says nothing of others takes none."""
+    """A tool's published schema as it is enforced: one that lists properties and is silent on others allows none."""
     is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
     return dict(schema) if is_open else {**schema, "additionalProperties": False}
 
@@ -267,9 +268,10 @@ def turn_queue(priority: str) -> str:
 
 
 def message_priority(priority: str, *, begins: bool) -> int:
-    """That of a wake-up: one that has a turn of a batch begin waits for all that has begun.
+    """The priority of a wake-up's message: one that starts a turn of a batch waits for turns that have started.
 
-    Else each of thousands would take its first step before any takes its second, and be too late for its last.
+    Otherwise each of thousands of turns would take its first step before any took its second, and none would end in
+    time.
     """
     return LATER if begins and priority == Priority.BATCH else 0
 
@@ -280,7 +282,7 @@ def tool_task(name: str) -> str:
 
 
 def artifact_key(turn_id: str, artifact_id: str) -> str:
-    """Where an artifact's bytes are, below the root of the artifact store."""
+    """The path of an artifact's bytes, relative to the root of the artifact store."""
     return f"{turn_id}/{artifact_id}"
 
 
@@ -288,7 +290,7 @@ _CHILDREN: Final = UUID("6f0c2a4e-5d0b-4f0e-9a57-3b1f6a3c9d21")
 
 
 def child_turn_id(turn_id: str, call_id: str) -> str:
-    """The id of the turn that a call of an agent is; it follows from the call, so that a call never has two."""
+    """The id of the turn of an agent's call; it is derived from the call, so that a call never has two turns."""
     return str(uuid5(_CHILDREN, f"{turn_id}/{call_id}"))
 
 
@@ -304,14 +306,14 @@ TOOL_MESSAGE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolMessage:
-    """What a tool task is sent: ids, never payloads. Its fields are the task's keyword arguments.
+    """The message of a tool task: ids, never payloads. Its fields are the task's keyword arguments.
 
     Args:
         turn_id: The turn.
         call_id: The call.
-        attempt: Which attempt of it.
-        read: Whether the gate decides its outcome; else SQL does.
-        tenant: On whose behalf.
+        attempt: The attempt's number.
+        read: Whether the gate decides the call's outcome; otherwise SQL does.
+        tenant: The turn's tenant.
         v: The version of this shape.
     """
 
@@ -328,11 +330,11 @@ class ToolMessage:
 
     @classmethod
     def from_kwargs(cls, kwargs: Mapping[str, Any]) -> ToolMessage:
-        """The message that :meth:`to_kwargs` made ``kwargs`` of.
+        """The message from which :meth:`to_kwargs` made ``kwargs``.
 
         Raises:
-            NewerWire: They are of a version to come, whatever else they are.
-            WireError: They are not those of a tool message.
+            NewerWire: The message is of a later version, whatever else is in it.
+            WireError: It is not a tool message.
         """
         version = kwargs.get("v")
         if type(version) is int and version > TOOL_MESSAGE_VERSION:

@@ -182,7 +182,7 @@ def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pyt
     with pytest.raises(ConfigError) as refused:
         load_settings()
     named = "HARNESS_HEARTBEAT_S=60: must be at most 3, half of HARNESS_LEASE_TTL_S=6,"
-    assert str(refused.value) == f"{named} or what runs well is told as lost"
+    assert str(refused.value) == f"{named} or calls that run well are taken for lost"
 
 
 @pytest.mark.parametrize("secret", ["hidden", "hidden-but-of-enough-characters hidden"])
