@@ -59,6 +59,9 @@ IDEMPOTENCY_KEY_S: Final = 86_400.0
 COUNTERS: Final = "harness:counters"
 """A Redis hash of what workers count outside of transactions; if it is lost, counting starts again from zero."""
 
+QUEUE_LOOK_S: Final = 30.0
+"""How often a turn that waits for its session or tenant is looked at, should the wake-up from another's end be lost."""
+
 LATE_RESULTS: Final = "late_results"
 HOOK_FAILURES: Final = "hook_failures"
 FINALIZER_FAILURES: Final = "finalizer_failures"

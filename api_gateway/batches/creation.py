@@ -20,9 +20,8 @@ from api_gateway.turns.answers import Budget
 from api_gateway.turns.caller import Caller
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
 from api_gateway.turns.new_turns import Caps, NewTurn, Row, caps_of, clamped
-from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, db_now, messages, turn_events, turns, webhooks
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
 
 LOOKED_AT_A_S: Final = 20.0
 """So many turns of a batch become due a second, so that coordinators that find them go on finding others."""
@@ -116,7 +115,7 @@ class BatchCreator:
                 request=item.params,
                 budget=self._budget(item.params, usual, caps),
                 now=now,
-                look_at=now + position / LOOKED_AT_A_S + (LOOK_S if place.is_behind else 0.0),
+                look_at=now + position / LOOKED_AT_A_S + (QUEUE_LOOK_S if place.is_behind else 0.0),
                 traceparent=self._caller.traceparent,
                 batch_id=batch_id,
                 custom_id=item.custom_id,

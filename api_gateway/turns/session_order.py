@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.problems import Problem
 from api_gateway.requests.turns import Multitask
 from harness_worker.sessions import FOLLOW, INTERRUPT, UNFINISHED, take_place
-
-LOOK_S: Final = 30.0
-"""How soon a turn that waits is looked at, if the end of the one before it should not wake it."""
+from harness_worker.wire import QUEUE_LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,7 @@ class Place:
     @property
     def look_at(self) -> float:
         """When somebody must look at the turn: now, unless it waits."""
-        return self.now + LOOK_S if self.ahead else self.now
+        return self.now + QUEUE_LOOK_S if self.ahead else self.now
 
 
 async def taken_place(connection: AsyncConnection, tenant: str, session_id: str, multitask: Multitask) -> Place:

@@ -7,6 +7,7 @@ from typing import Final
 
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
+from harness_worker.core.queueing import queued_at
 from harness_worker.core.records import Call, EventDraft, Turn
 from harness_worker.core.registration.delegation import INPUT, Delegation
 from harness_worker.core.tracing.trace import call_span_id, caller_of, trace_id_of
@@ -42,7 +43,7 @@ def _child(turn: Turn, call: Call, whom: Delegation, share: BudgetLimits, *, now
     budget = whom.budget.clamped(
         {"max_dollars": share.max_dollars, "max_tokens": share.max_tokens, "timeout_s": share.timeout_s}
     )
-    return Turn(
+    child = Turn(
         id=child_id,
         tenant=turn.tenant,
         session_id=child_id,
@@ -56,12 +57,8 @@ def _child(turn: Turn, call: Call, whom: Delegation, share: BudgetLimits, *, now
         traceparent=_traceparent(turn, call),
         parent_id=turn.id,
         parent_call_id=call.call_id,
-        deadline_at=now + budget.timeout_s,
-        wake_at=now,
-        created_at=now,
-        last_seq=1,
-        message_count=1,
     )
+    return queued_at(child, now)
 
 
 def _share(turn: Turn, count: int, *, now: float) -> BudgetLimits:

@@ -12,16 +12,13 @@ from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
 
 VISIT_SLACK_S = 10.0
 """How long after its turn's deadline a visit may still hold it."""
 
 MODEL_SLACK_S = 10.0
 """How much longer a visit may last than the model call in it."""
-
-QUEUE_LOOK_S = 30.0
-"""How often a turn that waits for its session or tenant is looked at, should the wake-up from another's end be lost."""
 
 
 class StopCause(StrEnum):

@@ -17,10 +17,9 @@ from api_gateway.batches.requests import MOST_REQUESTS
 from api_gateway.batches.store import RESULTS_PAGE, Batches
 from api_gateway.database import create_engine
 from api_gateway.problems import MOST_PROBLEMS
-from api_gateway.turns.session_order import LOOK_S
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT
+from harness_worker.wire import QUEUE_LOOK_S, TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 
 ZEROS = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
@@ -94,7 +93,7 @@ def test_turn_of_a_batch_has_its_time_from_when_it_is_taken(gateway: Gateway) ->
     rows = [gateway.worker.row(turn_id) for turn_id in ids]
     assert all(row.waits for row in rows)
     late_s = [row.wake_at - row.created_at for row in rows]
-    assert late_s == pytest.approx([0, 1 / LOOKED_AT_A_S, 2 / LOOKED_AT_A_S, 3 / LOOKED_AT_A_S + LOOK_S])
+    assert late_s == pytest.approx([0, 1 / LOOKED_AT_A_S, 2 / LOOKED_AT_A_S, 3 / LOOKED_AT_A_S + QUEUE_LOOK_S])
 
 
 def test_batch_that_cannot_be_stored_whole_is_not_stored(gateway: Gateway) -> None:

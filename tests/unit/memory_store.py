@@ -12,6 +12,7 @@ from harness_worker.core.children import awaited_by, leaves_children, open_deleg
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memory.memories import Memory, scope_of
 from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.queueing import first_message, queued_at, queued_event
 from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import frees_session
@@ -131,13 +132,11 @@ class MemoryTurnStore:
         if turn.id in self.turns:
             return
         now = self._clock()
-        deadline_at = now + turn.budget.timeout_s
         number = 1 + sum((t.tenant, t.session_id) == (turn.tenant, turn.session_id) for t in self.turns.values())
         ahead = self._unfinished(turn)
         for each in ahead:
             self.turns[each.id] = replace(each, followed=True)
-        queued = replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
-        self._add(replace(queued, number=number, waits=bool(ahead)))
+        self._add(queued_at(replace(turn, number=number, waits=bool(ahead)), now))
 
     def load(self, turn_id: str) -> LoadedTurn | None:
         """See ``ports.TurnStore.load``."""
@@ -264,9 +263,8 @@ class MemoryTurnStore:
     def _add(self, turn: Turn) -> None:
         self.turns[turn.id] = turn
         self._calls[turn.id] = {}
-        self._messages[turn.id] = [Message(role="user", content=turn.input, position=0)]
-        data = {"agent": turn.agent, "session_id": turn.session_id}
-        self._add_events(turn.id, [EventDraft(type="turn.queued", data=data)], first=1)
+        self._messages[turn.id] = [first_message(turn)]
+        self.events.append(queued_event(turn))
 
     def _of_tenant(self, turn: Turn) -> list[Turn]:
         return [each for each in self.turns.values() if each.tenant == turn.tenant]

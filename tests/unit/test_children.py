@@ -23,9 +23,8 @@ from harness_worker.core.reply_commit import give_up, plan
 from harness_worker.core.tracing.journal import Journal
 from harness_worker.core.tracing.spans import trace_of
 from harness_worker.core.tracing.trace import call_span_id, trace_id_of
-from harness_worker.core.visits import QUEUE_LOOK_S
 from harness_worker.ports import ignore
-from harness_worker.wire import StopReason, TurnStatus, child_turn_id
+from harness_worker.wire import QUEUE_LOOK_S, StopReason, TurnStatus, child_turn_id
 from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, said
 
 HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.visits import QUEUE_LOOK_S, Visit, claim
-from harness_worker.wire import TurnStatus
+from harness_worker.core.visits import Visit, claim
+from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
 from tests.unit.builders import NOW, OWNER, TIMING, a_held_turn, a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
 from tests.unit.test_children import asked, parked

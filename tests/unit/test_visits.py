@@ -10,7 +10,6 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.decisions import Decision
 from harness_worker.core.records import Turn
 from harness_worker.core.visits import (
-    QUEUE_LOOK_S,
     VISIT_SLACK_S,
     Held,
     StopCause,
@@ -25,7 +24,7 @@ from harness_worker.core.visits import (
     release,
     stop_cause,
 )
-from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from harness_worker.wire import FINAL_STATUSES, QUEUE_LOOK_S, TurnStatus
 from tests.unit.builders import (
     DEADLINE,
     NOW,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import Insert
@@ -25,7 +25,8 @@ from harness_worker.adapters.sql.statements import (
 from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memory.memories import Remembered, scope_of
-from harness_worker.core.records import Call, Event, Turn
+from harness_worker.core.queueing import first_message, queued_event
+from harness_worker.core.records import Call, Event, Message, Turn
 from harness_worker.core.scoring.scores import due
 from harness_worker.core.visits import frees_session
 from harness_worker.sessions import WAKE_NEXT
@@ -89,7 +90,7 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
         new_calls=new_calls,
         sessions=[_session(child) for child in decision.children],
         children=[columns_of(child) for child in decision.children],
-        messages=[*_messages(snapshot, decision), *map(_first_message, decision.children)],
+        messages=[*_messages(snapshot, decision), *map(_first_message_row, decision.children)],
         events=[*_events(snapshot, decision), *map(queued_event, decision.children)],
         artifacts=[_artifact(artifact, snapshot.now, artifact_ttl_s) for artifact in decision.artifacts],
         scores=[asdict(due(snapshot.turn.id, judge, now=snapshot.now)) for judge in decision.judges],
@@ -126,10 +127,9 @@ def event_row(event: Event) -> dict[str, Any]:
     return {"turn_id": event.turn_id, "seq": event.seq, "type": event.type, "at": event.at, "data": dict(event.data)}
 
 
-def queued_event(turn: Turn) -> Event:
-    """The first event of a turn as it is added."""
-    data = {"agent": turn.agent, "session_id": turn.session_id}
-    return Event(turn_id=turn.id, seq=1, type="turn.queued", at=turn.created_at, data=data)
+def message_row(turn_id: str, message: Message) -> Row:
+    """The columns of a message."""
+    return {"turn_id": turn_id, "position": message.position, "role": message.role, "content": message.content}
 
 
 def memory_rows(found: Remembered, now: float) -> list[Row]:
@@ -143,8 +143,8 @@ def _session(child: Turn) -> Row:
     return {"tenant": child.tenant, "id": child.session_id, "turns": child.number, "created_at": child.created_at}
 
 
-def _first_message(child: Turn) -> Row:
-    return {"turn_id": child.id, "position": 0, "role": "user", "content": child.input}
+def _first_message_row(child: Turn) -> Row:
+    return message_row(child.id, first_message(child))
 
 
 def _freed(snapshot: Snapshot, decision: Decision[Any]) -> Row:
@@ -180,7 +180,7 @@ def _addressed(turn_id: str, call: Row) -> Row:
 def _messages(snapshot: Snapshot, decision: Decision[Any]) -> list[Row]:
     turn = snapshot.turn
     return [
-        {"turn_id": turn.id, "position": position, "role": message.role, "content": message.content}
+        message_row(turn.id, replace(message, position=position))
         for position, message in enumerate(decision.messages, turn.message_count)
     ]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection, Engine, Executable
 
 from harness_worker import sessions
-from harness_worker.adapters.sql.commit import changes_of, event_row, queued_event, writes_of
+from harness_worker.adapters.sql.commit import changes_of, event_row, message_row, writes_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.families import CHILDREN, PARKED
 from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
@@ -47,6 +47,7 @@ from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.queueing import first_message, queued_at, queued_event
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.ports import EventSink, HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn
 from harness_worker.wire import TurnStatus, child_turn_id
@@ -314,14 +315,15 @@ def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
         return Outcome(value=[], writes=())
     number, now = connection.execute(sessions.take_place(connection.dialect.name), _session_of(turn)).one()
     ahead = [row.id for row in connection.execute(sessions.UNFINISHED, _session_of(turn))] if number > 1 else []
-    times = {"created_at": now, "wake_at": now, "deadline_at": now + turn.budget.timeout_s}
-    place = {"number": number, "waits": bool(ahead)}
-    row = {**columns_of(turn), **times, **place, "last_seq": 1, "message_count": 1}
-    message = {"turn_id": turn.id, "position": 0, "role": "user", "content": turn.input}
-    queued = queued_event(replace(turn, created_at=now))
-    follow: Write = (sessions.FOLLOW, [{"ahead": ahead[-1:]}] if ahead else [])
-    writes: list[Write] = [follow, (ADD_TURN, [row]), (ADD_MESSAGE, [message]), (ADD_EVENT, [event_row(queued)])]
-    return Outcome(value=[queued], writes=writes)
+    queued = queued_at(replace(turn, number=number, waits=bool(ahead)), now)
+    event = queued_event(queued)
+    writes: list[Write] = [
+        (sessions.FOLLOW, [{"ahead": ahead[-1:]}] if ahead else []),
+        (ADD_TURN, [columns_of(queued)]),
+        (ADD_MESSAGE, [message_row(turn.id, first_message(queued))]),
+        (ADD_EVENT, [event_row(event)]),
+    ]
+    return Outcome(value=[event], writes=writes)
 
 
 def _session_of(turn: Turn) -> dict[str, Any]:
