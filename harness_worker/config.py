@@ -116,7 +116,9 @@ class Settings(BaseSettings):
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
     log_level: LogLevel = "INFO"
-    faults: Path | None = Field(default=None, description="tests only: the directory of a plan of faults to inject")
+    faults: Path | None = Field(
+        default=None, description="for drills and tests only: the directory of a plan of faults to inject"
+    )
 
     @property
     def gateway_key(self) -> str | None:

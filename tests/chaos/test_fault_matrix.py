@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from harness_worker.testing.faults import Action, Fault, Ledger, Point, write_plan
+from harness_worker.faults import Action, Fault, Ledger, Point, write_plan
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.waiting import wait_until
 from tests.apps.chaos.app import ADDRESS_VARIABLE

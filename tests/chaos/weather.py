@@ -17,7 +17,7 @@ import psycopg
 from redis import Redis
 from redis.exceptions import RedisError
 
-from harness_worker.testing.faults import Action, Fault, Ledger, Point, write_plan
+from harness_worker.faults import Action, Fault, Ledger, Point, write_plan
 from tests.chaos.fleet import Fleet
 
 LEASE_S: Final = 6.0

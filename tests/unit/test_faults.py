@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.testing.faults import Action, Fault, Faults, Ledger, Point, parse_plan, write_plan
+from harness_worker.faults import Action, Fault, Faults, Ledger, Point, parse_plan, write_plan
 
 
 def test_plan_says_where_what_how_long_how_likely_and_how_often() -> None:

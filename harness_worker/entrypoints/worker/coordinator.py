@@ -18,8 +18,8 @@ from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import HarnessError
+from harness_worker.faults import Faults, faulty_models
 from harness_worker.ports import ignore
-from harness_worker.testing.faults import Faults, faulty_models
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat

@@ -29,7 +29,7 @@ from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long, unused_queues
 from harness_worker.entrypoints.worker.tools import serve_tools
-from harness_worker.testing.faults import Faults, faulty_fleet, strike_before_ack
+from harness_worker.faults import Faults, faulty_fleet, strike_before_ack
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import DEFAULT_TOOL_QUEUE, Priority, turn_queue

@@ -22,8 +22,8 @@ from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.core.registration.registry import Registry
 from harness_worker.entrypoints.garbage import keep_what_is_loaded
 from harness_worker.errors import HarnessError
+from harness_worker.faults import Faults, faulty_deadline
 from harness_worker.ports import Gate, RunningCall
-from harness_worker.testing.faults import Faults, faulty_deadline
 from harness_worker.turn.heartbeat import CallHeartbeat
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harness_worker.errors import ConfigError
-from harness_worker.testing.faults.points import Point
+from harness_worker.faults.points import Point
 
 PLAN_FILE: Final = "plan"
 _FAULT: Final = re.compile(

@@ -14,9 +14,9 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.opening import Opened
 from harness_worker.core.progress import AskModel, Dispatch, Finished
 from harness_worker.core.writes import Go, HandedIn, Started
+from harness_worker.faults.injector import Faults
+from harness_worker.faults.points import Point
 from harness_worker.ports import Admission, Admitted, ModelClient, ModelReply, ModelRequest, SoftDeadline, TurnStore
-from harness_worker.testing.faults.injector import Faults
-from harness_worker.testing.faults.points import Point
 
 _Rule = Callable[[Snapshot], Decision[Any]]
 

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 import psutil
 
 from harness_worker.errors import TransientError
-from harness_worker.testing.faults.plan import Action, Fault
+from harness_worker.faults.plan import Action, Fault
 
 _UNTIL_DEAD_S: Final = 10.0
 _WAKE: Final = 'sleep "$0"; kill -CONT "$@"'

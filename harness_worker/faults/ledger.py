@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from harness_worker.testing.faults.plan import Action, Fault
-from harness_worker.testing.faults.points import Point
+from harness_worker.faults.plan import Action, Fault
+from harness_worker.faults.points import Point
 
 LEDGER_FILE: Final = "fired"
 

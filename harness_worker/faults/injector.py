@@ -6,10 +6,10 @@ import os
 import random
 from pathlib import Path
 
-from harness_worker.testing.faults.actions import act
-from harness_worker.testing.faults.ledger import Ledger
-from harness_worker.testing.faults.plan import PLAN_FILE, Fault, parse_plan
-from harness_worker.testing.faults.points import Point
+from harness_worker.faults.actions import act
+from harness_worker.faults.ledger import Ledger
+from harness_worker.faults.plan import PLAN_FILE, Fault, parse_plan
+from harness_worker.faults.points import Point
 
 
 class Faults:

@@ -1,0 +1,28 @@
+"""Faults at every boundary of the protocol, for drills and tests. Without ``HARNESS_FAULTS`` nothing is wrapped.
+
+``HARNESS_FAULTS`` names a directory. Its file ``plan`` says what shall go wrong where (:mod:`.plan`), and may change at
+any time; what struck is written to its file ``fired`` (:mod:`.ledger`).
+"""
+
+from __future__ import annotations
+
+from harness_worker.faults.injector import Faults
+from harness_worker.faults.ledger import Fired, Ledger
+from harness_worker.faults.plan import Action, Fault, parse_plan, write_plan
+from harness_worker.faults.points import Point
+from harness_worker.faults.wrapping import faulty_deadline, faulty_fleet, faulty_models, strike_before_ack
+
+__all__ = [
+    "Action",
+    "Fault",
+    "Faults",
+    "Fired",
+    "Ledger",
+    "Point",
+    "faulty_deadline",
+    "faulty_fleet",
+    "faulty_models",
+    "parse_plan",
+    "strike_before_ack",
+    "write_plan",
+]
