@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    FromClause,
     LargeBinary,
     Row,
     Select,
-    Subquery,
     Table,
+    Text,
+    and_,
     cast,
     func,
     literal_column,
@@ -32,14 +35,14 @@ AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 MOST_BYTES: Final = 8_000_000
-"""Of the texts of one page: a text may be as long as a request's body, and a page is in memory several times over."""
+"""Of what may be long on one page: a text may be as long as a request's body, and a page is in memory several times."""
 
 OCTET_LENGTH: Final = (3, 43)
 """The first SQLite that knows ``octet_length``, which needs not read the text."""
 
 
 class octets(FunctionElement[int]):  # noqa: N801 - used like an SQL function
-    """How many bytes a text has."""
+    """How many bytes a text has, or JSON as text; none if it is null."""
 
     type: TypeEngine[int] = BigInteger()
     inherit_cache = True
@@ -47,9 +50,14 @@ class octets(FunctionElement[int]):  # noqa: N801 - used like an SQL function
 
 @compiles(octets)
 def _octets(element: octets, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
-    if compiler.dialect.name == "sqlite" and sqlite3.sqlite_version_info < OCTET_LENGTH:
-        return compiler.process(func.length(cast(next(iter(element.clauses)), LargeBinary)), **options)
-    return f"octet_length({compiler.process(element.clauses, **options)})"
+    given: Any = next(iter(element.clauses))
+    if compiler.dialect.name != "sqlite":
+        size: Any = func.octet_length(cast(given, Text))  # of JSON there is none
+    elif sqlite3.sqlite_version_info < OCTET_LENGTH:
+        size = func.length(cast(given, LargeBinary))
+    else:
+        size = func.octet_length(given)
+    return f"coalesce({compiler.process(size, **options)}, 0)"
 
 
 def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, is_selective: bool = False) -> AnySelect:
@@ -80,43 +88,50 @@ def _older(created_at: ColumnElement[float], row_id: Column[Any], cursor: Cursor
     return tuple_(created_at, row_id) < (cursor.created_at, cursor.id)
 
 
-Order: TypeAlias = Callable[[Subquery], Sequence[ColumnElement[Any]]]
-"""What the rows of a subquery with ``created_at`` and ``id`` are ordered by."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the rows of a page are ordered by: columns of theirs, by name, in one direction."""
+
+    by: Sequence[str]
+    is_descending: bool = False
+
+    def of(self, rows: FromClause) -> list[ColumnElement[Any]]:
+        """This order, of rows that have the columns."""
+        columns = [rows.c[name] for name in self.by]
+        return [column.desc() for column in columns] if self.is_descending else [*columns]
 
 
-def in_order_made(rows: Subquery) -> Sequence[ColumnElement[Any]]:
-    """By id alone, which later ones have later ones of."""
-    return [rows.c.id.asc()]
+AS_LISTED: Final = Order(by=("created_at", "id"), is_descending=True)
+"""As :func:`newest_first` has them."""
+
+AS_MADE: Final = Order(by=("id",))
+"""What was made later has a later id."""
 
 
-def in_order_listed(rows: Subquery) -> Sequence[ColumnElement[Any]]:
-    """As :func:`newest_first` has them."""
-    return [rows.c.created_at.desc(), rows.c.id.desc()]
+def within_bytes(page: AnySelect, table: Table, size_bytes: ColumnElement[int], order: Order) -> AnySelect:
+    """The first rows of a page, as many as have ``MOST_BYTES`` together; the first one in any case.
 
-
-def within_bytes(page: AnySelect, texts: Sequence[Column[str]], order: Order) -> AnySelect:
-    """The first rows of a page, as many as have ``MOST_BYTES`` of text together; the first one in any case.
-
-    Each says beside its columns how many rows the page has, ``found``. The rows are chosen by their ids and sizes, and
+    Each says beside its columns how many rows the page has, ``found``. The rows are chosen by their keys and sizes, and
     only those that are chosen are read.
 
     Args:
-        page: Columns of one table with the primary key ``id``, ordered and limited.
-        texts: Its columns that may be long.
+        page: Columns of the table, ordered and limited.
+        table: Which table.
+        size_bytes: What of a row may be long, in bytes; see :class:`octets`.
         order: That of the page.
     """
-    table = texts[0].table
-    sizes = sum((octets(text) for text in texts[1:]), start=octets(texts[0]))
-    sized = page.with_only_columns(table.c.id, table.c.created_at, sizes.label("bytes")).subquery("sized")
-    by = order(sized)
+    keys = [column.name for column in table.primary_key]
+    names = dict.fromkeys((*keys, *order.by))
+    sized = page.with_only_columns(*(table.c[name] for name in names), size_bytes.label("bytes")).subquery("sized")
+    by = order.of(sized)
     chosen = select(
-        sized.c.id,
+        *(sized.c[name] for name in keys),
         func.row_number().over(order_by=by).label("place"),
         func.sum(sized.c.bytes).over(order_by=by).label("bytes"),
         func.count().over().label("found"),
     ).subquery("chosen")
-    columns = page.selected_columns
-    rows = select(*columns, chosen.c.found).join_from(chosen, table, table.c.id == chosen.c.id)
+    is_same = and_(*(table.c[name] == chosen.c[name] for name in keys))
+    rows = select(*page.selected_columns, chosen.c.found).join_from(chosen, table, is_same)
     return rows.where(or_(chosen.c.place == 1, chosen.c.bytes <= MOST_BYTES)).order_by(chosen.c.place)
 
 

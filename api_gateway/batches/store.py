@@ -13,16 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.status import BatchState, batch_of, state_of
 from api_gateway.database import writer_of
-from api_gateway.listing import AnyRow, in_order_made, newest_first, next_of, within_bytes
+from api_gateway.listing import AS_MADE, AnyRow, newest_first, next_of, within_bytes
 from api_gateway.requests.queries import PageQuery
-from api_gateway.turns.pending_approvals import calls_by_turn
-from api_gateway.turns.rows import LONG_TEXTS, TURN_COLUMNS, turn_of
+from api_gateway.turns.pending_approvals import call_bytes, calls_by_turn
+from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, turn_of
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 RESULTS_PAGE: Final = 50
 """Turns that are in memory for a reader of results, if they are not long."""
 
+_RESULT_BYTES: Final = TEXT_BYTES + call_bytes()
 _OPEN: Final = turns.c.status.not_in(FINAL_STATUSES)
 _GOES_ON: Final = and_(_OPEN, turns.c.cancel_requested == false())
 
@@ -75,7 +76,7 @@ class Batches:
         over = select(*TURN_COLUMNS).where(*self._of(batch_id), ~_OPEN, turns.c.id > after)
         page = over.order_by(turns.c.id).limit(RESULTS_PAGE)
         async with self._engine.connect() as connection:
-            found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_made))).all()
+            found = (await connection.execute(within_bytes(page, turns, _RESULT_BYTES, AS_MADE))).all()
             calls = await calls_by_turn(connection, [row.id for row in found])
         return [BatchResult(custom_id=row.custom_id, turn=turn_of(row, calls[row.id])) for row in found]
 

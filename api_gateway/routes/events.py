@@ -38,7 +38,8 @@ async def list_events(
 ) -> EventPage | Response:
     """One page of events in order, or all of them as server-sent events until the turn's end.
 
-    The stream is asked for with ``Accept: text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
+    A page whose events are long has fewer than ``limit``, at least one. The stream is asked for with ``Accept:
+    text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
     """
     head = await services.turns.head(turn_id)
     if head is None:

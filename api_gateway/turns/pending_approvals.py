@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.listing import AnyRow
-from harness_worker.schema import tool_calls
-from harness_worker.wire import FINAL_STATUSES
+from api_gateway.listing import AnyRow, octets
+from harness_worker.schema import tool_calls, turns
+from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 CallsByTurn: TypeAlias = Mapping[str, Sequence[AnyRow]]
 """Rows of ``tool_calls``, by turn."""
@@ -22,6 +22,18 @@ _UNANSWERED: Final = (
     tool_calls.c.approval["decision"].as_string().is_(None),
 )
 """True of every call that waits for an approval. An answer, which may be as long as a request's body, is not read."""
+
+
+_BYTES: Final = func.sum(octets(tool_calls.c.arguments) + octets(tool_calls.c.approval) + octets(tool_calls.c.outcome))
+
+
+def call_bytes(*which: ColumnElement[bool]) -> ColumnElement[int]:
+    """How long the calls of a row of ``turns`` are, all or some of them."""
+    return func.coalesce(select(_BYTES).where(tool_calls.c.turn_id == turns.c.id, *which).scalar_subquery(), 0)
+
+
+WAITING_BYTES: Final = case((turns.c.status == TurnStatus.REQUIRES_ACTION, call_bytes(*_UNANSWERED)), else_=0)
+"""How long the calls are that a row of ``turns`` waits for people with."""
 
 
 async def pending_approvals(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:

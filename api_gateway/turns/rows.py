@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from api_gateway.listing import AnyRow
+from api_gateway.listing import AnyRow, octets
 from api_gateway.turns.answers import Call, Event, Message, Parent, Score, Turn, TurnSummary
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
@@ -28,8 +28,8 @@ _WORKED_UP: Final = (
 TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_WORKED_UP))
 """The columns of a turn that are looked at to show it; the others may be long, as what it was prepared with."""
 
-LONG_TEXTS: Final = (turns.c.input, turns.c.output_text)
-"""Those of them of which only a request's body and a model say how long they are."""
+TEXT_BYTES: Final = octets(turns.c.input) + octets(turns.c.output_text)
+"""How long those of them are of which only a request's body and a model say that."""
 
 
 def summary_of(row: AnyRow, calls: Sequence[AnyRow] = (), below: Sequence[AnyRow] = ()) -> TurnSummary:

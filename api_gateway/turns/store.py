@@ -11,15 +11,18 @@ from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import writer_of
-from api_gateway.listing import in_order_listed, newest_first, next_of, within_bytes
+from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets, within_bytes
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
-from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
-from api_gateway.turns.rows import LONG_TEXTS, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
+from api_gateway.turns.pending_approvals import WAITING_BYTES, approvals_below, pending_approvals
+from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
+
+_EVENT_BYTES: Final = octets(turn_events.c.data)
+_IN_ORDER: Final = Order(by=("seq",))
 
 
 class Turns:
@@ -68,7 +71,7 @@ class Turns:
         page = newest_first(rows, turns, query.cursor, is_selective=is_selective(query)).limit(query.limit + 1)
         walking = self._walking if may_walk(query) else nullcontext()
         async with walking, self._engine.connect() as connection:
-            found = (await connection.execute(within_bytes(page, LONG_TEXTS, in_order_listed))).all()
+            found = (await connection.execute(within_bytes(page, turns, TEXT_BYTES + WAITING_BYTES, AS_LISTED))).all()
             shown = found[: query.limit]
             asked = await pending_approvals(
                 connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION]
@@ -78,7 +81,10 @@ class Turns:
         return TurnPage(data=data, next=next_of(shown, found[0].found if found else 0))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
-        """One page of a turn's events, in order; empty for a turn that does not exist."""
+        """One page of a turn's events, in order, shorter than asked for where they are long.
+
+        It is empty for a turn that does not exist.
+        """
         page = (
             select(turn_events)
             .where(turn_events.c.turn_id == turn_id, turn_events.c.seq > query.after, exists().where(self._is(turn_id)))
@@ -86,9 +92,9 @@ class Turns:
             .limit(query.limit + 1)
         )
         async with self._engine.connect() as connection:
-            rows = (await connection.execute(page)).all()
+            rows = (await connection.execute(within_bytes(page, turn_events, _EVENT_BYTES, _IN_ORDER))).all()
         shown = [event_of(row) for row in rows[: query.limit]]
-        return EventPage(data=shown, next=shown[-1].seq if len(rows) > query.limit else None)
+        return EventPage(data=shown, next=shown[-1].seq if rows and rows[0].found > len(shown) else None)
 
     async def request_cancel(self, turn_id: str) -> tuple[Turn, str] | None:
         """Ask the turn to stop; returns it and its priority, or ``None`` if it does not exist or is finished."""

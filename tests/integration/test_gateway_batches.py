@@ -405,6 +405,18 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
         assert problem_of(refused, 422, "invalid_request")["errors"][0]["loc"] == ["query", "after"]
 
 
+def portions(gateway: Gateway, batch_id: str, *after: str) -> list[list[str]]:
+    """The turns that are read at once for a batch's results, from its beginning and behind each of these."""
+
+    async def read() -> list[list[str]]:
+        engine = create_engine(gateway.settings.database_url)
+        found = [await Batches(engine, TENANT).results(batch_id, each) for each in ("", *after)]
+        await engine.dispose()
+        return [[line.turn.id for line in lines] for lines in found]
+
+    return asyncio.run(read())
+
+
 @pytest.mark.one_database("sqlite")
 def test_results_of_long_turns_are_read_a_few_at_a_time(gateway: Gateway) -> None:
     """No more of their texts than ``MOST_BYTES``, or one turn, is in memory at once; all are given nevertheless."""
@@ -412,14 +424,21 @@ def test_results_of_long_turns_are_read_a_few_at_a_time(gateway: Gateway) -> Non
     for turn_id, text_size in zip(ids, [4_000_000, 4_000_000, 9_000_000, 1], strict=True):
         gateway.worker.finish(turn_id, live=False)
         gateway.worker.change(turn_id, input="x", output_text="x" * (text_size - 1))
-    engine = create_engine(gateway.settings.database_url)
+    assert portions(gateway, batch["id"], ids[1], ids[2]) == [ids[:2], ids[2:3], ids[3:]]
+    assert [line["turn"]["id"] for line in results(gateway, batch)] == ids
 
-    async def read(after: str) -> list[str]:
-        found = await Batches(engine, TENANT).results(batch["id"], after)
-        await engine.dispose()
-        return [line.turn.id for line in found]
 
-    assert [asyncio.run(read(after)) for after in ("", ids[1], ids[2])] == [ids[:2], ids[2:3], ids[3:]]
+def test_results_with_long_calls_are_read_a_few_at_a_time(gateway: Gateway) -> None:
+    """Calls count with their turn: what the model has asked for, what a person has changed of it, what came of it."""
+    batch, ids = gateway.posted_batch({}, {}, {}, {})
+    long = {"text": "x" * 3_000_000}
+    for turn_id in ids:
+        gateway.worker.finish(turn_id, live=False)
+        gateway.worker.call(turn_id, 0, 0, status="ended", arguments={})
+    gateway.worker.call(ids[0], 0, 1, arguments=long)
+    gateway.worker.call(ids[1], 0, 1, approval={"expires_at": 2e9, "decision": "approve", "arguments": long})
+    gateway.worker.call(ids[2], 0, 1, outcome={"kind": "ToolExecutionResult", "content": "x" * 3_000_000})
+    assert portions(gateway, batch["id"], ids[1]) == [ids[:2], ids[2:]]
     assert [line["turn"]["id"] for line in results(gateway, batch)] == ids
 
 

@@ -151,6 +151,18 @@ def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
     assert [action["call_id"] for action in turn["required_actions"]] == ["0.1"]
 
 
+def test_list_page_of_turns_that_ask_much_is_short(gateway: Gateway) -> None:
+    """The arguments that wait for an approval count; those of turns that no longer show them do not."""
+    made = [gateway.posted()["id"] for _ in range(4)]
+    for turn_id in made:
+        gateway.worker.change(turn_id, status="requires_action")
+        long = {"text": "x" * 5_000_000}
+        gateway.worker.call(turn_id, 0, 0, arguments=long, approval={"expires_at": 2e9})
+    gateway.worker.change(made[2], status="running")
+    pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway)]
+    assert pages == [[made[3], made[2]], [made[1]], [made[0]]]
+
+
 def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
     """`next` is null when nothing follows."""
     for _ in range(2):
@@ -203,6 +215,20 @@ def test_list_hides_other_tenants(gateway: Gateway) -> None:
     assert gateway.ids() == []
     problem_of(gateway.http.get(f"/v1/turns/{turn_id}"), 404, "not_found")
     problem_of(gateway.http.post(f"/v1/turns/{turn_id}/cancel"), 404, "not_found")
+
+
+def test_page_of_long_events_is_short(gateway: Gateway) -> None:
+    """A page has no more of what they tell than ``MOST_BYTES``, or one event; `next` leads to all of them."""
+    turn_id = gateway.posted()["id"]
+    for size in (3_000_000, 4_000_000, 9_500_000, 10, 20):
+        gateway.worker.event(turn_id, "model.completed", live=False, text="x" * size)
+    seqs: list[list[int]] = []
+    after: int | None = 0
+    while after is not None:
+        page = gateway.http.get(f"/v1/turns/{turn_id}/events", params={"limit": 1_000, "after": after}).json()
+        seqs.append([event["seq"] for event in page["data"]])
+        after = page["next"]
+    assert seqs == [[1, 2, 3], [4], [5, 6]]
 
 
 def test_events_come_in_pages(gateway: Gateway) -> None:
