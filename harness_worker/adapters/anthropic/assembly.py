@@ -1,4 +1,4 @@
-"""A reply put together from the events of its stream, its blocks exactly as they were sent."""
+"""Assembles a reply from the events of its stream, with its blocks exactly as they were sent."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _COUNTS: Final = (
 )
 _MOST_TOKENS: Final = 10**9
 _CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
-"""Stop reasons after which the last call's arguments may be half a JSON text; none of these replies' calls is run."""
+"""Stop reasons after which the last call's arguments may be incomplete JSON; no call of such a reply is run."""
 
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
     "thinking": ("thinking",),
     "tool_use": ("id", "name"),
 }
-"""Fields that must be texts, by the kind of block: neither the turn's rules nor the provider take anything else."""
+"""Fields that must be strings, by the kind of block; neither the turn's rules nor the provider accept anything else."""
 
 _NO_OBJECT: Final = (
     "the model asked for a tool with arguments that are no JSON object, "
@@ -43,11 +43,12 @@ _NO_OBJECT: Final = (
 
 
 class Assembly:
-    """One reply in the making.
+    """One reply being assembled.
 
     Args:
-        model: As it was asked for; what the provider says it used is priced instead, if that has a price.
-        on_text: Told each piece of text, clean, and in whole characters: half a surrogate pair waits for the other.
+        model: The requested model; the model that the provider reports is priced instead, if it has a price.
+        on_text: Called with each piece of text, clean and in whole characters: half a surrogate pair waits for the
+            other half.
 
     Attributes:
         is_whole: Whether ``message_stop`` was seen.
@@ -71,7 +72,7 @@ class Assembly:
         return "".join(self._said)
 
     def take(self, event: Event) -> None:
-        """Add one event; kinds it does not know are skipped.
+        """Add one event; unknown kinds are skipped.
 
         Raises:
             TransientError: The event does not fit those before it.
@@ -82,12 +83,12 @@ class Assembly:
             raise TransientError(f"the model's stream is broken at {event.get('type')}: {error!r}") from error
 
     def reply(self) -> ModelReply:
-        """The reply.
+        """The assembled reply.
 
         Raises:
-            TransientError: The stream ended early, or a call's arguments are no JSON object. An empty object would
-                run the tool with its defaults, and a text in its place would make the history unacceptable to the
-                provider: so the step is asked again.
+            TransientError: The stream ended early, or a call's arguments are not a JSON object. The step is then asked
+                again, because an empty object instead would run the tool with its defaults, and a string would make
+                the provider reject the history.
         """
         if not self.is_whole or self._stop_reason is None:
             raise TransientError("the model's stream ended before its message did")
@@ -99,7 +100,7 @@ class Assembly:
         return ModelReply(content=tuple(self._kept()), stop_reason=self._stop_reason, usage=usage)
 
     def _kept(self) -> Iterator[dict[str, Any]]:
-        """The blocks without empty text, blank text where there are no words, and thoughts that cannot be sent back."""
+        """The blocks without empty text (any text, if all is blank) and without thinking that cannot be sent back."""
         texts = "".join(block["text"] for block in self._blocks if block["type"] == "text")
         for block in self._blocks:
             match block["type"]:
@@ -147,7 +148,7 @@ class Assembly:
             case "message_stop":
                 self._end_text()
                 self.is_whole = True
-            case _:  # a ping, the end of a block, or a kind that came later than this code
+            case _:  # a ping, the end of a block, or a kind newer than this code
                 return
 
     def _start(self, message: Event) -> None:
@@ -186,7 +187,7 @@ class Assembly:
                 log.warning("the model's stream has a delta of an unknown kind, %s; it is left out", unknown)
 
     def _count(self, usage: Event) -> None:
-        """Counts are cumulative: a later one replaces, a missing one leaves what was."""
+        """Update the counts. They are cumulative: a later one replaces an earlier, a missing one changes nothing."""
         self._counts.update({name: _number(usage[name]) for name in _COUNTS if usage.get(name) is not None})
         written: Event = usage.get("cache_creation") or {}
         if written and usage.get("cache_creation_input_tokens") is None:
@@ -199,7 +200,7 @@ class Assembly:
         self._tell(text.removesuffix(self._half))
 
     def _end_text(self) -> None:
-        """Tell the surrogate that stayed alone, if one did."""
+        """Pass on a surrogate whose other half never came, if there is one."""
         half, self._half = self._half, ""
         self._tell(half)
 
@@ -210,7 +211,7 @@ class Assembly:
 
 
 def _is_sendable(thought: Event) -> bool:
-    """Whether the provider takes it back: signed, and as it was signed, which it is not if no database holds it so."""
+    """Whether the provider accepts it back: it is signed, and can be stored exactly as it was signed."""
     return bool(thought.get("signature")) and clean_json(thought) == json.loads(json.dumps(thought))  # joins surrogates
 
 
@@ -221,7 +222,7 @@ def _text(value: object) -> str:
 
 
 def _finite(text: str) -> float:
-    """A number of the arguments; Python would also read NaN, Infinity and 1e999, which no JSON can hold."""
+    """A number in the arguments; Python would also read NaN, Infinity and 1e999, which JSON cannot represent."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text} is no number of JSON")

@@ -1,7 +1,7 @@
-"""Ids and names of calls as the provider takes them back: a model may use an id again, and a proxy say anything.
+"""Ids and names of calls in the form the provider accepts: models may reuse an id, and proxies may send any text.
 
-The journal keeps them as they were said. What a call becomes depends only on the messages before it, so that each
-request still begins with the one before.
+The journal keeps them as they were received. What a call's id becomes depends only on the messages before it, so that
+each request still begins with the one before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Block = Mapping[str, Any]
 
 
 def acceptable(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages, each call with an id of its own, and ids and names of the provider's letters."""
+    """The messages, with a unique id for each call, and ids and names made only of characters the provider allows."""
     ids = _Ids()
     for message in messages:
         blocks = blocks_of(message)
@@ -33,14 +33,14 @@ def acceptable(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 class _Ids:
-    """The ids so far, and those of calls that have no result yet, by what the model said."""
+    """The ids used so far, and those of calls without a result yet, by the model's own ids."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
         self._open: defaultdict[str, deque[str]] = defaultdict(deque)
 
     def sent(self, block: Block) -> Block:
-        """The block as it goes out; results come in the order of their calls."""
+        """The block as it is sent; results come in the order of their calls."""
         match block.get("type"):
             case "tool_use":
                 return {

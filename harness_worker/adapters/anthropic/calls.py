@@ -1,4 +1,4 @@
-"""One call on a thread of its own, so that whoever waits for it can stop waiting at any moment."""
+"""A model call that runs on its own thread, so that its caller can stop waiting at any moment."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
 
 LAST_EVENT: Final = "message_stop"
-"""Nothing of the reply comes after it, even if the connection stays open."""
+"""The last event of a reply, even if the connection stays open."""
 
 ENDING_S: Final = 0.5
 """How long the stream may take to end after its last event, in seconds; it mostly ends in the same packet."""
 
 POLL_S: Final = 0.1
-"""How often a silent call looks whether it shall stop, in seconds."""
+"""How often a silent call checks whether it must stop, in seconds."""
 
 Event = Mapping[str, Any]
 
 
 class CallStopped(Exception):  # noqa: N818 - reads as what it says
-    """The call was told to stop; its connection is cut."""
+    """The call was told to stop, and its connection was cut."""
 
 
 class Call:
@@ -39,8 +39,8 @@ class Call:
     Args:
         pool: Connections to the provider.
         body: The request's body.
-        timeout_s: How long the whole call may take.
-        stop: Told when to give it up.
+        timeout_s: How long the whole call may take, in seconds.
+        stop: Set when the call must be given up.
         clock: Monotonic seconds.
     """
 
@@ -65,8 +65,8 @@ class Call:
         """The stream's events as they come. Leaving early cuts the connection.
 
         Raises:
-            CallStopped: The signal came.
-            TransientError: The time is over, nothing came for too long, the system gives no thread, or the provider or
+            CallStopped: The stop signal was set.
+            TransientError: The time is over, nothing came for too long, the system refused a thread, or the provider or
                 the connection failed in a way that may pass.
             ModelError: The provider refused the request.
         """
@@ -84,7 +84,7 @@ class Call:
             raise
 
     def _let_end(self, checkout: Checkout) -> None:
-        """Cut the connection if the stream goes on for long: its thread would read as long as somebody sends."""
+        """Cut the connection if the stream does not end soon; its thread would read for as long as anything is sent."""
         until_s = self._clock() + ENDING_S
         while (left_s := until_s - self._clock()) > 0:
             with suppress(queue.Empty):
@@ -124,7 +124,7 @@ class Call:
             self._arrived.put(ended)  # whatever happened: the caller waits for it
 
     def _ended(self, checkout: Checkout) -> Exception | None:
-        """Read the stream to its end; what went wrong, if anything did, is for the caller to raise."""
+        """Read the stream to its end, and return the error for the caller to raise, if there was one."""
         try:
             return self._failure(checkout)
         except Exception as error:  # noqa: BLE001 - handed over: the caller raises it
@@ -146,7 +146,7 @@ class Call:
             try:
                 for event in stream:
                     self._arrived.put(_told(_as_json(event), checkout.connection.client.api_key or ""))
-            except (ValueError, RecursionError) as error:  # JSON or UTF-8 that is none
+            except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
                 raise TransientError(f"the model's stream cannot be read: {error}") from error
 
 
@@ -166,7 +166,7 @@ def _as_json(event: object) -> Event:
     """The event as it was sent; the SDK passes on any JSON.
 
     Raises:
-        ValueError: It is no object.
+        ValueError: It is not an object.
     """
     if not isinstance(event, BaseModel):
         raise ValueError(f"{event!r} is no event")  # noqa: TRY004 - as the library's own of what cannot be read

@@ -15,17 +15,17 @@ from harness_worker.errors import Stopped
 from harness_worker.ports import ModelReply, ModelRequest
 
 _QUIET: Final = {"anthropic": logging.INFO, "httpcore2": logging.INFO, "httpx2": logging.WARNING}
-"""Below these levels the libraries log whole requests, users' texts included, or a line a request."""
+"""Below these levels the libraries log whole requests, including users' texts, or a line for each request."""
 
 
 class AnthropicModel:
     """Implements ``ports.ModelClient``. Holds no turn's state; safe to use from several threads.
 
-    Never tries again by itself: a call that failed said nothing durable, so the step is simply asked anew.
+    Never retries by itself: a failed call leaves nothing durable, so the step is simply asked again.
 
     Args:
         api_key: The provider's key.
-        base_url: Where the provider is; ``None`` is Anthropic itself.
+        base_url: The provider's URL; ``None``: Anthropic itself.
     """
 
     def __init__(self, api_key: str, base_url: str | None = None) -> None:
@@ -54,5 +54,5 @@ class AnthropicModel:
 def _keep_quiet() -> None:
     for name, level in _QUIET.items():
         library = logging.getLogger(name)
-        if library.level == logging.NOTSET:  # somebody who set a level wants it
+        if library.level == logging.NOTSET:  # a level that was set on purpose stays
             library.setLevel(level)

@@ -17,13 +17,13 @@ CONNECT_TIMEOUT_S: Final = 10.0
 class Connection:
     """One SDK client that holds at most one connection, and knows its socket.
 
-    Closing a client or a response from another thread does not wake a read that waits for bytes; shutting the socket
-    down does, and the other side sees it at once. A pool of several connections would not say which socket is whose.
+    Closing a client or a response from another thread does not wake a read that waits for bytes. Shutting down the
+    socket does, and the other side notices at once. A pool of several connections would not tell whose socket is whose.
 
     Args:
         api_key: The provider's key.
-        base_url: Where the provider is.
-        tls: Shared between connections, for it takes long to make.
+        base_url: The provider's URL.
+        tls: The TLS context, shared between connections because it takes long to create.
     """
 
     def __init__(self, api_key: str, base_url: str | None, tls: Any) -> None:  # noqa: ANN401 - ssl.SSLContext or like
@@ -40,13 +40,13 @@ class Connection:
         )
 
     def cut(self) -> None:
-        """Break the connection, now or as soon as it stands. It is of no more use."""
+        """Break the connection, now or as soon as it is open. It cannot be used any more."""
         with self._lock:
             self._is_cut = True
             self._shut()
 
     def close(self) -> None:
-        """Give the connection back; only while nobody uses it."""
+        """Close the connection; call it only while nobody uses it."""
         self._http.close()
 
     def _follow(self, request: httpx2.Request) -> None:
@@ -62,17 +62,17 @@ class Connection:
 
     def _shut(self) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # it is closed already
-                # Not SSLSocket.shutdown, which would take the TLS state from under the thread that reads.
+            with suppress(OSError):  # already closed
+                # Not SSLSocket.shutdown, which would remove the TLS state while the other thread reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class ConnectionPool:
-    """The connections that are free, to be used again: a TLS handshake costs two round trips.
+    """Free connections, kept for reuse because a TLS handshake costs two round trips.
 
     Args:
         api_key: The provider's key.
-        base_url: Where the provider is.
+        base_url: The provider's URL.
     """
 
     def __init__(self, api_key: str, base_url: str | None) -> None:
@@ -98,10 +98,10 @@ class ConnectionPool:
 
 
 class Checkout:
-    """One use of a connection, ended once: by the thread that reads, or by the one that gives up waiting for it.
+    """One use of a connection. It is ended once: by the thread that reads, or by the one that gives up waiting.
 
     Args:
-        pool: Where the connection goes if it comes back whole.
+        pool: The pool that the connection returns to if it is intact.
         connection: The connection.
     """
 
@@ -112,14 +112,14 @@ class Checkout:
         self._lock = threading.Lock()
 
     def cut(self) -> None:
-        """Break the connection, unless its use has ended."""
+        """Break the connection, unless its use has already ended."""
         with self._lock:
             if not self._is_over:
                 self._is_over = True
                 self.connection.cut()
 
     def end(self, *, whole: bool) -> None:
-        """Give the connection back, or close it if it is cut or broken. For the thread that reads."""
+        """Return the connection to the pool, or close it if it is cut or broken. Called by the thread that reads."""
         with self._lock:
             goes_back = whole and not self._is_over
             self._is_over = True

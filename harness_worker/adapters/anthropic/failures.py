@@ -22,7 +22,7 @@ _TOO_LONG: Final = ("prompt is too long", "input is too long", "exceed context l
 
 
 def told_by_status(error: APIStatusError) -> HarnessError:
-    """What an answer that is no success means; an ``error`` event inside a stream has status 200."""
+    """The meaning of an error response; an ``error`` event inside a stream has status 200."""
     message = _message(error)
     if _may_pass(error):
         return TransientError(message, retry_after_s=_retry_after_s(error))
@@ -30,7 +30,7 @@ def told_by_status(error: APIStatusError) -> HarnessError:
 
 
 def told_by_event(event: Mapping[str, Any], *, key: str) -> HarnessError:
-    """What an event of the type ``error`` means that came under another name, which the SDK passes on."""
+    """The meaning of an event of type ``error`` that came under another name, so that the SDK passed it on."""
     given: object = event.get("error")
     error = cast("Mapping[str, object]", given) if isinstance(given, Mapping) else {"message": given}
     kind = error.get("type")
@@ -39,7 +39,7 @@ def told_by_event(event: Mapping[str, Any], *, key: str) -> HarnessError:
 
 
 def told_by_connection(error: Exception) -> HarnessError:
-    """A connection error in our own words: those of ``LocalProtocolError`` quote the header, which holds the key."""
+    """A connection error in our own words, because ``LocalProtocolError`` quotes the header that holds the key."""
     if isinstance(error, APITimeoutError):
         return TransientError("the model's provider did not answer in time")
     cause = error.__cause__ if isinstance(error, APIConnectionError) and error.__cause__ else error
@@ -57,13 +57,13 @@ def _may_pass(error: APIStatusError) -> bool:
 
 
 def _is_too_long(error: APIStatusError) -> bool:
-    """By the status of a body, else by the words: the provider has no type of its own for it."""
+    """Judged by the status, else by the words of the message, because the provider has no type for this error."""
     words = _words(error, "").lower()
     return error.status_code == 413 or any(known in words for known in _TOO_LONG)
 
 
 def _kind(error: APIStatusError) -> str | None:
-    """The error's type, where it is a text: a proxy's errors have any shape."""
+    """The error's type, if it is a string; errors of proxies may have any shape."""
     kind: object = error.type
     return kind if isinstance(kind, str) else None
 
@@ -78,7 +78,7 @@ def _message(error: APIStatusError) -> str:
 
 
 def _words(error: APIStatusError, reason: str) -> str:
-    """What the body says; a proxy's has any shape, and a page of HTML says less than its status."""
+    """The message in the body. A proxy's body may have any shape; an HTML page says less than its status."""
     if error.api_message:
         return str(error.api_message)
     body = error.body if isinstance(error.body, str) else compact(error.body) if error.body else ""
@@ -86,7 +86,7 @@ def _words(error: APIStatusError, reason: str) -> str:
 
 
 def _without_key(text: str, key: str) -> str:
-    """Some proxies repeat the key that they do not know."""
+    """The text without the key, which some proxies repeat when they reject it."""
     return text.replace(key, "***") if key else text
 
 
@@ -106,7 +106,7 @@ def _number(text: str | None, in_a_second: int) -> float | None:
 
 
 def _until(date: str | None) -> float | None:
-    """Seconds from now to a date of HTTP (RFC 9110, 5.6.7)."""
+    """Seconds from now to an HTTP date (RFC 9110, 5.6.7)."""
     try:
         at = parsedate_to_datetime(date or "")
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time.time()

@@ -1,4 +1,4 @@
-"""The model client used for Claude where no API key is set: it only says what to set."""
+"""The model client used for Claude if no API key is set: it only says what to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call costs, by the prices that come with genai-prices; nothing is fetched."""
+"""The cost of a call, by the prices that are part of the package genai-prices; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ UNKNOWN_MODELS_TOLD: Final = 1_000
 
 
 def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0) -> float:
-    """US dollars for one call; prices may depend on the size of a call, so never price a sum.
+    """The cost of one call in US dollars. Prices may depend on a call's size, so never price the sum of several.
 
     Args:
-        models: Its model's names; the first that has a price counts.
+        models: The names of its model; the first one with a price is used.
         usage: Its tokens.
-        hour_tokens: How many of those written to the cache stay there for an hour, which costs more.
+        hour_tokens: How many of the tokens written to the cache stay there for an hour, which costs more.
 
     Returns:
-        Zero for a model without a known price, which is logged once a model.
+        Zero for a model without a known price, which is logged once for each model.
     """
     counted = genai_prices.Usage(
         input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,

@@ -13,33 +13,35 @@ from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.ports import ModelRequest
 
 MAX_OUTPUT_TOKENS: Final = 8_192
-"""What one reply may say; a reply that needs more ends the turn as ``incomplete``, ``max_tokens``."""
+"""The maximum length of one reply; one that needs more ends the turn as ``incomplete``, ``max_tokens``."""
 
 MAX_THOUGHT_TOKENS: Final = 23_808
-"""What it may think before, which counts too. Newer models think by themselves; unused room costs nothing.
+"""Room for thinking before the reply, which counts towards the limit. Newer models think by default; unused room costs
+nothing.
 
-Together they are 32,000: models that write no more than that refuse a request for more.
+Together these are 32,000 tokens, because models whose output is limited to that refuse a request for more.
 """
 
 CACHE_CONTROL: Final[Mapping[str, str]] = {"type": "ephemeral"}
-"""At the top level: the provider itself puts the breakpoint behind the last block that can be cached."""
+"""Given at the top level, it makes the provider put the breakpoint after the last block that can be cached."""
 
 LOOK_BACK_BLOCKS: Final = 20
-"""How many blocks before a breakpoint the provider looks for what is cached."""
+"""How many blocks before a breakpoint the provider searches for a cached prefix."""
 
 REFUSED_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf"})
-"""What the provider takes in no tool's schema but deeper; arguments are checked here against the whole schema."""
+"""Keywords that the provider refuses at the top of a tool's schema. They are left out of requests only: arguments are
+checked here against the whole schema."""
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
-    """The body without ``stream``. The history goes out as it is stored, but for the ids of calls."""
+    """The body without ``stream``. The history is sent as it is stored, except for the ids of calls."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": (request.max_tokens or MAX_OUTPUT_TOKENS) + MAX_THOUGHT_TOKENS,
         "messages": _messages(tuple(acceptable(request.messages))),
         "cache_control": dict(CACHE_CONTROL),
     }
-    if request.system.strip():  # it is refused if nothing but blanks
+    if request.system.strip():  # the provider refuses a blank one
         body["system"] = request.system
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
@@ -50,16 +52,16 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """All of them; where the last request ended there is a breakpoint too, if one at the end would not find it."""
+    """All messages, with a breakpoint where the last request ended if it is out of reach of the one at the end."""
     at = _end_of_last_request(messages)
     is_far = at is not None and sum(len(blocks_of(each)) for each in messages[at + 1 :]) >= LOOK_BACK_BLOCKS
     return [_message(each, ends=is_far and number == at) for number, each in enumerate(messages)]
 
 
 def _end_of_last_request(messages: Sequence[Message]) -> int | None:
-    """Where the request ended that the model's last message answers.
+    """The index at which the request ended that the model's last message answers.
 
-    The last word of a turn that was cut short is the harness's own: it answers no request, and no journal has it.
+    The last message of a turn that was cut short is the harness's own: it answers no request and is in no journal.
     """
     said = (at for at in reversed(range(1, len(messages))) if _is_of_the_model(messages[at]))
     return next((at - 1 for at in said), None)

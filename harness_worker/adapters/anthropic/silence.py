@@ -10,20 +10,20 @@ import httpx2
 from harness_worker.errors import TransientError
 
 FIRST_BYTE_S: Final = 300.0
-"""How long a reply may take to begin, in seconds: Claude may read a long prompt for minutes before it says anything."""
+"""How long a reply may take to begin, in seconds: Claude may read a long prompt for minutes first."""
 
 PAUSE_S: Final = 60.0
-"""How long a reply that has begun may pause, in seconds: Claude sends a ping about every 30 s while it thinks."""
+"""How long a reply may pause once it has begun, in seconds: Claude sends a ping about every 30 s while it thinks."""
 
 
 class Silence:
-    """The time since anything came of one reply. Bytes are counted, for the SDK keeps pings to itself.
+    """Measures how long nothing of a reply has come. It counts bytes, because the SDK does not pass on pings.
 
     Args:
         clock: Monotonic seconds.
 
     Attributes:
-        response: Where the bytes come, once it is there; set by the thread that reads them.
+        response: The response that the bytes belong to, once there is one; set by the thread that reads it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Silence:
         self._since_s = clock()
 
     def check(self) -> None:
-        """Look whether anything came since the last look.
+        """Check whether anything came since the last check.
 
         Raises:
             TransientError: Nothing has come for too long.

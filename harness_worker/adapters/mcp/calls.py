@@ -1,4 +1,4 @@
-"""A server's tool as a tool of the harness, and what becomes of a call whose answer does not come."""
+"""Makes a server's tool a tool of the harness, and judges calls that got no answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
 
 KEY: Final = "agent-harness/idempotency-key"
-"""Where a call's idempotency key stands in the ``_meta`` of its request."""
+"""The name of a call's idempotency key in the ``_meta`` of its request."""
 
 _BUSY: Final = 429
 _NO_ANSWERS: Final = (
@@ -39,7 +39,7 @@ _NO_ANSWERS: Final = (
     "Server returned an error response",
     "server answered a request with 202",
 )
-"""How errors begin that the SDK makes up itself where a request was sent and no answer to it came."""
+"""The beginnings of errors that the SDK itself raises if a request was sent and got no answer."""
 
 _RESULT: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -49,9 +49,9 @@ class McpTool:
     """Calls one tool of a server.
 
     Args:
-        server: The server's name, for what the model is told.
-        tool: What the server calls the tool.
-        kept: The connection to it.
+        server: The server's name, for messages to the model.
+        tool: The server's name for the tool.
+        kept: The connection to the server.
     """
 
     server: str
@@ -59,12 +59,12 @@ class McpTool:
     kept: KeptConnection
 
     def __call__(self, arguments: Mapping[str, Any], ctx: RunContext) -> str:
-        """What the server answers, as text.
+        """The server's answer, as text.
 
         Raises:
             ToolError: The server, or the tool, refused or failed.
-            ToolTransientError: The server was not reached, or is busy: the tool was not run.
-            ToolOutcomeUnknown: The server was asked, and no answer came.
+            ToolTransientError: The server could not be reached, or is busy: the tool was not run.
+            ToolOutcomeUnknown: The request was sent, and no answer came.
         """
         exchange = Exchange()
         ask = partial(_called, request=_request(self.tool, arguments, ctx))
@@ -97,7 +97,7 @@ class McpTool:
         raise ToolError(error.message) from None
 
     def _not_run(self, ctx: RunContext, why: str) -> NoReturn:
-        """This time it was not; an earlier attempt of the call, whose process died, may have been."""
+        """This time the tool was not run, but it may have been in an earlier attempt whose process died."""
         raise (ToolOutcomeUnknown if ctx.attempt > 1 else ToolTransientError)(why) from None
 
 
@@ -107,9 +107,9 @@ def _request(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> CallTo
 
 
 async def _called(client: Client, *, request: CallToolRequest) -> CallToolResult | InputRequiredResult:
-    """Not by the SDK's own call, which after it lists the tools again, to check an answer that the model shall read.
+    """Call a tool without the SDK's own method, which would list the tools again to check an answer meant for models.
 
-    A server that wants arguments in headers too refuses the first call: which ones, the SDK learns from the list.
+    A server that wants arguments in headers, too, refuses the first call; the SDK learns which ones from the list.
     """
     try:
         return await client.session.send_request(request, _RESULT)
@@ -121,7 +121,7 @@ async def _called(client: Client, *, request: CallToolRequest) -> CallToolResult
 
 
 def _questions(result: InputRequiredResult) -> str:
-    """For the model, which may know the answers, and where among the arguments they belong."""
+    """The server's questions, for the model, which may know the answers and the arguments they belong in."""
     asked = (result.input_requests or {}).values()
     said = [request.params.message for request in asked if isinstance(request, ElicitRequest)]
     return f": {'; '.join(said)}" if said else ""

@@ -1,8 +1,8 @@
-"""Runs a server's command, and ends all that it started as soon as it ends, or whoever asked for it does.
+"""Runs a server's command, and ends everything that it started as soon as it or the process that wants it ends.
 
-A program, run as ``python -I -S command_guard.py PARENT_PID COMMAND…`` in a process group of its own; the command
-inherits its pipes and its group. It needs only the standard library, so that it costs about 20 ms. Where the kernel
-knows no parent-death signal (macOS), a server whose harness was killed is told by the end of its input alone.
+It is a program, run as ``python -I -S command_guard.py PARENT_PID COMMAND…`` in a process group of its own; the command
+inherits its pipes and its group. It only needs the standard library, so that it starts in about 20 ms. Where the kernel
+has no parent-death signal (macOS), a server whose harness was killed only notices the end of its input.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _NOT_RUN = 127
 def guarded(command: Sequence[str]) -> list[str]:
     """The command that runs ``command`` under guard, for a child of this process that leads a group of its own.
 
-    The kernel takes the calling *thread* for the parent: start it from one that lives as long as the server shall.
+    The kernel regards the calling *thread* as the parent, so start it from one that lives as long as the server.
     """
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
 def _guard(parent_pid: int, command: Sequence[str]) -> None:
     signal.signal(signal.SIGHUP, _end_group)
-    signal.signal(signal.SIGTERM, _stay)  # told to the whole group: the server may take its leave
-    # A thread of the harness hears no signal, and its children inherit that.
+    signal.signal(signal.SIGTERM, _stay)  # sent to the whole group: the server may exit in its own way
+    # Threads of the harness block signals, and their children inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _die_with(parent_pid, signal.SIGHUP)
     mine = os.getpid()
@@ -58,7 +58,7 @@ def _become(command: Sequence[str]) -> None:
 
 
 def _let_go() -> None:
-    """Close this process's ends of the pipes: the server's alone shall keep them open."""
+    """Close this process's ends of the pipes, so that only the server keeps them open."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for end in (0, 1):
         os.dup2(nowhere, end)
@@ -69,7 +69,7 @@ def _end_group(*_: object) -> None:
 
 
 def _stay(*_: object) -> None:
-    """Go on: to be ignored, the signal would be ignored by the command as well."""
+    """Do nothing. A handler is needed because the command would inherit an ignored signal."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a server answers to a call, as text for the model."""
+"""Turns a server's answer to a call into text for the model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from harness_worker.core.canonical import compact
 
 
 def text_of(result: CallToolResult) -> str:
-    """Its texts as they are, a line each; what is no text is named, and not shown.
+    """The answer's texts as they are, one after another; other content is named but not shown.
 
-    Structured content stands in where there is no content at all: a server that has it says the same in a text.
+    Structured content is used only if there is no other content, because servers repeat it as text.
     """
     if not result.content and result.structured_content is not None:
         return compact(result.structured_content)

@@ -25,7 +25,7 @@ Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 Mode: TypeAlias = Literal["auto", "legacy"]
 
 IO_TIMEOUT_S: Final = 30.0
-"""How long a connection may take, or a request to be sent; a call's own time is told by its tool's ``timeout_s``."""
+"""How long connecting, or sending a request, may take; a call's own time is limited by its tool's ``timeout_s``."""
 
 _NAME: Final = "agent-harness"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -33,15 +33,15 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a server is: a command, or a URL. What may be secret is not in its ``repr``.
+    """Where a server is: a command, or a URL. Its ``repr`` shows nothing that may be secret.
 
     Args:
-        name: What the application calls the server.
-        command: Starts it; it speaks on its standard input and output.
-        url: Its streamable HTTP.
+        name: The application's name for the server.
+        command: Starts the server, which speaks over its standard input and output.
+        url: The server's URL for streamable HTTP.
         env: Variables for the command, besides ``HOME``, ``PATH`` and the like.
-        cwd: The command's working directory; this process's if ``None``.
-        headers: For each request, or what tells them anew for each.
+        cwd: The command's working directory; ``None``: that of this process.
+        headers: The headers of each request, or a function that is called for them before each request.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Place:
     headers: Headers = field(default_factory=dict[str, str], repr=False)
 
     def __str__(self) -> str:
-        """Its name and where it is, without secrets."""
+        """The server's name and location, without secrets."""
         return f"MCP server {self.name!r} ({shlex.join(self.command) if self.command else masked(self.url)})"
 
     @asynccontextmanager
     async def opened(
         self, *, mode: Mode, said: TextIO, on_end: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[Client]:
-        """A connection, ready for requests; leaving it ends a server that it started.
+        """A connection, ready for requests; leaving the context ends a server that it started.
 
         Args:
-            mode: How the version of the protocol is agreed on; ``legacy`` is for servers that take nothing before
+            mode: How the version of the protocol is agreed on; ``legacy`` is for servers that accept nothing before
                 their handshake.
             said: A file for what a command writes to its standard error.
             on_end: Called when the server has closed the connection.
@@ -88,15 +88,15 @@ class Place:
 def _version() -> str:
     try:
         return version(_NAME)
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # run from its source tree
         return "0"
 
 
 def checked_headers(label: str, headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The same headers.
+    """The headers, unchanged.
 
     Raises:
-        ConfigError: No request can hold one of them; the message names it, and not its value.
+        ConfigError: One of them cannot be sent; the message gives its name, but not its value.
     """
     for name, value in headers.items():
         if _TOKEN.fullmatch(name) is None or not (value.isascii() and value.isprintable()) or value != value.strip():

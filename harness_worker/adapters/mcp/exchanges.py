@@ -1,4 +1,4 @@
-"""What became of a request on the wire, which the SDK's own errors do not tell: whether it was sent, and the status."""
+"""Records whether a request was sent, and the status of its answer, which the SDK's own errors do not tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FAILED: Final = 599
 _OF_THE_BYTES: Final = ("content-encoding", "content-length", "transfer-encoding")
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""The longest answer over HTTP, or event of one, in bytes when it is no longer compressed."""
+"""The maximum size of an answer over HTTP, or of one event in it, in bytes after decompression."""
 
 
 class AnswerTooLong(Exception):  # noqa: N818 - reads as what it says
@@ -23,12 +23,12 @@ class AnswerTooLong(Exception):  # noqa: N818 - reads as what it says
 
 @dataclass(slots=True)
 class Exchange:
-    """The HTTP requests of one call.
+    """What is known about the HTTP requests of one call.
 
     Attributes:
-        status: Of the last request's answer; ``None`` if there was none.
+        status: The status of the last request's answer; ``None`` if there was no answer.
         error: Why there was none.
-        was_sent: Whether the server may have got that request.
+        was_sent: Whether the server may have received that request.
     """
 
     status: int | None = None
@@ -37,18 +37,18 @@ class Exchange:
 
 
 EXCHANGE: Final[ContextVar[Exchange]] = ContextVar("exchange")
-"""The call under way. The SDK posts a request in the context that asked for it."""
+"""The exchange of the current call. The SDK sends a request in the context of whoever made it."""
 
 
 class NotingClient(httpx2.AsyncClient):
     """Records the status or error of each request of a call, and adds the server's headers.
 
-    A request that fails is answered as one that a server failed: as an exception it would end the whole connection,
-    with the other calls on it. So is one whose answer is too long; the SDK bounds only answers that come as events.
+    A request that fails gets a made-up answer of a failed server, because an exception would end the whole connection
+    with the other calls on it. So does one whose answer is too long; the SDK limits only answers that come as events.
 
     Args:
-        headers_now: Asked for each request.
-        timeout: Of each step of a request.
+        headers_now: Called for the headers of each request.
+        timeout: The time limit of each step of a request.
     """
 
     def __init__(self, headers_now: Callable[[], Mapping[str, str]], *, timeout: httpx2.Timeout) -> None:
@@ -56,7 +56,7 @@ class NotingClient(httpx2.AsyncClient):
         self._headers_now = headers_now
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - the base class's
-        """Send it."""
+        """Send a request and record its status or error."""
         exchange = EXCHANGE.get(Exchange())
         exchange.status, exchange.error, exchange.was_sent = None, None, False
         try:
@@ -75,11 +75,11 @@ def _is_json(response: httpx2.Response) -> bool:
 
 
 async def _read(response: httpx2.Response) -> httpx2.Response:
-    """The same, wholly there.
+    """The response, read completely.
 
     Raises:
         AnswerTooLong: It is longer than :data:`MOST_BYTES`.
-        httpx2.TransportError: Its rest did not come.
+        httpx2.TransportError: The rest of it did not arrive.
     """
     content = bytearray()
     try:

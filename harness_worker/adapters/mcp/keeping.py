@@ -1,4 +1,4 @@
-"""Keeps connections open between calls, per process."""
+"""Keeps connections open between calls, separately in each process."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _SESSION_OVER: Final = 404
-"""The status of a server that does not know the session any more, as after its restart: it has done nothing."""
+"""The status of a server that no longer knows the session, such as after its restart; it has done nothing."""
 
 _LEAVING_S: Final = 10.0
-"""How long closing waits, in seconds; a server that goes on after it is killed with this process."""
+"""How long closing waits, in seconds; a server that still runs afterwards is killed with this process."""
 
 _STOP_S: Final = 0.05
-"""So long a loop runs on, in seconds: the SDK reaps what it started, and tells the waiter."""
+"""How long a loop runs on, in seconds, so that the SDK can reap what it started and notify whoever waits."""
 
 _OPEN_MARGIN_S: Final = 0.5
 _OPEN_MARGIN_SHARE: Final = 0.1
-"""So long, and at most this share of its time, before its end a call stops waiting for a connection: that nobody was
-asked is to be said while it still counts."""
+"""How long before its end, and at most this share of its time, a call stops waiting for a connection, so that it can
+still report in time that the server was not asked."""
 
 
 class Unreached(Exception):  # noqa: N818 - reads as what it says
-    """No connection could be opened: nothing was asked."""
+    """No connection could be opened, so that nothing was sent."""
 
 
 class KeptConnection:
-    """A server's connection, kept for this process; opened when it is first needed, and anew when it broke.
+    """This process's connection to a server, opened when first needed and again after it broke.
 
-    A call that is given up takes its connection with it: a server that did not answer in time may never answer again.
-    Other calls that are under way on it end first.
+    A call that is given up ends its connection, because a server that did not answer in time may never answer again.
+    Other calls on that connection finish first.
 
     Args:
         place: The server.
         mode: How to agree on the protocol's version.
-        connect_timeout_s: How long opening may take, in seconds.
+        connect_timeout_s: How long opening a connection may take, in seconds.
     """
 
     def __init__(self, place: Place, *, mode: Mode, connect_timeout_s: float) -> None:
@@ -70,15 +70,15 @@ class KeptConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that takes calls."""
+        """Whether there is a connection that accepts calls."""
         connection = self._connection
         return connection is not None and not connection.is_left
 
     def ask(self, request: Callable[[Client], Awaitable[T]], exchange: Exchange, *, within_s: float) -> T:
-        """What ``request`` returns or raises, of a connection's client; interrupted, it is cancelled on the server too.
+        """Run ``request`` on a connection's client; if interrupted, it is cancelled on the server, too.
 
         Raises:
-            Unreached: There is no connection, and nothing was asked.
+            Unreached: There is no connection, and nothing was sent.
             TimeoutError: It took longer than ``within_s`` seconds.
         """
         answer = asyncio.run_coroutine_threadsafe(self._ask(request, exchange, within_s), self._loop())
@@ -89,7 +89,7 @@ class KeptConnection:
             raise
 
     def close(self) -> None:
-        """End the connection, if this process has one, when the calls on it are over; a later call opens another."""
+        """Close this process's connection, if any, once the calls on it have ended; a later call opens another."""
         with self._lock:
             (of, self._of), ending = (self._of, None), self._ending
         if of is not None and of[0] == os.getpid():
@@ -98,7 +98,7 @@ class KeptConnection:
                 left.result(_LEAVING_S)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """This process's loop: a thread does not come along through a fork."""
+        """This process's event loop; made again after a fork, which does not copy threads."""
         with self._lock:
             if self._of is None or self._of[0] != os.getpid():
                 loop = asyncio.new_event_loop()
@@ -129,7 +129,7 @@ class KeptConnection:
 
 
 async def _leave(connections: Iterable[_Connection]) -> None:
-    """Leave them, and then the loop."""
+    """Leave the connections, then stop the loop."""
     held = [connection.held for connection in connections]
     for connection in tuple(connections):
         connection.leave()
@@ -143,7 +143,7 @@ def _forget(connections: set[_Connection], connection: _Connection, _: object) -
 
 
 class _Connection:
-    """One connection; lives in the loop's thread alone."""
+    """One connection; used only on the loop's thread."""
 
     def __init__(self, place: Place, mode: Mode, timeout_s: float) -> None:
         self.is_left = False
@@ -154,7 +154,7 @@ class _Connection:
         self.held = asyncio.create_task(self._hold(mode, timeout_s))
 
     async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
-        """See :meth:`KeptConnection.ask`; given up, no later call comes in here, though the server has yet to hear."""
+        """See :meth:`KeptConnection.ask`; once a call was given up, the connection accepts no others."""
         self._calls += 1  # before anybody else may leave
         asked = asyncio.create_task(self._asked(request, within_s))
         asked.add_done_callback(self._heard)
@@ -167,7 +167,7 @@ class _Connection:
             raise
 
     def leave(self) -> None:
-        """Take no more calls, and close when the last one is over."""
+        """Accept no more calls, and close when the last one has ended."""
         self.is_left = True
         if self._calls == 0:
             self._idle.set()
@@ -176,7 +176,7 @@ class _Connection:
         return await request(await self._client(within_s))
 
     def _heard(self, asked: asyncio.Task[Any]) -> None:
-        """A call is over; of one that was given up, nobody else hears how it ended."""
+        """Note that a call has ended, and read its error, which nobody else reads if the call was given up."""
         if not asked.cancelled():
             asked.exception()
         self._calls -= 1
@@ -192,7 +192,7 @@ class _Connection:
             raise Unreached(f"{self._place.name} was not reached: there is no connection yet") from None
 
     async def _hold(self, mode: Mode, timeout_s: float) -> None:
-        """Open it, and close it where it was opened, as the SDK wants."""
+        """Open the connection, and close it in the same task, as the SDK requires."""
         exchange = Exchange()
         EXCHANGE.set(exchange)
         try:
@@ -211,11 +211,11 @@ class _Connection:
         if self._opened.done():
             return
         self._opened.set_exception(Unreached(f"{self._place.name} was not reached: {without_paths(why)}"))
-        self._opened.exception()  # whoever waited for it may have been given up
+        self._opened.exception()  # read it, as nobody may be waiting for it any more
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that runs the tools
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the thread that runs the tools
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -225,7 +225,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _stderr() -> Generator[TextIO]:
-    """This process's own, whatever took its name: Celery's and Jupyter's are no files."""
+    """This process's real standard error; what Celery and Jupyter put in its place is not a file."""
     if sys.__stderr__ is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.__stderr__.fileno()

@@ -10,12 +10,12 @@ from harness_worker.adapters.mcp.exchanges import Exchange
 
 
 def reason_of(error: BaseException, exchange: Exchange, *, within_s: float) -> str:
-    """What an operator can act on; without the server's headers and variables.
+    """A reason that an operator can act on, without the server's headers and variables.
 
     Args:
         error: What the SDK raised.
-        exchange: Its requests.
-        within_s: The time it had, in seconds.
+        exchange: The requests that were made.
+        within_s: The time limit, in seconds.
     """
     if exchange.error is not None:
         return f"{type(exchange.error).__name__}: {exchange.error}".rstrip(": ")
@@ -30,6 +30,6 @@ def reason_of(error: BaseException, exchange: Exchange, *, within_s: float) -> s
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """The first cause: the SDK's task groups wrap what they raise."""
+    """The innermost error; the SDK's task groups wrap what they raise."""
     inner: Sequence[BaseException] = getattr(error, "exceptions", ())
     return _leaf(inner[0]) if inner else error

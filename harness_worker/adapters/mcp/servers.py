@@ -1,4 +1,4 @@
-"""Servers as an application declares them: checks the declaration and fetches the tools."""
+"""Checks an application's declaration of a server, and fetches the server's tools."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _QUIET: Final = {
     "mcp": logging.WARNING,
     "mcp.client.streamable_http": logging.CRITICAL,
 }
-"""Below these they tell URLs, sessions and messages, which may be secret; the last, of each call that is given up."""
+"""Below these levels they log URLs, sessions and messages, which may be secret; the last logs every abandoned call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """A server whose tools are known; no connection to it is open until one of them is called.
+    """A server whose tools are known; no connection to it is opened before one of them is called.
 
     Args:
-        name: What the application calls it.
+        name: The application's name for it.
         tools: Its tools.
         kept: The connection for calls.
     """
@@ -39,11 +39,11 @@ class McpServer:
     kept: KeptConnection
 
     def calling(self, tool: str) -> McpTool:
-        """What calls a tool, by the server's name for it."""
+        """The function that calls a tool, given the server's name for the tool."""
         return McpTool(server=self.name, tool=tool, kept=self.kept)
 
     def close(self) -> None:
-        """End the connection that this process keeps."""
+        """Close the connection that this process keeps."""
         self.kept.close()
 
 
@@ -51,7 +51,7 @@ def server_of(place: Place, *, connect_timeout_s: float) -> McpServer:
     """Ask a server for its tools.
 
     Raises:
-        ConfigError: It cannot be reached.
+        ConfigError: The server cannot be reached.
     """
     _keep_quiet()
     mode, tools = listed(place, timeout_s=connect_timeout_s)
@@ -69,10 +69,10 @@ def place_of(
     url: str | None,
     headers: Headers | None,
 ) -> Place:
-    """Where a server is, checked.
+    """Where a server is, after checking the declaration.
 
     Raises:
-        ConfigError: What is said of it makes no sense.
+        ConfigError: The declaration makes no sense.
     """
     label = f"MCP server {name!r}"
     for is_right, mend in _rules(command=command, env=env, cwd=cwd, url=url, headers=headers):
@@ -127,5 +127,5 @@ def _is_texts(given: object) -> bool:
 def _keep_quiet() -> None:
     for name, level in _QUIET.items():
         library = logging.getLogger(name)
-        if library.level == logging.NOTSET:  # somebody who set a level wants it
+        if library.level == logging.NOTSET:  # a level that was set on purpose stays
             library.setLevel(level)

@@ -1,4 +1,4 @@
-"""What tools a server has: asked once, over a connection that is closed again, before any process is forked."""
+"""Lists a server's tools: once, over a connection that is closed again before any process is forked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.threads.timeouts import within
 
 _CLOSING_S: Final = 10.0
-"""How long a server may take to end, in seconds; the SDK kills it before."""
+"""How long to wait for a server to end, in seconds; the SDK kills it earlier than that."""
 
 _MOST_PAGES: Final = 1_000
 _MOST_SAID: Final = 300
@@ -28,14 +28,14 @@ _SHORTEST_SECRET: Final = 4
 
 
 def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, ...]]:
-    """How to speak with the server, and its tools.
+    """How to talk to the server, and its tools.
 
     Raises:
         ConfigError: It cannot be reached, or does not answer within ``timeout_s`` seconds.
     """
     exchange = Exchange()
     with tempfile.TemporaryFile("w+", errors="replace") as said:
-        try:  # on a thread of its own, for that of a notebook has a loop already
+        try:  # on a thread of its own, as a notebook's thread already has a loop
             return within(timeout_s + _CLOSING_S, partial(asyncio.run, _listed(place, exchange, said, timeout_s)))
         except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the application's author is told what to mend
             reason = reason_of(error, exchange, within_s=timeout_s)
@@ -60,9 +60,9 @@ async def all_tools(client: Client) -> Iterable[Tool]:
 async def _listed(
     place: Place, exchange: Exchange, said: TextIO, timeout_s: float
 ) -> tuple[Mode, tuple[ListedTool, ...]]:
-    """Half of the time for the way of today's servers, and what is left for that of older ones.
+    """Try the protocol of current servers for half of the time, then that of older ones for the rest.
 
-    The SDK ends a server that it started only if it is told to stop in its own way, which ``asyncio.timeout`` is not.
+    The SDK ends a server that it started only if it is stopped in its own way, which ``asyncio.timeout`` is not.
     """
     EXCHANGE.set(exchange)
     with anyio.fail_after(timeout_s):

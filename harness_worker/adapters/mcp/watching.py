@@ -13,7 +13,7 @@ import anyio
 async def watched(
     transport: AbstractAsyncContextManager[tuple[Any, Any]], on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The same transport; ``on_end`` is called when nothing more will be read of it."""
+    """The transport, unchanged except that ``on_end`` is called when nothing more will be read from it."""
     async with transport as (reads, writes):
         yield _Watched(reads, on_end), writes
 

@@ -27,7 +27,7 @@ _PREAMBLE = "_gate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation(Generic[R]):
-    """One script with its arguments, ready to send; ``R`` is the type of its reply."""
+    """A script with its arguments, ready to send; ``R`` is the type of its reply."""
 
     script: Script[..., R]
     key: str
@@ -35,12 +35,12 @@ class Invocation(Generic[R]):
 
     @property
     def by_name(self) -> tuple[Encoded, ...]:
-        """The command for a Redis that has the script."""
+        """The command for a Redis that already has the script."""
         return ("EVALSHA", self.script.sha, 1, self.key, *self.argv)
 
     @property
     def in_full(self) -> tuple[Encoded, ...]:
-        """The command that brings the script along."""
+        """The command that includes the script's text."""
         return ("EVAL", self.script.text, 1, self.key, *self.argv)
 
 
@@ -50,7 +50,7 @@ class Script(Generic[P, R]):
     Args:
         name: The file ``scripts/{name}.lua``.
         contract: A function whose parameters are the script's and whose return type is its reply's.
-        preamble: The file of what it shares with others.
+        preamble: The file of functions that it shares with other scripts.
     """
 
     def __init__(self, name: str, contract: Callable[P, R], preamble: str = _PREAMBLE) -> None:
@@ -69,14 +69,14 @@ class Script(Generic[P, R]):
 
     @cached_property
     def text(self) -> str:
-        """What Redis runs: the locals of the signature, the functions all scripts share, the file."""
+        """What Redis runs: the signature's locals, the shared functions, the script's file."""
         lines = ["local key = KEYS[1]"]
         lines += [_declare(name, hint, index) for index, (name, hint) in enumerate(self._columns, start=1)]
         return "\n".join([*lines, _source(self.preamble), _source(self.name)])
 
     @cached_property
     def sha(self) -> str:
-        """The name Redis knows the script by."""
+        """The name by which Redis knows the script."""
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""One Redis for a process: connections made when first needed, dropped in a forked child, errors in our own words."""
+"""A process's access to one Redis: connects when first needed and again after a fork, and translates errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_CONNECTIONS = 1_000
 
 
 class RedisClient:
-    """Lazily made connections to one Redis (or Valkey) that a fork cannot share by accident.
+    """Connections to one Redis (or Valkey), made lazily, which a forked child cannot share by accident.
 
     Args:
         url: ``redis://`` or ``rediss://``; nothing is opened before the first use.
@@ -47,7 +47,7 @@ class RedisClient:
         """This process's client.
 
         Raises:
-            ConfigError: The URL is not one of a Redis.
+            ConfigError: The URL is not a Redis URL.
         """
         mine = self._mine
         if mine is None or mine[0] != os.getpid():
@@ -73,7 +73,7 @@ class RedisClient:
         """
         try:
             return cast("R", self.command(*sent.by_name))
-        except NoScriptError:  # a new or flushed Redis: EVAL runs the script and keeps it
+        except NoScriptError:  # a new or flushed Redis; EVAL runs the script and stores it
             return cast("R", self.command(*sent.in_full))
 
     def run_all(self, sent: Sequence[Invocation[Any]]) -> None:
@@ -123,21 +123,22 @@ class RedisClient:
 
 
 def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:
-    """The arguments as bytes, for hiredis refuses lone surrogates; by the command's name redis-py reads the reply."""
+    """The arguments as bytes, because hiredis refuses lone surrogates; redis-py needs the command's name as it is."""
     name, *arguments = parts
     return [name, *(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in arguments)]
 
 
 @contextmanager
 def own_errors() -> Generator[None]:
-    """Within the context, a Redis that does not answer, or refuses for now, is a ``TransientError``.
+    """Within the context, turn the errors of a Redis that does not answer, or refuses for now, into ``TransientError``.
 
-    So is one that refuses the user or the password, and whatever answers and is no Redis: while servers change places
-    either may pass, and a turn must not fail over it.
+    The same is done for one that refuses the user or the password, and for a server that is not a Redis: while servers
+    are being exchanged either may pass, and must not make a turn fail.
 
     Raises:
-        TransientError: No connection, no reply in time, still loading, out of memory, a replica, without its replicas.
-        redis.exceptions.NoScriptError: It does not know the script.
+        TransientError: There is no connection, or no reply in time; or Redis is loading, out of memory, a replica, or
+            lacks replicas.
+        redis.exceptions.NoScriptError: Redis does not know the script.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""The signatures of the Lua scripts of gate and locks: what each takes and what it replies.
+"""The signatures of the Lua scripts of the gate and of locks: their parameters and their replies.
 
-``key`` is the turn's hash, or the lock's. Deadlines enter as remaining milliseconds and become Redis TIME, the only
-clock, inside.
+``key`` is the turn's hash, or the lock's. Deadlines are given as remaining milliseconds; inside the scripts they become
+times of Redis TIME, the only clock.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from harness_worker.ports import GatePass, ReadAttempt, RunningCall
 
 @lua("raise")
 def raise_fence(key: str, fence: int) -> int:
-    """1 if ``fence`` leads, 0 if a higher one does."""
+    """1 if ``fence`` is now the highest, 0 if a higher one is known."""
     ...
 
 
 @lua("open")
 def open_gate(key: str, fence: int, passes: Sequence[GatePass]) -> int:
-    """1 if every pass is registered, 0 if none is."""
+    """1 if every pass was registered, 0 if none was."""
     ...
 
 
@@ -32,7 +32,7 @@ def close_gate(key: str, fence: int, is_over: bool) -> int:
 
 @lua("settle")
 def settle(key: str, fence: int, lease_ttl_ms: int, close: bool, reads: Sequence[ReadAttempt]) -> list[list[str]]:
-    """For each read: state (empty: completed), completion, started, finished, runner, lease; empty where there is none.
+    """For each read: state (empty: completed), completion, started, finished, runner, lease; empty texts if absent.
 
     The lease is what is left of it, in milliseconds.
     """
@@ -53,7 +53,7 @@ def admits_write(key: str, call_id: str, attempt: int) -> int:
 
 @lua("complete")
 def complete(key: str, call_id: str, attempt: int, runner: str, completion: str) -> int:
-    """1 if this completion is the read's, else 0."""
+    """1 if this completion was accepted, else 0."""
     ...
 
 
@@ -77,7 +77,7 @@ def goes_on(key: str, call_id: str, attempt: int, runner: str) -> int:
 
 @lua("take_lock", preamble="_lock")
 def take_lock(key: str, mine: str, ttl_ms: int, keep_ms: int) -> int:
-    """The fencing number, or 0 while another holds the lock; ``mine`` is the holder's key."""
+    """The fencing number, or 0 while another call holds the lock; ``mine`` is the key of the call that asks."""
     ...
 
 

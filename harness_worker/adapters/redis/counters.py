@@ -1,4 +1,4 @@
-"""Counting what no transaction can: things that happen after the end of what they belong to."""
+"""Counters for what cannot be counted in a transaction, because it happens after the end of what it belongs to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Tally:
-    """Counts without waiting for Redis, for those who hold a transaction or a stream; safe between threads.
+    """Counts without waiting for Redis, for code that holds a transaction or a stream open; thread-safe.
 
     Args:
         client: The Redis of the fleet's counters.
@@ -33,7 +33,7 @@ class Tally:
             self._counted[name] += 1
 
     def tell(self) -> None:
-        """Add what was counted since the last time to the fleet's counters. Never raises."""
+        """Add what was counted since the last call to the fleet's counters. Never raises."""
         with self._lock:
             counted, self._counted = self._counted, Counter()
         for name, number in counted.items():
@@ -41,7 +41,7 @@ class Tally:
 
 
 def count(client: RedisClient, name: str, number: int = 1) -> None:
-    """Add to the fleet's counter ``name``. Never raises: what is not counted is logged."""
+    """Add to the fleet's counter ``name``. Never raises; what could not be counted is logged."""
     try:
         client.batch([("HINCRBY", COUNTERS, name, number), ("EXPIRE", COUNTERS, KEPT_S)])
     except TransientError as why:

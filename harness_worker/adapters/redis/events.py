@@ -1,6 +1,6 @@
-"""Committed events on one Redis stream, for those who watch live. SQL has them; this may lose them.
+"""Publishes committed events on one Redis stream, for live readers. They may be lost; SQL has them.
 
-An entry is what one commit, or one hint, has to tell of a turn: ``turn``, and ``told``, a JSON list of [seq, type, at,
+An entry holds the events of one commit, or one hint, of a turn: ``turn``, and ``told``, a JSON list of [seq, type, at,
 data as JSON text]; a hint's seq is null.
 """
 
@@ -26,7 +26,7 @@ Command: TypeAlias = Sequence[str | int]
 KEPT_ENTRIES = 5_000
 STREAM_TTL_S = 3_600
 HINTS_OFF_S = 5.0
-"""After a hint that could not be sent none is tried for so long: a Redis that hangs must not slow a model's text."""
+"""How long no hint is tried after one failed, so that a Redis that hangs does not slow down a model's text."""
 
 
 class RedisEvents:
@@ -43,7 +43,7 @@ class RedisEvents:
         self._no_hints_until_s = float("-inf")
 
     def send(self, events: Sequence[Event]) -> None:
-        """Append the ``events`` of one commit to the stream, an entry a turn. Never raises: what is lost is logged."""
+        """Append the ``events`` of one commit to the stream, one entry per turn. Never raises; losses are logged."""
         if not events:
             return
         by_turn = groupby(events, key=attrgetter("turn_id"))
@@ -53,7 +53,7 @@ class RedisEvents:
             log.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Append an entry without ``seq``. Never raises: what is lost is logged, and hints are left out for a while."""
+        """Append an entry without ``seq``. Never raises; a loss is logged, and hints are left out for a while."""
         if self._clock() < self._no_hints_until_s:
             return
         try:

@@ -1,4 +1,4 @@
-"""The gate on Redis: one hash a turn, one Lua script an operation, one round trip each."""
+"""The gate on Redis: one hash for each turn, one Lua script and one round trip for each operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RedisGate:
 
     Args:
         client: The Redis that holds the gates; it may lose them.
-        lease_ttl_s: A read without a beat for longer is lost.
+        lease_ttl_s: A read without a heartbeat for longer counts as lost, in seconds.
     """
 
     def __init__(self, client: RedisClient, *, lease_ttl_s: float) -> None:
@@ -55,12 +55,12 @@ class RedisGate:
         return bool(self._client.run(contracts.goes_on(_key(run.turn_id), run.call_id, run.attempt, run.runner)))
 
     def complete(self, run: RunningCall, completion: str) -> bool:
-        """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
+        """See :meth:`harness_worker.ports.Gate.complete`; repeated, it gives ``True`` again for the same completion."""
         sent = contracts.complete(_key(run.turn_id), run.call_id, run.attempt, run.runner, completion)
         return bool(self._client.run(sent))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Gate.beat`; one script a turn, all in one round trip."""
+        """See :meth:`harness_worker.ports.Gate.beat`; one script for each turn, all in one round trip."""
         by_turn: defaultdict[str, list[RunningCall]] = defaultdict(list)
         for run in runs:
             by_turn[run.turn_id].append(run)

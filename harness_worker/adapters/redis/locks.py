@@ -1,4 +1,4 @@
-"""Locks on Redis: one hash a lock, one key a holder that lives as long as the holder is beaten for."""
+"""Locks on Redis: one hash for each lock, and one key for each holder, which heartbeats keep alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RedisLocks:
 
     Args:
         client: The Redis that holds the locks; it may lose them.
-        lease_ttl_s: A holder without a beat for longer has lost its lock.
+        lease_ttl_s: A holder without a heartbeat for longer has lost its lock, in seconds.
     """
 
     def __init__(self, client: RedisClient, *, lease_ttl_s: float) -> None:
@@ -35,7 +35,7 @@ class RedisLocks:
         return bool(self._client.run(contracts.free_lock(_key(lock), _holder(run))))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Locks.beat`; one round trip. A holder that is gone is not brought back."""
+        """See :meth:`harness_worker.ports.Locks.beat`; one round trip. A holder that is gone is not revived."""
         if runs:
             self._client.batch([("PEXPIRE", _holder(run), self._ttl_ms) for run in runs])
 

@@ -1,4 +1,4 @@
--- Shared by every script of the gate. One hash a turn, `key`:
+-- Shared by every script of the gate. Each turn has one hash, `key`:
 --   fence      the highest fence let in              open     1 or 0
 --   until      the latest deadline given, ms         e:CALL   the call's current attempt, JSON (see below)
 --   whole      1 if it has known every call: made by the first visit, and raised by every visit since
@@ -16,14 +16,14 @@ local stamp = string.format('%s.%06d', clock[1], tonumber(clock[2]))
 local head = redis.call('HMGET', key, 'fence', 'open', 'until')
 local gate = {fence = tonumber(head[1]), open = head[2] == '1', last = tonumber(head[3]) or 0}
 
--- Every operation leaves through here: no key outlives its use.
+-- Every operation returns through here, so that every key gets an expiry.
 local function answer(reply)
   redis.call('PEXPIREAT', key, math.max(gate.last + MARGIN_MS, now + LEAST_TTL_MS))
   return reply
 end
 
--- Whether the gate is there and it was `fence` that was let in last. A fence that was let into a gate that a flush
--- took is a stranger in the one that came after it.
+-- Whether the gate exists and `fence` was the last one let in. A fence that was let into a gate since lost in a flush
+-- does not count in the gate that replaced it.
 local function leads(fence)
   return gate.fence == fence
 end
@@ -33,7 +33,7 @@ local function entry_of(call_id)
   return text and cjson.decode(text) or nil
 end
 
--- Whether it is of another call by the same name: the journal was set back, and the model asked anew.
+-- Whether it belongs to another call with the same id: the database was restored, and the model asked again.
 local function is_of_another(entry, tool_use_id)
   return entry.use and entry.use ~= tool_use_id
 end

@@ -1,4 +1,4 @@
--- SQL decides over writes, so a gate that a flush took refuses none.
+-- SQL decides about writes, so a gate that was lost in a flush refuses none.
 if not gate.fence then return 1 end
 local entry = entry_of(call_id)
 local superseded = entry and entry.attempt > attempt

@@ -1,5 +1,5 @@
 if gate.fence and gate.fence <= fence then
-  -- A higher fence than any that was let in is remembered: nobody below it may open the gate again.
+  -- Remember a fence above all that were let in, so that none below it can open the gate again.
   if gate.fence < fence then redis.call('HDEL', key, 'whole') end
   redis.call('HSET', key, 'fence', fence, 'open', 0)
   for _, field in ipairs(is_over and redis.call('HKEYS', key) or {}) do

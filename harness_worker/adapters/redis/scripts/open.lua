@@ -1,5 +1,5 @@
--- A gate that a flush took is not made anew here: only raise creates, so that no stopped coordinator can start a read
--- after the turn's end.
+-- A gate that was lost in a flush is not created here: only raise does that, so that a coordinator that was stopped
+-- cannot start a read after the turn's end.
 if not leads(fence) or not gate.open then return answer(0) end
 for _, pass in ipairs(passes) do
   local known = entry_of(pass.call_id)

@@ -1,8 +1,8 @@
--- Look and mark in one step: between them a late completion could slip in and be told that it was accepted.
+-- Look and mark in one step; otherwise a late completion could come in between and be told that it was accepted.
 local led = leads(fence)
 local whole = redis.call('HGET', key, 'whole') == '1'
 
--- A read had its whole time only if its process was seen alive at the end of it; else it died before, and may run again.
+-- A read had all its time only if its process was seen alive at the end of it; else it died before, and may run again.
 local function had_its_time(entry)
   return now > entry.deadline and (not entry.beat or entry.beat >= entry.deadline)
 end
@@ -17,7 +17,7 @@ end
 
 local function settled(read)
   local entry = led and entry_of(read.call_id)
-  -- The attempt was committed and is not open yet: nobody can have started it, and it must not be counted as lost.
+  -- The attempt was committed but is not open yet: it cannot have started, and must not count as lost.
   local early = entry and (entry.attempt < read.attempt or is_of_another(entry, read.tool_use_id))
   early = early or not entry and led and whole
   if early then return {'unadmitted', '', '', '', '', ''} end
