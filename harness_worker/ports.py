@@ -133,7 +133,10 @@ class TurnStore(Protocol):
         ...
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The earlier turns of the session that have ended, in order, preceded by those that it was forked with."""
+        """The earlier turns of the session that have ended, in order, preceded by those that it was forked with.
+
+        Those before the last one with ``carried`` are left out, because no prompt needs them.
+        """
         ...
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:

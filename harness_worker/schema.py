@@ -99,6 +99,7 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert | sqlite.Insert:
 _ENDED = "finished_at IS NOT NULL"
 _OPEN = "finished_at IS NULL"
 _CHILD = "parent_id IS NOT NULL"
+_CARRIES = "carried IS NOT NULL"
 _DUE = "due_at IS NOT NULL"
 _OF_A_BATCH = "batch_id IS NOT NULL"
 
@@ -128,6 +129,7 @@ turns = Table(
     Column("parent_id", String(64)),
     Column("parent_call_id", String(32)),
     Column("preparation", JSON(none_as_null=True)),
+    Column("carried", JSON(none_as_null=True)),
     Column("output_text", Text, nullable=False, server_default=""),
     Column("citations", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
@@ -173,6 +175,14 @@ turns = Table(
         "number",
         sqlite_where=text(_OPEN),
         postgresql_where=text(_OPEN),
+    ),
+    Index(
+        "turns_carrying",
+        "tenant",
+        "session_id",
+        "number",
+        sqlite_where=text(_CARRIES),
+        postgresql_where=text(_CARRIES),
     ),
     Index("turns_children", "parent_id", sqlite_where=text(_CHILD), postgresql_where=text(_CHILD)),
     Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
@@ -222,10 +232,12 @@ past_turns = Table(
     Column("output_text", Text, nullable=False),
     Column("preparation", JSON(none_as_null=True)),
     Column("stop_reason", String(32)),
+    Column("carried", JSON(none_as_null=True)),
     PrimaryKeyConstraint("turn_id", "number"),
 )
 """The past of a fork: copies of turns of its origin's session, because the originals may be removed any day.
-``turn_id`` is the fork, the first turn of its session; ``number`` counts back from it: -1 is the latest."""
+The first of them is the last one with a summary, if there is one. ``turn_id`` is the fork, the first turn of its
+session; ``number`` counts back from it: -1 is the latest."""
 
 past_messages = Table(
     "past_messages",

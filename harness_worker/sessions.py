@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, literal_column, or_, select, true, union_all, update
+from sqlalchemy import bindparam, exists, func, literal_column, or_, select, true, union_all, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from harness_worker.schema import db_now, insert_for, messages, past_messages, past_turns, sessions, turns
@@ -75,25 +75,42 @@ _FORK: Final = (
     turns.c.session_id == bindparam("of_session"),
     turns.c.number == literal_column("1"),
 )
-_HOW_IT_ENDED: Final = ("number", "status", "output_text", "preparation", "stop_reason")
+_GIVEN: Final = past_turns.join(turns, turns.c.id == past_turns.c.turn_id)
+_START: Final = func.coalesce(
+    select(turns.c.number)
+    .where(*_EARLIER, turns.c.carried.is_not(None))
+    .order_by(turns.c.number.desc())
+    .limit(literal_column("1"))
+    .scalar_subquery(),
+    select(past_turns.c.number)
+    .select_from(_GIVEN)
+    .where(*_FORK, past_turns.c.carried.is_not(None))
+    .order_by(past_turns.c.number.desc())
+    .limit(literal_column("1"))
+    .scalar_subquery(),
+    literal_column(str(-(2**31))),
+)
+"""The number of the last turn that carries what prompts need of those before it; below every other, if none does."""
+
+_HOW_IT_ENDED: Final = ("number", "status", "output_text", "preparation", "stop_reason", "carried")
 _turns_before: Final = union_all(
     select(*(past_turns.c[name] for name in _HOW_IT_ENDED))
-    .join(turns, turns.c.id == past_turns.c.turn_id)
-    .where(*_FORK),
-    select(*(turns.c[name] for name in _HOW_IT_ENDED)).where(*_EARLIER),
+    .select_from(_GIVEN)
+    .where(*_FORK, past_turns.c.number >= _START),
+    select(*(turns.c[name] for name in _HOW_IT_ENDED)).where(*_EARLIER, turns.c.number >= _START),
 ).subquery("turns_before")
 _messages_before: Final = union_all(
     select(past_messages.c.number, past_messages.c.position, past_messages.c.role, past_messages.c.content)
     .join(turns, turns.c.id == past_messages.c.turn_id)
-    .where(*_FORK),
+    .where(*_FORK, past_messages.c.number >= _START),
     select(turns.c.number, messages.c.position, messages.c.role, messages.c.content)
     .join(turns, turns.c.id == messages.c.turn_id)
-    .where(*_EARLIER),
+    .where(*_EARLIER, turns.c.number >= _START),
 ).subquery("messages_before")
 
 PAST_TURNS: Final = select(_turns_before).order_by(_turns_before.c.number)
-"""The earlier turns that have ended, and those that the session was forked with: (number, status, output_text,
-preparation, stop_reason), in order."""
+"""The earlier turns that have ended, and those that the session was forked with, as far as prompts need them, from the
+last one on that has a summary: (number, status, output_text, preparation, stop_reason, carried), in order."""
 
 PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
 """Their messages, as (number, position, role, content), in order."""

@@ -42,9 +42,9 @@ class Plans:
 
 
 def _bounds(text: str, column: str) -> int:
-    """How many bounds on a column an index is searched with."""
+    """With how many bounds on a column an index is searched, at most."""
     lines = [line.strip() for line in text.splitlines()]
-    return sum(line.count(column) for line in lines if line.startswith(("SEARCH", "Index Cond")))
+    return max((line.count(column) for line in lines if line.startswith(("SEARCH", "Index Cond"))), default=0)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ def _with(turn: Turn, aside: Aside) -> Turn:
     if aside.event.type == "compaction.completed":
         warned = tuple(name for name in warned if name != CONTEXT_LIMIT)
     recall = replace(turn.recall, warned=warned)
-    return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, recall=recall)
+    carried = aside.carried or turn.carried
+    return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, carried=carried, recall=recall)
 
 
 def _go_on(fresh: Snapshot, visit: Visit, turn: Turn) -> Decision[Next]:

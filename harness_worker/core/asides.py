@@ -14,7 +14,7 @@ from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
 from harness_worker.core.prompting.length import tokens_of
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, bound_from, text_block, with_short_results, with_text_behind
-from harness_worker.core.records import EventDraft, Message, Turn, TurnPreparation
+from harness_worker.core.records import Carried, EventDraft, Message, Turn, TurnPreparation
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.reply_commit import COUNTS
@@ -48,11 +48,13 @@ class Aside:
         preparation: What the turn is sent with from now on.
         used: What it cost, including the reflection itself.
         event: The event that reports it.
+        carried: What prompts still need of the summarised history; ``None`` if there is no summary.
     """
 
     preparation: TurnPreparation
     used: Usage
     event: EventDraft
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +201,8 @@ def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -
         "tokens_after": tokens_of(after),
         "kept_messages": len(after.messages),
     }
-    return _aside("compaction.completed", prompt, compacted(prompt, turn, answer), turn, answer, told)
+    aside = _aside("compaction.completed", prompt, compacted(prompt, turn, answer), turn, answer, told)
+    return aside if answer.is_stub else replace(aside, carried=prompt.carried)
 
 
 def _aside(

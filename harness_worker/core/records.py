@@ -73,6 +73,30 @@ class TurnPreparation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What later prompts need of a history even if a summary replaces it.
+
+    Args:
+        tools: The names of the tools that the history called, each once, in order of first use. A reference to an
+            artifact counts as a use of the artifact reader.
+        has_artifact: Whether the history refers to an artifact.
+        sources: The documents that its turns were given, each once.
+    """
+
+    tools: tuple[str, ...] = ()
+    has_artifact: bool = False
+    sources: tuple[Source, ...] = ()
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Carried:
+        """From its fields as JSON."""
+        known = fields_of(cls, record)
+        known["tools"] = tuple(known["tools"])
+        known["sources"] = tuple(Source(**fields_of(Source, source)) for source in known["sources"])
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Park:
     """One wait of a turn for a person, until its next claim; ``fence`` is that of the visit that parked it."""
 
@@ -101,6 +125,9 @@ class Turn:
     Forks: a fork continues from step ``first_step`` of the turn ``forked_from``; its messages and calls of earlier
     steps are copies.
 
+    ``carried`` is what prompts still need of the history up to a summary that this turn made. ``None``: it made none,
+    or an older worker did.
+
     ``recall`` is what later calls are judged by. ``citations`` are those in the answer. ``decision`` says how an ended
     turn came by its answer. ``traceparent`` names the caller's span.
     """
@@ -126,6 +153,7 @@ class Turn:
     parent_id: str | None = None
     parent_call_id: str | None = None
     preparation: TurnPreparation | None = None
+    carried: Carried | None = None
     stop_reason: StopReason | None = None
     output_text: str = ""
     citations: tuple[Citation, ...] = ()

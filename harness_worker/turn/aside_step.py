@@ -89,5 +89,5 @@ class AsideStep:
     def _after(self, prompt: Prompt, answer: AsideAnswer) -> Prompt:
         if answer.is_stub:
             return prompt
-        summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer))
+        summed_up = replace(self.turn, preparation=compacted(prompt, self.turn, answer), carried=prompt.carried)
         return self.model_step.prepare(summed_up, self.agent, remaining_s=0.0, stop=self.stop)

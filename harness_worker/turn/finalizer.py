@@ -69,7 +69,7 @@ class Finalizer:
 
     def citations(self, turn: Turn, text: str, prompt: Prompt) -> tuple[Citation, ...]:
         """What a reply cites of what the model was given; nothing if that cannot be told."""
-        return self._guarded("citations", turn, partial(cite, text, prompt.sources, prompt.messages), ())
+        return self._guarded("citations", turn, partial(cite, text, prompt.carried.sources, prompt.messages), ())
 
     def follow(self, turn: Turn) -> None:
         """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""

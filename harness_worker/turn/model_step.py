@@ -67,7 +67,7 @@ class ModelStep:
         Raises:
             TransientError: The store did not answer.
         """
-        past = self.store.past(turn) if turn.number > 1 or turn.forked_from is not None else ()
+        past = self.store.past(turn) if _has_past(turn) else ()
         own = self.store.history(turn.id)
         gathered = NOTHING
         if self.gathering is not None and is_unprepared(turn):
@@ -165,6 +165,11 @@ class ModelStep:
             return
         if not holds:
             raise Stopped
+
+
+def _has_past(turn: Turn) -> bool:
+    """Whether earlier turns matter to the turn: there are some, and it has no summary of its own in their place."""
+    return turn.carried is None and (turn.number > 1 or turn.forked_from is not None)
 
 
 def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:

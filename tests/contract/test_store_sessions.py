@@ -10,7 +10,8 @@ from sqlalchemy import Text, insert, literal_column, select
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.ending import end_turn
-from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.records import Carried, Message, TurnPreparation
+from harness_worker.core.sources.citations import Source
 from harness_worker.schema import turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import StopReason, TurnStatus
@@ -92,6 +93,20 @@ def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
     said = [[(m.position, m.role, m.content) for m in past.messages] for past in world.store.past(last)]
     assert said == [[(0, "user", "one"), (1, "assistant", words.content)], [(0, "user", "two")]]
     assert world.store.past(world.turn(first)) == ()
+
+
+def test_past_begins_with_the_last_summary(world: World) -> None:
+    """What stands before it is not even read; a summary that an older worker made is none."""
+    source = Source(id="a.md#1", title="A", source="a.md", quote="é")
+    carried = Carried(tools=("look", "read_artifact"), has_artifact=True, sources=(source,))
+    for number, carries in enumerate([None, Carried(), None, carried, None, None], 1):
+        turn_id = world.queued(session_id="s", input=str(number))
+        world.change(turn_id, carried=carries)
+        world.store.transact(turn_id, ends)
+    last = world.turn(world.queued(session_id="s"))
+    past = world.store.past(last)
+    assert [(each.messages[0].content, each.carried) for each in past] == [("4", carried), ("5", None), ("6", None)]
+    assert [each.messages[0].content for each in world.store.past(replace(last, number=4))] == ["2", "3"]
 
 
 def test_end_that_nobody_waits_for_wakes_nobody(world: World) -> None:

@@ -14,7 +14,7 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.prompting.prompt import PastTurn
-from harness_worker.core.records import Call
+from harness_worker.core.records import Call, Carried
 from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns
 from harness_worker.wire import StopReason, child_turn_id
@@ -146,6 +146,22 @@ def test_fork_knows_what_a_model_declined(gateway: Gateway) -> None:
     with gateway.worker.engine.begin() as connection:
         connection.execute(update(past_turns).values(stop_reason=None))
     assert [each.stop_reason for each in known(gateway, second)[0]] == [None]
+
+
+def test_fork_is_given_what_came_since_the_last_summary(gateway: Gateway) -> None:
+    """With what that carried of the rest; so is a fork of the fork."""
+    for number in range(3):
+        ran(gateway, session_id="s", input=str(number))
+    carried = {"tools": ["get_order"], "has_artifact": True, "sources": []}
+    summed_up = ran(gateway, session_id="s", input="summed up")
+    gateway.worker.change(summed_up["id"], carried=carried)
+    first = forked(gateway, ran(gateway, session_id="s", input="last"), 1)
+    gateway.worker.finish(first["id"])
+    second = forked(gateway, ran(gateway, session_id=first["session_id"], input="other"), 1)
+    for fork, expected in ((first, ["summed up"]), (second, ["summed up", "last"])):
+        past, _ = known(gateway, fork)
+        assert inputs(past) == expected
+        assert past[0].carried == Carried(tools=("get_order",), has_artifact=True)
 
 
 def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:

@@ -25,7 +25,7 @@ from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
 from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
 from harness_worker.schema import batches, idempotency_keys, scores
-from harness_worker.sessions import IS_BEHIND, NEXT, UNFINISHED, UNFINISHED_OF_SESSIONS
+from harness_worker.sessions import IS_BEHIND, NEXT, PAST_MESSAGES, PAST_TURNS, UNFINISHED, UNFINISHED_OF_SESSIONS
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, world_of
 from tests.integration.gateway_kit import NOWHERE
@@ -86,6 +86,19 @@ OF_A_SESSION = [
     (UNFINISHED_OF_SESSIONS, {"of_tenant": "a", "of_sessions": ["s", "t"]}),
     *((waiting, {"of_tenant": "a"}) for waiting in WAITING),
 ]
+
+
+@pytest.mark.parametrize("statement", [PAST_TURNS, PAST_MESSAGES])
+def test_past_is_read_from_its_last_summary_on(database_url: str, statement: Executable) -> None:
+    """Each model call asks for it: neither its turns nor the search for the summary walk the rest of the session."""
+
+    async def ask(engine: AsyncEngine) -> None:
+        async with engine.connect() as connection:
+            await connection.execute(statement, {**ONE_SESSION, "before_number": 9})
+
+    plans = asked(database_url, "turns", ask)
+    assert plans.use("turns_carrying"), plans.texts
+    assert plans.lie_between("number"), plans.texts
 
 
 @pytest.mark.parametrize(("statement", "values"), OF_A_SESSION)

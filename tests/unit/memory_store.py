@@ -155,17 +155,20 @@ class MemoryTurnStore:
         """See ``ports.TurnStore.past``."""
         session = (turn.tenant, turn.session_id)
         found = [t for t in self.turns.values() if (t.tenant, t.session_id) == session and t.status.is_final]
-        return tuple(
+        past = [
             PastTurn(
                 status=each.status,
                 output_text=each.output_text,
                 preparation=each.preparation,
                 messages=self.history(each.id),
                 stop_reason=each.stop_reason,
+                carried=each.carried,
             )
             for each in sorted(found, key=lambda t: t.number)
             if each.number < turn.number
-        )
+        ]
+        start = max((at for at, each in enumerate(past) if each.carried is not None), default=0)
+        return tuple(past[start:])
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:
         """See ``ports.TurnStore.next_of_session``."""

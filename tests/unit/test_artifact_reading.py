@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.decisions import Artifact
-from harness_worker.core.prompting.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, tools_for
+from harness_worker.core.prompting.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, refers, tools_for
 from harness_worker.core.records import Message
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
@@ -100,14 +100,19 @@ def test_reader_refuses_what_the_session_does_not_have() -> None:
 def test_reader_is_offered_last_once_there_is_an_artifact() -> None:
     """Only to an agent with tools, never twice, and for the rest of the session."""
     look, tool = replace(a_reader(), name="look"), a_reader()
-    before, after = result("done"), result("art_0f: the first characters")
-    assert tools_for(an_agent(look), [before], tool) == (look,)
-    assert tools_for(an_agent(look), [before, after, before], tool) == (look, tool)
-    assert tools_for(an_agent(look), [after], None) == (look,)
-    assert tools_for(an_agent(tool), [after], tool) == (tool,)
-    assert tools_for(an_agent(), [after], tool) == ()
-    talk = [Message(role="user", content="art_0f: x"), Message(role="assistant", content=after.content)]
-    assert tools_for(an_agent(look), [*talk, result("art_0f: x", kind="text")], tool) == (look,)
+    assert tools_for(an_agent(look), tool, has_artifact=False) == (look,)
+    assert tools_for(an_agent(look), tool, has_artifact=True) == (look, tool)
+    assert tools_for(an_agent(look), None, has_artifact=True) == (look,)
+    assert tools_for(an_agent(tool), tool, has_artifact=True) == (tool,)
+    assert tools_for(an_agent(), tool, has_artifact=True) == ()
+
+
+def test_message_refers_to_an_artifact_if_a_result_is_one() -> None:
+    """Whatever else looks like one is text."""
+    shown = result("art_0f: the first characters")
+    others = [result("done"), result("art_0f: x", kind="text"), Message(role="user", content="art_0f: x")]
+    assert refers(shown)
+    assert not any(map(refers, [*others, Message(role="assistant", content=shown.content)]))
 
 
 def test_fetch_gives_a_session_its_own_artifacts_alone() -> None:

@@ -15,7 +15,7 @@ from harness_worker.core.asides import MOST_RESULT_CHARS, NO_TIME, instead, shor
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, since_summary
-from harness_worker.core.records import Message, TurnPreparation
+from harness_worker.core.records import Carried, Message, TurnPreparation
 from harness_worker.core.registration.hooks import Hooks, TurnStart
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import MODEL_SLACK_S
@@ -58,7 +58,9 @@ def worked(*replies: Told, **options: Any) -> Engine:  # noqa: ANN401 - any of a
 def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = (), words: str = "next") -> None:
     """Another turn of the session, which needs one look for each reply."""
     turn_id = f"turn-{len(engine.store.turns) + 1}"
-    fresh = replace(engine.turn, preparation=None, step=0, used=Usage(), status=TurnStatus.QUEUED, fence=0)
+    fresh = replace(
+        engine.turn, preparation=None, carried=None, step=0, used=Usage(), status=TurnStatus.QUEUED, fence=0
+    )
     engine.store.insert_turn(replace(fresh, id=turn_id, input=words, budget=BudgetLimits()))
     engine.says(*replies, asides=asides)
     for _ in (*replies, *asides):
@@ -186,6 +188,14 @@ def test_later_turns_start_from_the_summary() -> None:
     assert last.messages[: len(before)] == before
     assert roles(last) == [*["user", "assistant"] * 3][: len(before) + 2]
     assert "cache_break" not in told(engine, "model.completed")[-1]
+
+
+def test_summary_comes_with_what_it_does_not_replace() -> None:
+    """So that nothing before it is read for later prompts; a summary that failed replaces nothing."""
+    engine = worked(*LONG, answers("done"))
+    next_turn(engine, answers("well"))
+    assert engine.turn.carried == Carried(tools=("write", "look"))
+    assert worked(*LONG, answers("done"), asides=(ModelError("no"),)).turn.carried is None
 
 
 def test_session_is_summed_up_before_a_turns_first_call() -> None:

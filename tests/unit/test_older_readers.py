@@ -23,7 +23,7 @@ from harness_worker.core.outcomes import (
     ToolTimeout,
 )
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Park, TurnPreparation
+from harness_worker.core.records import Carried, Park, TurnPreparation
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.sources.citations import Citation, CitationKind, Source
 from harness_worker.turn.tickets import Ticket, ticket_for
@@ -38,6 +38,7 @@ TURN = a_turn(
     delegated=Usage(dollars=0.5),
     recall=Recall(repeats=2, warned=("max_steps",)),
     preparation=TurnPreparation(context=("c",), prefix_hash="p", sources=(Source(**SOURCE),), offered={"a": ("t",)}),
+    carried=Carried(tools=("t",), has_artifact=True, sources=(Source(**SOURCE),)),
     citations=(Citation(kind=CitationKind.WEB, **SOURCE),),
     parked_below=(Park(turn_id="t2", fence=3),),
 )
@@ -82,7 +83,7 @@ def parts_of(value: object) -> tuple[object, ...]:
 
 def test_turn_of_a_later_version_is_read() -> None:
     """Each record in its row."""
-    held = {Usage, BudgetLimits, Recall, TurnPreparation, Source, Citation, Park}
+    held = {Usage, BudgetLimits, Recall, TurnPreparation, Carried, Source, Citation, Park}
     assert records_in(TURN) == {type(TURN), *held}
     assert turn_of(columns_of_later(TURN, TURN_FIELDS)) == TURN
 

@@ -98,10 +98,10 @@ def test_prompt_has_what_was_gathered_between_metadata_and_skill() -> None:
     (message,) = prompt.messages
     starts = [block["text"].partition("\n")[0] for block in message.content]
     assert starts == ["<runtime_metadata>", "<memory>", "<untrusted_context>", "<skill_context>", "hello"]
-    assert [source.id for source in prompt.sources] == ["a.md#1"]
+    assert [source.id for source in prompt.carried.sources] == ["a.md#1"]
     kept = replace(turn, preparation=prompt.preparation, step=1)
     again = prepare(kept, an_agent(), past=(), own=(says("user", turn.input),))
-    assert (again.messages, again.sources, again.preparation) == (prompt.messages, prompt.sources, prompt.preparation)
+    assert (again.messages, again.carried, again.preparation) == (prompt.messages, prompt.carried, prompt.preparation)
 
 
 def test_prompt_leaves_out_what_is_empty() -> None:

@@ -23,7 +23,7 @@ from harness_worker.core.outcomes import (
 )
 from harness_worker.core.prompting.prompt import PastTurn
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn, TurnPreparation
+from harness_worker.core.records import Call, CallStatus, Carried, Event, Message, Park, Turn, TurnPreparation
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
@@ -51,6 +51,7 @@ def turn_of(row: Sequence[Any]) -> Turn:
     if values["decision"] is not None:
         values["decision"] = Strategy(values["decision"])
     values["preparation"] = _preparation_of(values["preparation"])
+    values["carried"] = _carried_of(values["carried"])
     values["citations"] = tuple(map(_citation_of, values["citations"] or ()))
     values["parked_below"] = tuple(Park(**fields_of(Park, park)) for park in values["parked_below"] or ())
     return Turn(**values)
@@ -95,13 +96,18 @@ def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -
             preparation=_preparation_of(preparation),
             messages=tuple(said[number]),
             stop_reason=None if stop_reason is None else StopReason(stop_reason),
+            carried=_carried_of(carried),
         )
-        for number, status, output_text, preparation, stop_reason in turns
+        for number, status, output_text, preparation, stop_reason, carried in turns
     )
 
 
 def _preparation_of(record: Mapping[str, Any] | None) -> TurnPreparation | None:
     return None if record is None else TurnPreparation.from_record(record)
+
+
+def _carried_of(record: Mapping[str, Any] | None) -> Carried | None:
+    return None if record is None else Carried.from_record(record)
 
 
 def _citation_of(record: Mapping[str, Any]) -> Citation:
@@ -161,7 +167,7 @@ def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - any value that i
             return to_record(value)
         case Delegation():
             return value.to_record()
-        case TurnPreparation():
+        case TurnPreparation() | Carried():
             return {**as_mapping(value), "sources": [as_mapping(source) for source in value.sources]}
         case _:
             return as_mapping(value)

@@ -199,7 +199,7 @@ class SqlTurnStore:
         return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The session's earlier turns, in order, and before them those that it was forked with."""
+        """The earlier turns of the session and those that it was forked with, from the last one with ``carried`` on."""
         values = {**_session_of(turn), "before_number": turn.number}
         wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
         turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
@@ -63,12 +63,12 @@ def part_of(text: str, offset: int, limit: int) -> str:
     return f"[characters {offset} to {offset + len(part)} of {len(text)}]\n{part}"
 
 
-def tools_for(agent: AgentSpec, messages: Iterable[Message], artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:
+def tools_for(agent: AgentSpec, artifact_reader: ToolSpec | None, *, has_artifact: bool) -> tuple[ToolSpec, ...]:
     """The agent's tools, followed by the reader once the conversation contains an artifact.
 
     A history only grows, so what was offered once is offered for the rest of the session.
     """
-    return every_tool(agent, artifact_reader) if any(map(refers, messages)) else agent.tools
+    return every_tool(agent, artifact_reader) if has_artifact else agent.tools
 
 
 def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from harness_worker.core.canonical import canonical
 from harness_worker.core.ending import NO_ANSWER_TEXT
-from harness_worker.core.prompting.artifact_reading import tools_for
+from harness_worker.core.prompting.artifact_reading import refers, tools_for
 from harness_worker.core.prompting.sent import (
     WORDLESS,
     TurnMessages,
@@ -29,10 +29,9 @@ from harness_worker.core.prompting.sent import (
     tagged,
     text_block,
 )
-from harness_worker.core.prompting.tool_selection import offered
-from harness_worker.core.records import Message, Turn, TurnPreparation
+from harness_worker.core.prompting.tool_selection import named_in, offered
+from harness_worker.core.records import Carried, Message, Turn, TurnPreparation
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
-from harness_worker.core.sources.citations import Source
 from harness_worker.core.sources.context_pack import ContextPack, memory_block, untrusted_block
 from harness_worker.wire import StopReason, TurnStatus
 
@@ -47,6 +46,7 @@ DECLINED: Final = "(The model declined to go on with this request.)"
 """Stand-ins for a request that a model declined, and for its refusal."""
 
 _UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
+_NOTHING_CARRIED: Final = Carried()
 
 
 class RequestKind(StrEnum):
@@ -69,6 +69,7 @@ class PastTurn:
         preparation: What it was sent with; ``None`` if no model ever answered.
         messages: Its own history.
         stop_reason: Why it ended; ``None`` if it was copied to a fork by a version that did not store the reason.
+        carried: What prompts still need of the history up to its summary, if it made one.
     """
 
     status: TurnStatus
@@ -76,6 +77,7 @@ class PastTurn:
     preparation: TurnPreparation | None
     messages: tuple[Message, ...]
     stop_reason: StopReason | None = None
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class Prompt:
         has_past: Whether the messages include those of earlier turns.
         kind: What the model is asked for.
         max_tokens: The reply's maximum length in tokens, if the prompt sets one.
-        sources: The documents that the session's turns were given, which may be cited.
+        carried: What later prompts need of the history even if it is summarised; its documents may be cited.
         model: The model to ask.
     """
 
@@ -123,7 +125,7 @@ class Prompt:
     has_past: bool = False
     kind: RequestKind = RequestKind.STEP
     max_tokens: int | None = None
-    sources: tuple[Source, ...] = ()
+    carried: Carried = _NOTHING_CARRIED
     model: str = ""
 
 
@@ -142,7 +144,8 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     Args:
         turn: The turn; if it was sent before, its context is sent unchanged.
         agent: The agent, for its tools and system text; the turn's ``system_prompt_override`` replaces the latter.
-        past: The session's earlier turns, in order.
+        past: The session's earlier turns, in order. Those before one with ``carried`` may be missing, and all of them
+            if the turn itself has it.
         own: The turn's own history.
         artifact_reader: The tool that is offered once the session has an artifact.
         gathered: What was loaded for a turn that is sent for the first time.
@@ -152,8 +155,12 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     known = known_preparation(turn, past)
     kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
     turns = (*map(_as_read, past), (kept, as_sent(own, kept)))
-    said = [message for _, each in turns for message in each]
-    tools = offered(agent, selected, said, artifact_reader) if selected else tools_for(agent, said, artifact_reader)
+    carried = _carried(turn.carried or (past[0].carried if past else None) or _NOTHING_CARRIED, turns)
+    tools = (
+        offered(agent, selected, carried.tools, artifact_reader)
+        if selected
+        else tools_for(agent, artifact_reader, has_artifact=carried.has_artifact)
+    )
     summary = next((each.summary for each, _ in reversed(turns) if each is not None and each.summary is not None), None)
     prefix_hash = _prefix_hash(agent.model, system, tools, summary)
     messages = since_summary([_bound(each, prefix_hash) for each in turns])
@@ -172,8 +179,19 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         render_hash=_sha256([prefix_hash, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and len(messages) > len(turns[-1][1]),
-        sources=tuple(source for each, _ in turns if each is not None for source in each.sources),
+        carried=carried,
         model=agent.model,
+    )
+
+
+def _carried(before: Carried, turns: Sequence[TurnMessages]) -> Carried:
+    """What later prompts need of these turns and of those before them, which are known only by ``before``."""
+    said = [message for _, messages in turns for message in messages]
+    given = (source for preparation, _ in turns if preparation is not None for source in preparation.sources)
+    return Carried(
+        tools=tuple(dict.fromkeys((*before.tools, *(name for message in said for name in named_in(message))))),
+        has_artifact=before.has_artifact or any(map(refers, said)),
+        sources=tuple({source.id: source for source in (*before.sources, *given)}.values()),
     )
 
 

@@ -13,7 +13,7 @@ from harness_worker.core.prompting.artifact_reading import every_tool, refers
 from harness_worker.core.prompting.sent import blocks_of
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
-from harness_worker.wire import GET_CONTEXT_PACK
+from harness_worker.wire import GET_CONTEXT_PACK, READ_ARTIFACT
 
 
 def selects(agent: AgentSpec) -> bool:
@@ -49,27 +49,24 @@ def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
 
 
 def offered(
-    agent: AgentSpec, names: Sequence[str], messages: Iterable[Message], artifact_reader: ToolSpec | None
+    agent: AgentSpec, names: Sequence[str], named: Iterable[str], artifact_reader: ToolSpec | None
 ) -> tuple[ToolSpec, ...]:
-    """The tools with these names, followed by those that the conversation names, in its order.
-
-    The latter include the reader once the conversation refers to an artifact.
-    """
+    """The tools with these names, followed by those that the conversation named, in its order."""
     known = {tool.name: tool for tool in every_tool(agent, artifact_reader)}
-    appended = (name for message in messages for name in _named(message, artifact_reader))
-    return tuple(known[name] for name in dict.fromkeys((*names, *appended)) if name in known)
+    return tuple(known[name] for name in dict.fromkeys((*names, *named)) if name in known)
+
+
+def named_in(message: Message) -> Iterator[str]:
+    """The names of the tools that a message calls, and the reader's if it refers to an artifact."""
+    if refers(message):
+        yield READ_ARTIFACT
+    yield from (str(block.get("name")) for block in blocks_of(message) if block.get("type") == "tool_use")
 
 
 def callable_tools(agent: AgentSpec, shown: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
     """The tools that may be called: those that were offered, and the agent's other tools."""
     names = {tool.name for tool in shown}
     return (*shown, *(tool for tool in agent.tools if tool.name not in names))
-
-
-def _named(message: Message, artifact_reader: ToolSpec | None) -> Iterator[str]:
-    if artifact_reader is not None and refers(message):
-        yield artifact_reader.name
-    yield from (str(block.get("name")) for block in blocks_of(message) if block.get("type") == "tool_use")
 
 
 def _description(schema: object) -> str:
