@@ -39,7 +39,7 @@ TOOL: dict[str, Any] = {"name": "get_order", "description": "", "effect": None, 
 DONE = {"agent": "support", "status": "completed", "stop_reason": "end_turn"}
 CANCELLED = {"agent": "other", "status": "cancelled", "stop_reason": "cancelled"}
 ENDED_CALLS = [("get_order", "ToolTimeout"), ("invented by a model", "ToolDenied"), ("read_artifact", "ToolFailure")]
-NO_PROMPT = SimpleNamespace(sources=None, messages=None)
+NO_PROMPT = SimpleNamespace(carried=SimpleNamespace(sources=None), messages=None)
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
