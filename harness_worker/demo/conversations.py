@@ -1,4 +1,4 @@
-"""What the demonstration asks the shop's agent."""
+"""The customers' questions in the demonstration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The shop's own SQLite file: its tables, its fixed goods and orders, and transactions that happen once a key.
+"""The shop's own SQLite file: its tables, its fixed goods and orders, and transactions that happen once per key.
 
-It is not the harness's database. Any tool process may open it, also at the same moment and also for the first time.
+It is not the harness's database. Any tool process may open it, even several at once for the first time.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _ROWS: Final[dict[str, list[tuple[Any, ...]]]] = {
 
 
 def shop_file(home: Path | None = None) -> Path:
-    """Where the shop lives: ``shop.db`` in ``home``, or else in ``HARNESS_HOME``."""
+    """The shop's file: ``shop.db`` in ``home``, or else in ``HARNESS_HOME``."""
     return (home or load_settings().home) / "shop.db"
 
 
 @contextmanager
 def reading() -> Generator[sqlite3.Connection]:
-    """A connection that sees one state of the shop; made on first use."""
+    """A connection that sees one consistent state of the shop, which is created on first use."""
     with _connection(shop_file()) as db:
         db.execute("BEGIN")
         yield db
@@ -78,10 +78,10 @@ def reading() -> Generator[sqlite3.Connection]:
 
 
 def perform_once(key: str, tool: str, action: Callable[[sqlite3.Connection], JsonObject]) -> JsonObject:
-    """Do ``action`` and remember its result under ``key``, in one transaction.
+    """Run ``action`` and store its result under ``key``, in one transaction.
 
-    A key that was seen before returns the remembered result and changes nothing. This is what makes a tool
-    ``retry_safe``. An exception of ``action`` undoes what it did and leaves the key unused.
+    With a key that was seen before, returns the stored result and changes nothing: this makes a tool ``retry_safe``. If
+    ``action`` raises, what it did is undone and the key stays unused.
     """
     with _connection(shop_file()) as db, _writing(db):
         seen = db.execute("SELECT result FROM effects WHERE idempotency_key = ?", (key,)).fetchone()
@@ -94,7 +94,7 @@ def perform_once(key: str, tool: str, action: Callable[[sqlite3.Connection], Jso
 
 
 def reset(file: Path) -> None:
-    """Put the shop back to its first day, so that a demonstration always starts from the same goods and orders."""
+    """Reset the shop, so that a demonstration always starts from the same goods and orders."""
     with _connection(file) as db, _writing(db):
         _fill(db)
 
@@ -111,7 +111,7 @@ def _connection(file: Path) -> Generator[sqlite3.Connection]:
 
 def _make(db: sqlite3.Connection) -> None:
     with _writing(db):
-        if not _is_made(db):  # another process may have been first
+        if not _is_made(db):  # another process may have been faster
             _fill(db)
 
 
@@ -121,7 +121,7 @@ def _is_made(db: sqlite3.Connection) -> bool:
 
 @contextmanager
 def _writing(db: sqlite3.Connection) -> Generator[None]:
-    db.execute("BEGIN IMMEDIATE")  # a plain BEGIN fails when two processes both turn from reading to writing
+    db.execute("BEGIN IMMEDIATE")  # plain BEGIN fails if two processes both go from reading to writing
     try:
         yield
     except BaseException:

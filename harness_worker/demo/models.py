@@ -1,4 +1,4 @@
-"""Which model answers in the demonstration."""
+"""The choice of the model for the demonstration."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ SCRIPT: Final = Path(__file__).with_name("shop_script.jsonl")
 
 
 def model_of(settings: Settings) -> str:
-    """Claude where there is a key for it, else a recording, so that the demonstration needs none."""
+    """Claude if there is a key for it, else a recording, so that the demonstration needs no key."""
     return CLAUDE if settings.anthropic_api_key is not None else f"scripted:{SCRIPT}"

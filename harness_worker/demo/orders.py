@@ -1,4 +1,4 @@
-"""What the shop knows of an order, read inside somebody's transaction. Amounts are in cents."""
+"""Reads what the shop knows about an order, within the caller's transaction. Amounts are in cents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_order(db: sqlite3.Connection, order_id: str) -> JsonObject:
 
 
 def order_with_total(db: sqlite3.Connection, order_id: str) -> JsonObject:
-    """An order with its lines and what it comes to: goods, less the voucher's share, plus gift wrap."""
+    """An order with its lines and its total: goods, less the voucher's share, plus gift wrap."""
     order = find_order(db, order_id)
     query = "SELECT sku, quantity, price_cents, state FROM lines WHERE order_id = ? ORDER BY sku"
     lines = [dict(row) for row in db.execute(query, (order_id,))]

@@ -1,7 +1,7 @@
 """The shop's tools and its agent: ``harness up --app harness_worker.demo.shop:registry``.
 
-Amounts are in cents of one currency. Reads of one order share the resource key ``order:ID`` only with themselves,
-so a message that asks for several things runs them side by side; every write runs alone, in the order asked.
+Amounts are in cents of one currency. Different reads have different resource keys, so several reads in one message run
+side by side; every write runs alone, in the order of the requests.
 """
 
 from __future__ import annotations

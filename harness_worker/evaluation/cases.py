@@ -1,4 +1,4 @@
-"""Cases: what to ask an agent, and what must be true of its answer; a file has one per line, as JSON."""
+"""Cases: what to ask an agent, and what must be true of its answer; a file holds one per line, as JSON."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ OURS: Final = ("sweep", "case", "repeat")
 """Keys of a turn's metadata that name its cell."""
 
 MOST_TURNS: Final = 100
-"""Of one case."""
+"""The most turns of one case."""
 
 MOST_TOLD: Final = 100
-"""How many wrong things of a file are told at once."""
+"""How many problems of a file are reported at once."""
 
 T = TypeVar("T")
 
 
 def _listed(value: object) -> object:
-    """One as a list of one."""
+    """A list; a single item becomes a list of one."""
     return cast("object", (value,)) if isinstance(value, str | dict) else value
 
 
 def _texts(value: object) -> object:
-    """One text as a list of one."""
+    """A list of texts; a single text becomes a list of one."""
     if not isinstance(value, str | list) or value == []:
         raise ValueError("must be a text, or a list of texts for turns one after the other")
     return cast("object", (value,)) if isinstance(value, str) else cast("object", value)
 
 
 def _called(value: object) -> object:
-    """A tool's name as a call of it with whatever arguments."""
+    """An expected call; a tool's name alone means a call with any arguments."""
     return {"tool": value} if isinstance(value, str) else value
 
 
@@ -82,7 +82,7 @@ class ToolCall(_Part):
 
     Args:
         tool: The tool's name.
-        arguments: What its arguments must hold; it may have had others besides.
+        arguments: What its arguments must include; it may have had others, too.
     """
 
     tool: str
@@ -93,17 +93,17 @@ Call = Annotated[ToolCall, BeforeValidator(_called)]
 
 
 class Expectation(_Part):
-    """What must be true of a turn that has ended; every part of it.
+    """What must be true of a turn that has ended; every given part must hold.
 
     Args:
-        equals: The answer, but for whitespace around it.
-        contains: Texts that must be in the answer, in whatever case.
-        not_contains: Texts that must not be.
+        equals: The answer, apart from white space around it.
+        contains: Texts that must be in the answer, in upper or lower case.
+        not_contains: Texts that must not be in the answer.
         matches: A regular expression that must be found in the answer.
-        calls: Calls that must have succeeded, in whatever order.
-        no_calls: Tools that the model must not have asked for.
-        stop_reason: Why the turn must have ended; if left out, it must have been completed.
-        scores: The least score of each of these judges.
+        calls: Calls that must have succeeded, in any order.
+        no_calls: Tools that the model must not have called.
+        stop_reason: Why the turn must have ended; by default, it must have been completed.
+        scores: The minimum score from each of these judges.
     """
 
     equals: str | None = None
@@ -122,10 +122,10 @@ class Case(_Part):
     Args:
         id: Unique in its file.
         input: What the agent is asked; several texts are turns of one session, one after the other.
-        metadata: Kept with its turns, and with a scripted model the choice of the script.
+        metadata: Stored with its turns; with a scripted model, it also chooses the script.
         budget: Limits of each turn, below the agent's.
-        expect: What must hold of its last turn, and of the calls of all.
-        target: Anything for a check of the user's own; it is not sent.
+        expect: What must hold for its last turn, and for the calls of all its turns.
+        target: Any data for a check of the user's own; it is not sent to the agent.
     """
 
     id: Annotated[str, Field(min_length=1, max_length=MAX_METADATA_CHARS), AfterValidator(storable)]
@@ -140,11 +140,11 @@ def read_cases(file: str, data: bytes) -> tuple[Case, ...]:
     """Every case of a file.
 
     Args:
-        file: Names it in errors.
-        data: Its bytes; empty lines are skipped. A case without id has its line's number as one.
+        file: The file's name in error messages.
+        data: The file's bytes; empty lines are skipped. A case without an id gets its line's number.
 
     Raises:
-        ConfigError: There is none, or lines are wrong; the message has each of these with what is wrong.
+        ConfigError: There are no cases, or some lines are wrong; the message lists these lines and their problems.
     """
     found, problems = dict[str, tuple[int, Case]](), list[str]()
     for number, line in numbered_lines(data):
@@ -172,7 +172,7 @@ def _members(line: bytes, number: int) -> Mapping[str, object]:
     """The members of a line, without those that are null; the line's number is the id if there is none.
 
     Raises:
-        ValueError: It is no JSON object.
+        ValueError: The line is not a JSON object.
     """
     case = parsed(line)
     if not isinstance(case, dict):

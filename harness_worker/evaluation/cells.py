@@ -19,9 +19,9 @@ class Cell:
 
     Args:
         sweep: The sweep's name.
-        agent: Who is asked.
-        case: What.
-        repeat: Which time, from 1.
+        agent: The agent that is asked.
+        case: The case.
+        repeat: The number of the repeat, from 1.
     """
 
     sweep: str
@@ -31,12 +31,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For people: the case, the agent, and the number of the repeat."""
+        """A name for people: the case, the agent, and the number of the repeat."""
         return f"{self.case.id} of {self.agent}, repeat {self.repeat}"
 
     @property
     def asked(self) -> str:
-        """A digest of the request: the same for the same cell of a sweep, another one once its case is edited."""
+        """A digest of the request: the same for the same cell of a sweep, different once its case is edited."""
         case = self.case
         return _digest([self.sweep, self.agent, case.id, self.repeat, case.input, case.metadata, case.budget])
 
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def session_id(self) -> str:
-        """The session of its turns, and of no others."""
+        """The session of its turns, which no other cell shares."""
         return f"eval-{self.asked}"
 
     def key(self, number: int) -> str:
@@ -67,7 +67,7 @@ class Cell:
 
 
 def cells_of(sweep: str, agents: Sequence[str], cases: Sequence[Case], repeats: int) -> Iterator[Cell]:
-    """Every cell of a sweep: all cases once, then all again; the agents side by side."""
+    """Every cell of a sweep: all cases once, then all again; for each case, all agents in turn."""
     for repeat in range(1, repeats + 1):
         for case in cases:
             for agent in agents:

@@ -23,7 +23,7 @@ from harness_worker.turn.results import TurnResult
 from harness_worker.wire import JsonObject
 
 PASSING: Final = 0.5
-"""The least score with which a cell passes."""
+"""The minimum score with which a cell passes."""
 
 _turns: Final = TypeAdapter(TurnResult)
 
@@ -33,16 +33,16 @@ class Check:
     """A function that scores.
 
     Args:
-        name: As the command line names it: ``module:function``.
-        fn: Given copies of the case and of its last turn, a ``TurnResult``; returns a ``Score``, its value, whether it
-            passed, or one of them with a reason.
+        name: Its name on the command line: ``module:function``.
+        fn: Takes copies of the case and of its last turn, a ``TurnResult``; returns a ``Score``, a score's value,
+            whether the turn passes, or one of the latter two with a reason.
     """
 
     name: str
     fn: Callable[[Case, TurnResult], object]
 
     def __call__(self, case: Case, turn: JsonObject) -> JsonObject:
-        """Its score of a turn, in the shape of a judge's score; what it prints goes to stderr."""
+        """The score of a turn, in the shape of a judge's score; what the function prints goes to stderr."""
         said: JsonObject = {"judge": self.name, "score": None, "reason": "", "error": None, "at": turn["finished_at"]}
         with contextlib.redirect_stdout(sys.stderr):
             score = attempt(lambda: _score(self.fn(deepcopy(case), _turns.validate_python(deepcopy(turn)))))
@@ -55,7 +55,7 @@ def load_check(name: str) -> Check:
     """The check that ``module:function`` names; the working directory is importable.
 
     Raises:
-        ConfigError: There is none, or it cannot be called with a case and a turn.
+        ConfigError: There is no such function, or it cannot be called with a case and a turn.
     """
     label = f"--check {name}"
     with contextlib.redirect_stdout(sys.stderr):
@@ -74,5 +74,5 @@ def _score(said: Any) -> Score:  # noqa: ANN401 - whatever it returned
         case (value, reason):
             return Score(_score(value).value, str(reason))
         case _:
-            item = getattr(said, "item", None)  # of numpy.bool_, and of other libraries' numbers
+            item = getattr(said, "item", None)  # numpy.bool_, and other libraries' numbers, have it
             return _score(item()) if callable(item) else score_of(said)

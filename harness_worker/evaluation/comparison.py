@@ -1,4 +1,4 @@
-"""What changed from one sweep to another, case by case: figures as one JSON document."""
+"""Compares two sweeps case by case; the figures are one JSON document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.evaluation.results import Result
 from harness_worker.wire import JsonObject
 
 _Values: TypeAlias = Mapping[str, float]
-"""A figure of each case that has one: the mean over its repeats."""
+"""One figure for each case that has it: the mean over the case's repeats."""
 
 PASSED: Final = "passed"
 _FIGURES: Final[Mapping[str, Callable[[Result], float]]] = {
@@ -32,7 +32,7 @@ def comparison(before: Sequence[Result], after: Sequence[Result]) -> JsonObject:
 
     Args:
         before: Results of one agent, at least one.
-        after: The same.
+        after: Results to compare them with, at least one.
     """
     first, second = _by_case(before), _by_case(after)
     shared = [case for case in first if case in second]
@@ -65,7 +65,7 @@ def _means(results: Sequence[Result], figure: Callable[[Result], float]) -> _Val
 
 
 def _judges(old: Sequence[Result], new: Sequence[Result]) -> list[str]:
-    """The judges that have scored in both."""
+    """The judges that gave scores in both."""
     before, after = ({score["judge"] for result in results for score in result.scores} for results in (old, new))
     return sorted(before & after)
 
@@ -83,7 +83,7 @@ def _given(results: Sequence[Result], judge: str) -> Iterator[float]:
 
 
 def _paired(before: _Values, after: _Values) -> JsonObject:
-    """The means over the cases that both have, and of their differences."""
+    """The means over the cases that both have, and the mean of their differences."""
     cases = [case for case in before if case in after]
     differences = [after[case] - before[case] for case in cases]
     enough = len(differences) > 1
@@ -97,7 +97,7 @@ def _paired(before: _Values, after: _Values) -> JsonObject:
 
 
 def _changed(case: str, before: Mapping[str, list[Result]], after: Mapping[str, list[Result]]) -> JsonObject:
-    """A case that passes more or less often, with the first of its failures afterwards."""
+    """A case that passes more or less often than before, with its first failure in the later results."""
     failure = next((result for result in after[case] if not result.passed), None)
     return {
         "case": case,

@@ -18,7 +18,7 @@ def unmet(expect: Expectation, turns: Sequence[JsonObject]) -> Iterator[str]:
 
     Args:
         expect: What must hold.
-        turns: A case's turns in order, shaped as in the HTTP API, the last one with its scores; all are over.
+        turns: A case's turns in order, all ended, shaped as in the HTTP API, the last one with its scores.
     """
     last, calls = turns[-1], [call for turn in turns for call in turn["calls"]]
     yield from _ending(expect, last)
@@ -69,7 +69,7 @@ def _calls(expect: Expectation, calls: Sequence[JsonObject]) -> Iterator[str]:
 
 
 def _counted(wanted: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, int]]:
-    """Each call that is wanted, and how often it is named."""
+    """Each expected call, and how many times it is listed."""
     named = Counter(compact(call.model_dump()) for call in wanted)
     return zip({compact(call.model_dump()): call for call in wanted}.values(), named.values(), strict=True)
 
@@ -80,7 +80,7 @@ def _is(wanted: ToolCall, call: JsonObject) -> bool:
 
 
 def _holds(found: object, wanted: object) -> bool:
-    """Whether ``found`` equals ``wanted``, objects but for members that are not asked for."""
+    """Whether ``found`` equals ``wanted``; objects may have further members."""
     if not (isinstance(found, Mapping) and isinstance(wanted, Mapping)):
         return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
     there = cast("Mapping[str, Any]", found)

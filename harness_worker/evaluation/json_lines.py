@@ -12,16 +12,16 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that hold something, each with its number, from 1."""
+    """The lines of a file that are not empty, each with its number, from 1."""
     lines = data.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def parsed(line: bytes) -> object:
-    """What a line holds.
+    """The JSON value in a line.
 
     Raises:
-        ValueError: It is no JSON of finite numbers in UTF-8, or nested more deeply than anybody reads.
+        ValueError: The line is not JSON in UTF-8, has a number that is not finite, or is nested too deeply.
     """
     try:
         line.decode()
@@ -36,10 +36,10 @@ def parsed(line: bytes) -> object:
 
 
 def _check_numbers(found: object) -> None:
-    """Refuse infinity, which 1e999 is read as.
+    """Refuse infinity, which is what 1e999 is read as.
 
     Raises:
-        ValueError: It is there.
+        ValueError: The value contains infinity.
     """
     try:
         json.dumps(found, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The result of a cell: one line of a file of results, and one line of a report."""
+"""The result of a cell: one line in a file of results, and one line of a report."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from harness_worker.evaluation.expecting import ending, unmet
 from harness_worker.wire import FINAL_STATUSES, JsonObject, TurnStatus, has_ended
 
 REFUSED: Final = "refused"
-"""The status of a cell whose turn the gateway did not take."""
+"""The status of a cell whose turn the gateway did not accept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was seen of a cell.
+    """What was observed of a cell.
 
     Args:
-        turns: Its turns in order, shaped as in the HTTP API, as far as it came; the last one with its scores.
-        refused: What the gateway said, if it would not take the next one.
+        turns: The turns that it got to, in order, shaped as in the HTTP API; the last one with its scores.
+        refused: The gateway's message, if it refused the next turn.
     """
 
     turns: tuple[JsonObject, ...]
@@ -37,23 +37,23 @@ class Result(BaseModel):
 
     Args:
         sweep: The sweep's name.
-        agent: Who was asked.
+        agent: The agent that was asked.
         case: The case's id.
-        repeat: Which time, from 1.
+        repeat: The number of the repeat, from 1.
         asked: A digest of what was asked.
-        expected: A digest of what was held against the answer.
-        passed: Whether all held.
-        why: What did not.
-        status: The last turn's, or ``refused``.
-        stop_reason: Why it ended.
+        expected: A digest of what the answer was compared with.
+        passed: Whether every expectation was met.
+        why: The expectations that were not met.
+        status: The last turn's status, or ``refused``.
+        stop_reason: Why the last turn ended.
         turn_id: The last turn.
-        session_id: The session of all.
+        session_id: The session of all turns.
         output_text: The last answer.
-        scores: What judges, and a check, say of the last turn, as ``GET /v1/turns/{id}/scores`` gives it.
+        scores: Scores of the last turn by judges and a check, as ``GET /v1/turns/{id}/scores`` returns them.
         usage: What all turns used, by name.
-        seconds: How long they ran, each from its start to its end: the time in a queue is not the agent's.
-        created_at: When the first was made.
-        finished_at: When the last one ended.
+        seconds: How long the turns ran, each from its start to its end, without time in a queue.
+        created_at: When the first turn was created.
+        finished_at: When the last turn ended.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,12 +79,12 @@ class Result(BaseModel):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is final: its turn has ended, and all its judges have scored."""
+        """Whether it is final: its turn has ended, and all its scores have been given or given up."""
         return self.status in FINAL_STATUSES and all(score["at"] for score in self.scores)
 
 
 def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
-    """Compare what was seen of a cell with what was expected."""
+    """Compare what was observed of a cell with what was expected."""
     turns = found.turns
     last = turns[-1] if turns else None
     scores = _scored(cell, last, check) if last is not None else ()
@@ -148,7 +148,7 @@ def _waiting(turn: JsonObject) -> str:
 
 
 def _summed(turns: Sequence[JsonObject]) -> dict[str, int | float]:
-    names = [field.name for field in fields(Usage) if field.name != "reflections"]  # of which the gateway tells nothing
+    names = [field.name for field in fields(Usage) if field.name != "reflections"]  # which the gateway does not report
     return {name: sum(turn["usage"][name] for turn in turns) for name in names}
 
 

@@ -17,10 +17,10 @@ class EvalSweep:
 
     Args:
         name: Its name.
-        agents: Who was asked, in the order of the command.
-        repeats: How often each case was asked.
-        threshold: The least share of cells that must pass, of every agent.
-        results: One a cell.
+        agents: The agents that were asked, in the order of the command.
+        repeats: How many times each case was asked.
+        threshold: The minimum share of each agent's cells that must pass.
+        results: One result for each cell.
     """
 
     name: str
@@ -36,7 +36,7 @@ class EvalSweep:
 
 
 def summary(sweep: EvalSweep) -> JsonObject:
-    """The whole sweep; shares are from 0 to 1, times in seconds, dollars US dollars."""
+    """The whole sweep; shares are from 0 to 1, times in seconds, costs in US dollars."""
     agents = [_of_agent(agent, sweep) for agent in sweep.agents]
     return {
         "sweep": sweep.name,
@@ -66,7 +66,7 @@ def _of_agent(agent: str, sweep: EvalSweep) -> JsonObject:
 
 
 def _by_case(results: Sequence[Result]) -> JsonObject:
-    """pass@k and pass^k: the shares of cases that passed in any, and in all of their k repeats."""
+    """pass@k and pass^k: the shares of cases that passed in any of their k repeats, and in all of them."""
     cases = defaultdict[str, list[bool]](list)
     for result in results:
         cases[result.case].append(result.passed)
@@ -77,7 +77,7 @@ def _by_case(results: Sequence[Result]) -> JsonObject:
 
 
 def _scores(results: Iterable[Result]) -> JsonObject:
-    """By judge: the mean of its scores, how many there are, and how many are missing."""
+    """For each judge, the mean of its scores, how many there are, and how many are missing."""
     given = defaultdict[str, list[float | None]](list)
     for result in results:
         for score in result.scores:
@@ -97,7 +97,7 @@ def _totals(usages: Sequence[Mapping[str, float]]) -> JsonObject:
 
 
 def _seconds(times: Sequence[float]) -> JsonObject:
-    """Of the cells whose turns ran."""
+    """Percentiles of the time that cells took, over those whose turns ran."""
     return {"p50": _percentile(times, 50), "p95": _percentile(times, 95)}
 
 
@@ -108,7 +108,7 @@ def _percentile(values: Sequence[float], percent: int) -> float | None:
 
 
 def _not_completed(results: Iterable[Result]) -> JsonObject:
-    """How many turns ended otherwise than completed, by how."""
+    """How many turns were not completed, by how they ended."""
     others = (result for result in results if result.status != TurnStatus.COMPLETED)
     hows = Counter(
         f"{result.status} ({result.stop_reason})" if result.stop_reason else result.status for result in others

@@ -1,4 +1,4 @@
-"""Connects the harness's tools with a workload's state: which call is served, and what the model reads of it."""
+"""Connects the harness's tools with a workload's state: the call that is served, and the answer for the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def call_of(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> WriteCa
 
 
 def answer(ask: Callable[[], Observation]) -> str:
-    """What the model reads; a database that does not answer is asked again by the harness.
+    """The text that the model reads; if the database does not answer, the harness tries again.
 
     Raises:
         ToolError: The observation is an error.

@@ -1,4 +1,4 @@
-"""What a workload is: recorded tasks, the app that serves their tools, and what a plain replay of them gives."""
+"""A workload: recorded tasks, the app that serves their tools, and the result of a plain replay of the tasks."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class WorkloadTask:
         input: What the user wants.
         calls: The recorded calls.
         messages: How many calls each message of the model holds; if the authors do not say, every run of reads and
-            every run of writes is one.
-        category: Which of the workload's categories it belongs to.
+            every run of writes is one message.
+        category: The workload's category that it belongs to.
     """
 
     id: str
@@ -61,23 +61,23 @@ class WorkloadTask:
 
 
 def session_of(task_id: str, run: str) -> str:
-    """The session in which a task is worked: its tools may learn from it which task it is.
+    """The session in which a task is worked on; tools can read the task's id from it.
 
     Args:
         task_id: The task.
-        run: Makes the session one of its own, without a dot.
+        run: Makes the session unique; contains no dot.
     """
     return f"{task_id}.{run}"
 
 
 def task_of(session_id: str) -> str:
-    """The task that :func:`session_of` named."""
+    """The id of the task in a session's name made by :func:`session_of`."""
     return session_id.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the model reads of one call, and whether it reads it as an error."""
+    """The result of one call as the model reads it, and whether it is an error."""
 
     content: str
     is_error: bool
@@ -101,8 +101,8 @@ class ReplayOutcome:
     """The result of a task's calls, made one by one without the harness.
 
     Args:
-        observations: One a call, in order.
-        effects: The changes, in the order they were made.
+        observations: One for each call, in order.
+        effects: The changes, in the order in which they were made.
         final_state: A digest of the whole state after the last call.
     """
 
@@ -113,7 +113,7 @@ class ReplayOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:
-    """One row of the effect journal; ``seq`` rises with the commits of all turns."""
+    """One row of the effect journal; ``seq`` rises with each commit, over all turns."""
 
     seq: int
     turn_id: str
@@ -152,7 +152,7 @@ class Workload(Protocol):
         ...
 
     def registry(self) -> Registry:
-        """What ``app`` names, for the workload's own settings: for turns in this process."""
+        """The registry that ``app`` names, with the workload's own settings, for turns in this process."""
         ...
 
     def tasks(self) -> Sequence[WorkloadTask]:

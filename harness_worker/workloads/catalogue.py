@@ -1,4 +1,4 @@
-"""The workloads by name. Adding one is a line here."""
+"""The workloads by name; a new one is added by a line here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def require_workload(name: str) -> None:
     """Check a workload's name.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no workload of that name.
     """
     if name not in WORKLOADS:
         raise ConfigError(f"unknown workload {name!r}; there are: {', '.join(sorted(WORKLOADS))}")

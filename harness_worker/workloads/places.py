@@ -14,7 +14,7 @@ class Places:
 
     Args:
         script: The scripted model's JSONL file.
-        database_url: Where tools keep their state, apart from the harness' own tables.
+        database_url: The database in which tools keep their state, apart from the harness's own tables.
     """
 
     script: Path
@@ -24,8 +24,8 @@ class Places:
 def places(settings: Settings, workload: str) -> Places:
     """The places of one workload, below ``HARNESS_HOME``.
 
-    The state is in the Postgres of ``HARNESS_DATABASE_URL`` if it names one, in tables of its own (``wl_…``), else in
-    an SQLite file of its own.
+    If ``HARNESS_DATABASE_URL`` names a Postgres, the state is there, in tables of its own (``wl_…``); otherwise it is
+    in an SQLite file of its own.
     """
     home = settings.home.expanduser().absolute()
     given = settings.database_url or ""
@@ -37,5 +37,5 @@ def places(settings: Settings, workload: str) -> Places:
 
 
 def home_of(script: Path) -> Path:
-    """The home in which :func:`places` put this script."""
+    """The home directory that :func:`places` chose this script's path in."""
     return script.parent.parent

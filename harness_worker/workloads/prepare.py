@@ -1,4 +1,4 @@
-"""Makes what a workload's tools and its sweep need before they start."""
+"""Prepares what a workload's tools and its sweep need before they start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def prepare(where: Places, tasks: Iterable[WorkloadTask]) -> None:
         TransientError: The database does not answer.
     """
     write_script(where.script, tasks)
-    # An engine of its own, gone before a worker forks: children must not share a connection.
+    # An engine of its own, disposed of before a worker forks, because children must not share a connection.
     engine = make_engine(where.database_url)
     try:
         WorkloadState(engine).create()

@@ -15,7 +15,7 @@ from harness_worker.workloads.sweep import SweepResult
 
 
 def summary(result: SweepResult) -> JsonObject:
-    """The whole sweep in one object; ``expected`` counts the tasks there are, ``tasks`` those that ran."""
+    """The whole sweep in one object; ``expected`` counts all tasks, ``tasks`` those that ran."""
     verdicts = result.verdicts
     return {
         "workload": result.workload,
@@ -40,7 +40,7 @@ def summary(result: SweepResult) -> JsonObject:
 
 
 def effect_lines(result: SweepResult) -> Iterator[JsonObject]:
-    """Every row of the effect journal, by task and then in its order."""
+    """Every row of the effect journal, by task, in the journal's order."""
     for verdict in result.verdicts:
         for row in verdict.journal:
             yield {
@@ -58,7 +58,7 @@ def effect_lines(result: SweepResult) -> Iterator[JsonObject]:
 
 
 def observation_lines(result: SweepResult) -> Iterator[JsonObject]:
-    """Every call and what the model read of it, by task and then in order."""
+    """Every call and the result that the model read, by task, in order."""
     for verdict in result.verdicts:
         for call in verdict.turn.calls:
             yield {"task": verdict.task.id, "turn_id": verdict.turn.id, **call}
@@ -70,7 +70,7 @@ def write_lines(path: Path, lines: Iterator[JsonObject]) -> None:
 
 
 def table(result: SweepResult) -> Table:
-    """The summary for people."""
+    """The summary as a table for people."""
     found = summary(result)
     drawn = Table(title=f"{result.workload}: {found['passed']}/{found['expected']} equal to the plain replay")
     drawn.add_column("what")

@@ -1,8 +1,8 @@
-"""Recorded calls as a scripted model.
+"""Turns recorded calls into lines for the scripted model.
 
-Recorded actions drive the scripted model. Where the authors say what belongs into one message, that is one; else every
-run of consecutive reads is. A run of consecutive writes is one message too: the harness runs them one after the other,
-so that this equals the plain replay, and it uses the chain of several writes that single ones never would.
+If the authors say which calls belong to one message, that is followed. Otherwise every run of consecutive reads is one
+message, and so is every run of consecutive writes: the harness runs these one after the other, which equals the plain
+replay, and exercises chains of several writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 def messages_of(task: WorkloadTask) -> list[list[RecordedCall]]:
-    """The task's calls, grouped as the model asks for them: a list a message."""
+    """The task's calls as the model requests them: one list for each message."""
     if task.messages is None:
         return [list(run) for _, run in groupby(task.calls, key=lambda call: call.is_read)]
     calls = iter(task.calls)
@@ -28,7 +28,7 @@ def messages_of(task: WorkloadTask) -> list[list[RecordedCall]]:
 
 
 def script_lines(task: WorkloadTask) -> list[Line]:
-    """The lines of one task's script; its name is the task's id, its last line is text."""
+    """The lines of one task's script, which is named after the task's id and ends with a line of text."""
     messages = messages_of(task)
     asking = [
         _line(task, step, [_tool_use(step, position, call) for position, call in enumerate(calls)])
@@ -50,7 +50,7 @@ def write_script(path: Path, tasks: Iterable[WorkloadTask]) -> None:
 
 
 def ideal_waves(tasks: Sequence[WorkloadTask]) -> int:
-    """How many waves the tasks' calls need at least: one a run of reads with distinct arguments, one a write."""
+    """The fewest waves that the tasks' calls need: one for each run of reads with distinct arguments and each write."""
     return sum(_waves(calls) for task in tasks for calls in messages_of(task))
 
 

@@ -1,8 +1,8 @@
-"""A workload's state in SQL: changed records over a base that never changes, the effect journal, the receipts.
+"""A workload's state in SQL: changed records over a base that never changes, the effect journal, and receipts.
 
-Any tool process may serve the next call, so that nothing is kept in memory. A turn sees the base with its own changed
-records laid over it; turns never see each other's. Effect, journal row, observation and changed records are committed
-together, keyed by the call's idempotency key: a second execution finds the receipt and does nothing.
+Any tool process may serve the next call, so nothing is kept in memory. A turn sees the base overlaid with the records
+that it changed itself; turns never see each other's changes. Journal row, observation and changed records are committed
+together under the call's idempotency key: a second execution finds the receipt and does nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ overlays = Table(
     Column("record", Text),
     PrimaryKeyConstraint("turn_id", "collection", "key"),
 )
-"""``record`` is JSON as text, the order of its keys kept; null says deleted."""
+"""Changed records. ``record`` is JSON as text, with its keys in their original order; null means deleted."""
 
 effects = Table(
     "wl_effects",
@@ -65,7 +65,7 @@ effects = Table(
     Column("observation", Text, nullable=False),
     Index("wl_effects_turn", "turn_id", "seq"),
 )
-"""Append-only: one row a change, none for a write that raised and changed nothing."""
+"""The effect journal, append-only: one row for each change; none for a write that raised and changed nothing."""
 
 receipts = Table(
     "wl_receipts",
@@ -74,19 +74,19 @@ receipts = Table(
     Column("content", Text, nullable=False),
     Column("is_error", Boolean, nullable=False),
 )
-"""What every write answered, failed ones too: repeated later, a failed write might succeed."""
+"""The answer of every write, including failed ones, because a failed write might succeed when repeated later."""
 
 _CREATE_LOCK = 7_249_301
-"""Any number, the same in every process: the first creates the tables, the others wait and find them."""
+"""An arbitrary number, the same in every process: the first one creates the tables while the others wait."""
 
 RecordKey = tuple[str, str]
 Overlay = Mapping[RecordKey, str | None]
-"""Changed records as JSON by (collection, key); ``None`` is deleted."""
+"""Changed records as JSON by (collection, key); ``None`` means deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCall:
-    """The call on whose behalf something is written."""
+    """The call that a write belongs to."""
 
     turn_id: str
     call_id: str
@@ -101,9 +101,9 @@ class Written:
     """What a call did: the observation, and the records it changed.
 
     Args:
-        observation: What the tool says.
-        changed: The records as they are now.
-        is_declared: Whether the tool is known to write: it may then say so where no record differs.
+        observation: The tool's answer.
+        changed: The new state of the records that it changed.
+        is_declared: Whether the tool is declared as a write, so that even a call that changes no record is an effect.
     """
 
     observation: Observation
@@ -112,17 +112,17 @@ class Written:
 
     @property
     def is_effect(self) -> bool:
-        """Whether the world changed, or a tool that is known to change it says it did."""
+        """Whether a record changed, or a tool that is declared as a write succeeded."""
         return bool(self.changed) or (self.is_declared and not self.observation.is_error)
 
 
 class WorkloadState:
     """The tables of one workload.
 
-    Every method raises ``TransientError`` when the database does not answer.
+    Every method raises ``TransientError`` if the database does not answer.
 
     Args:
-        engine: Its database, as ``make_engine`` makes it.
+        engine: The engine of its database, made by ``make_engine``.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -145,13 +145,13 @@ class WorkloadState:
             return tuple(_journal_row(row) for row in connection.execute(wanted).mappings())
 
     def once(self, call: WriteCall, act: Callable[[Overlay], Written]) -> Observation:
-        """Run ``act`` and commit all it did, or return what it answered when it ran before.
+        """Run ``act`` and commit what it did, or return its earlier answer if it ran before.
 
         Args:
-            call: Whose idempotency key it is.
-            act: Gets the turn's overlay; all it does must be in its answer, for it may be rolled back.
+            call: The call, with its idempotency key.
+            act: Given the turn's overlay. Everything it does must be in what it returns, because it may be rolled back.
         """
-        # Not repeated here: the harness repeats a transient error, and the key makes that safe.
+        # Not retried here: the harness retries on a transient error, and the key makes that safe.
         with translated(self._engine.url), self._engine.begin() as tx:
             return _once(tx, call, act)
 

@@ -16,20 +16,20 @@ from harness_worker.workloads.base import Half, ReplayOutcome, Workload, Workloa
 from harness_worker.workloads.verdict import FinishedTurn, Verdict, judge
 
 ALL: Final = "all"
-"""Every category."""
+"""Stands for every category."""
 
 
 class TurnRunner(Protocol):
-    """Works one task as one turn."""
+    """Runs one task as one turn."""
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
-        """Start the turn and return it when it has ended, or as it stands when its time is long over."""
+        """Start the turn and return it once it has ended, or unfinished if its time is long over."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """What a sweep found: a verdict a task, in the tasks' order, and how long the turns took in all."""
+    """The result of a sweep: a verdict for each task, in the tasks' order, and how long all turns took."""
 
     workload: str
     expected: int
@@ -43,14 +43,14 @@ class SweepResult:
 
 
 class Sweep:
-    """One workload's tasks, with their replays under way.
+    """One workload's tasks, with their replays running in the background.
 
     Args:
-        workload: Which.
-        half: Which part of it.
-        concurrency: How many turns are in flight at once.
-        limit: Only so many tasks, the first ones.
-        category: Only tasks of this category; the workload's first one if ``None``.
+        workload: The workload.
+        half: The part of it to run.
+        concurrency: How many turns run at once.
+        limit: How many tasks to run, from the first on; ``None``: all.
+        category: The category of the tasks; ``None``: the workload's first one.
 
     Raises:
         ConfigError: The workload has no such category.
@@ -69,16 +69,16 @@ class Sweep:
         self._concurrency = concurrency
         held = (task for task in _of_category(workload, category) if half.holds(task.id))
         self.tasks: Sequence[WorkloadTask] = list(islice(held, limit))
-        # One thread: a replay is pure computing. It begins while the stack starts and stays ahead of the turns.
+        # One thread, as replays only compute. They begin while the stack starts and stay ahead of the turns.
         self._replayer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._replays = {task.id: self._replayer.submit(workload.replay, task) for task in self.tasks}
 
     def finish_replays(self) -> None:
-        """Wait for every replay. They hold the interpreter for long: turns in this process are better run after."""
+        """Wait for every replay. They keep the interpreter busy, so turns in this process are better run afterwards."""
         wait(self._replays.values())
 
     def run(self, runner: TurnRunner, watcher: Watcher[WorkloadTask, Verdict]) -> SweepResult:
-        """Run every task; the first error that is not a task's own, or a Ctrl-C, ends the sweep at once."""
+        """Run every task; Ctrl-C, or the first error that is not a task's own, ends the sweep at once."""
         began = time.monotonic()
         verdicts = work_through(
             self.tasks, partial(self._one, runner), watcher, concurrency=self._concurrency, name="sweep"

@@ -24,13 +24,13 @@ ARTIFACT = re.compile(r"art_[0-9a-f]+: (?P<told>.{200})", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTurn:
-    """A turn as the harness reports it, at its end or when waiting for it was given up.
+    """A turn as the harness reports it, once it ended or waiting for it was given up.
 
     Args:
         id: The turn.
         status: Its status.
         stop_reason: Why it ended.
-        error: What the turn says went wrong, for a person.
+        error: The turn's error message, for people.
         calls: Its calls, shaped as in the HTTP API, by step and position.
         messages: Its history.
     """
@@ -108,7 +108,7 @@ def _calls(recorded: Sequence[RecordedCall], calls: Sequence[JsonObject], expect
 
 
 def _tells(call: JsonObject, content: str) -> bool:
-    """Whether the model read this of a call, or its beginning where the whole is an artifact."""
+    """Whether this is what the model read as the call's result; for an artifact, only its beginning has to match."""
     if call.get("outcome") != ToolArtifactReference.__name__:
         return call["content"] == content
     summary = ARTIFACT.fullmatch(call["content"])
@@ -139,7 +139,7 @@ def _blocks(turn: FinishedTurn, kind: str) -> Iterator[JsonObject]:
 
 
 def _out_of_order(expected: Sequence[RecordedEffect], made: Sequence[RecordedEffect]) -> int:
-    """How many of the effects that both have stand at another place among those."""
+    """How many of the effects in both sequences are at different places, counting only the common ones."""
     both = Counter(expected) & Counter(made)
     return sum(a != b for a, b in zip(_only(both, expected), _only(both, made), strict=True))
 

@@ -1,4 +1,4 @@
-"""BFCL's recorded calls, read without running them: the package itself evaluates the text."""
+"""Parses BFCL's recorded calls without running them; the package itself would evaluate their text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from harness_worker.workloads.base import RecordedCall
 
 
 def recorded_call(text: str, signatures: Mapping[str, inspect.Signature]) -> RecordedCall:
-    """One call, its arguments by name.
+    """One call, with its arguments by name.
 
     Args:
-        text: As recorded: ``mv(source='a', destination='b')``, arguments literals by name or place.
-        signatures: Of the domain classes' methods, unbound.
+        text: The recorded text, ``mv(source='a', destination='b')``; arguments are literals, by name or by position.
+        signatures: The signatures of the domain classes' unbound methods.
 
     Raises:
-        ValueError: The text is no call of a known method with literal arguments.
+        ValueError: The text is not a call of a known method with literal arguments.
     """
     call = ast.parse(text.strip(), mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in signatures:

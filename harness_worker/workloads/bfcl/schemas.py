@@ -1,4 +1,4 @@
-"""BFCL's function documents as JSON Schema: they use the names of Python's types."""
+"""Turns BFCL's function documents, which use the names of Python's types, into JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TYPES: Final = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def json_schema(document: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The document with each type as JSON Schema calls it; the type ``any`` is none."""
+    """The document with JSON Schema's names of types; the type ``any`` is left out."""
     if isinstance(document, list):
         return [json_schema(part) for part in cast("list[Any]", document)]
     if not isinstance(document, dict):

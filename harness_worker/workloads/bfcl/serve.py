@@ -1,4 +1,4 @@
-"""BFCL wired up: from settings to the registry that workers serve, and to the workload that a sweep runs."""
+"""Wires up BFCL: makes, from settings, the registry that workers serve and the workload that a sweep runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bfcl_workload(settings: Settings) -> BfclWorkload:
     Loads the tasks and writes the script.
 
     Args:
-        settings: Say where the script and the state are.
+        settings: They say where the script and the state are.
 
     Raises:
         ConfigError: The package is not installed.
@@ -47,7 +47,7 @@ def registry_over(bfcl: Bfcl, where: Places, state: WorkloadState) -> Registry:
             name=function.name,
             schema=function.schema,
             description=function.description,
-            # The authors do not say what a method changes: unknown, hence one after the other.
+            # The authors do not say what a method changes, so its effect is unknown and calls run one after the other.
             effect=None,
             retry_safe=True,
             timeout_s=TOOL_TIMEOUT_S,

@@ -1,7 +1,7 @@
-"""An instance of a domain class as JSON, whole: private attributes, shared parts, cycles, random generators.
+"""Stores an instance of a domain class as JSON: with private attributes, shared parts, cycles and random generators.
 
-The value is a list of nodes, the first of them the instance; ``{"node": 3}`` stands for the node with that index.
-Equal states give equal text: times of last modification, which the clock gives and no method reads, become ``null``.
+The value is a list of nodes, of which the first is the instance; ``{"node": 3}`` refers to the node with that index.
+Equal states give equal text: times of last modification, which come from the clock and are never read, become ``null``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def freeze(instance: object) -> str:
     """The instance as text.
 
     Raises:
-        InvariantError: It holds something that is not known how to keep.
+        InvariantError: It holds a value that cannot be stored.
     """
     freezer = _Freezer()
     freezer.value(instance)
@@ -34,18 +34,18 @@ def freeze(instance: object) -> str:
 
 
 def thaw(kind: type[Any], text: str) -> Any:  # noqa: ANN401 - BFCL has no types
-    """The instance that :func:`freeze` made ``text`` of.
+    """The instance from which :func:`freeze` made ``text``.
 
     Args:
-        kind: Its class; only classes of this one's module are made.
-        text: From :func:`freeze`.
+        kind: Its class; only classes of the same module are instantiated.
+        text: The text that :func:`freeze` returned.
     """
     known = vars(sys.modules[kind.__module__])
     return _Thawer(json.loads(text), known).value({_REF: 0})
 
 
 class _Freezer:
-    """One walk over an instance; a part that is met again is the same node."""
+    """One walk over an instance; a part that occurs again is the same node."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -84,7 +84,7 @@ class _Freezer:
 
 
 class _Thawer:
-    """Makes each node once, before its parts, so that cycles close."""
+    """Creates each node once, before its parts, so that cycles can be closed."""
 
     def __init__(self, nodes: list[Node], known: Mapping[str, Any]) -> None:
         self._nodes = nodes

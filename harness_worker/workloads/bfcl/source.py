@@ -1,6 +1,6 @@
-"""The one place that touches the package ``bfcl_eval``: loaded on demand, by name, because it is an optional one.
+"""The only module that uses the package ``bfcl_eval``, which is loaded on demand, by name, because it is optional.
 
-Only the modules of the domain classes are imported. The package's own executor, which evaluates text, never is.
+Only the modules of the domain classes are imported, never the package's own executor, which evaluates text.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MODULES: Final = {
     "TwitterAPI": "posting_api",
     "VehicleControlAPI": "vehicle_control",
 }
-"""The classes of the multi-turn tasks: each one's module, and its function document."""
+"""The domain classes of the multi-turn tasks, each with its module and its function document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One public method of a domain class, as the model is told of it."""
+    """One public method of a domain class, as described to the model."""
 
     owner: str
     name: str
@@ -53,8 +53,8 @@ class Scenario:
 
     Args:
         involved: The domain classes whose methods it may call.
-        config: Each one's initial state.
-        long_context: Whether they pad what they say.
+        config: The initial state of each.
+        long_context: Whether they pad their results.
     """
 
     involved: tuple[str, ...]
@@ -64,7 +64,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bfcl:
-    """What the package holds of multi-turn tasks, loaded once a process and never changed.
+    """The package's multi-turn tasks, loaded once per process and never changed.
 
     Args:
         classes: The domain classes by name.
@@ -83,7 +83,7 @@ def load_bfcl() -> Bfcl:
     """Load the classes and the tasks.
 
     Raises:
-        ConfigError: The package is not installed; the message has the command that does it.
+        ConfigError: The package is not installed; the message contains the command that installs it.
     """
     classes: dict[str, type[Any]] = {
         name: getattr(_import(f"{_CLASSES}.{module}"), name) for name, module in _MODULES.items()
@@ -119,7 +119,7 @@ def _tasks(
 ) -> Iterator[WorkloadTask]:
     answers = {row["id"]: row for category in CATEGORIES for row in _rows(f"possible_answer/{_file(category)}")}
     for category, row in rows:
-        # A turn of the user that needs no call would end ours; it says nothing about the harness.
+        # A user's turn that needs no call would end the task's one turn here, and tests nothing of the harness.
         messages = [texts for texts in answers[row["id"]]["ground_truth"] if texts]
         yield WorkloadTask(
             id=row["id"],

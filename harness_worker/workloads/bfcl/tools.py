@@ -1,4 +1,4 @@
-"""BFCL's methods as the harness' tools: each call on an instance brought back from SQL."""
+"""Makes BFCL's methods tools of the harness: each call runs on an instance restored from SQL."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from harness_worker.workloads.state import Overlay, RecordKey, WorkloadState, Wr
 Tool = Callable[[dict[str, Any], RunContext], str]
 
 INSTANCES: Final = "instances"
-"""The collection of a turn's snapshots, one a domain class it has changed."""
+"""The collection of a turn's snapshots, one for each domain class that it has changed."""
 
 
 def tool_of(bfcl: Bfcl, state: WorkloadState, function: Function) -> Tool:
-    """A method whose effect nobody declares: done once a call, whatever is delivered or run again."""
+    """A tool whose effect is not declared; each call takes effect once, however often it is delivered or run."""
 
     def call(arguments: dict[str, Any], ctx: RunContext) -> str:
         scenario = _scenario(bfcl, function, ctx.session_id)
@@ -43,7 +43,7 @@ def tool_of(bfcl: Bfcl, state: WorkloadState, function: Function) -> Tool:
 
 
 def restored(bfcl: Bfcl, scenario: Scenario, name: str, overlay: Overlay) -> Any:  # noqa: ANN401 - BFCL has no types
-    """The instance of a domain class as a turn has left it."""
+    """The instance of a domain class as the turn has left it so far."""
     text = overlay.get(_key(name))
     return fresh(bfcl, scenario, name) if text is None else thaw(bfcl.classes[name], text)
 

@@ -1,4 +1,4 @@
-"""BFCL's multi-turn tasks as a workload: the tasks, their plain replay, and the state that a turn left."""
+"""BFCL's multi-turn tasks as a workload: the tasks, their plain replay, and the state that a turn leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BfclWorkload:
 
     Args:
         bfcl: The package.
-        state: Where the tools keep what turns changed.
+        state: Stores what turns changed.
         make_registry: Makes the registry of the tools over that state.
     """
 
@@ -52,7 +52,7 @@ class BfclWorkload:
 
     @property
     def categories(self) -> Sequence[str]:
-        """``base`` is meant if none is named."""
+        """The categories; ``base``, the first, is the default."""
         return CATEGORIES
 
     def registry(self) -> Registry:
@@ -64,7 +64,7 @@ class BfclWorkload:
         return self._bfcl.tasks
 
     def replay(self, task: WorkloadTask) -> ReplayOutcome:
-        """The task's calls on fresh instances, by BFCL's own code, never frozen; a call that is refused is not made."""
+        """The task's calls on fresh instances that are never frozen, by BFCL's own code; refused calls are not made."""
         scenario = self._bfcl.scenarios[task.id]
         instances = {name: fresh(self._bfcl, scenario, name) for name in scenario.involved}
         observations, effects = list[Observation](), list[RecordedEffect]()
@@ -88,7 +88,7 @@ class BfclWorkload:
         return respond(self._owner(call, instances), call.tool, call.arguments)
 
     def _refused(self, call: RecordedCall) -> Observation | None:
-        """Arguments that do not fit the function's document: a few recorded calls have such."""
+        """The refusal of a call whose arguments do not fit the function's document; some recorded calls have such."""
         tool = self._agent.tool(call.tool)
         try:
             if tool is not None:

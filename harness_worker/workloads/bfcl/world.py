@@ -17,7 +17,7 @@ from harness_worker.workloads.bfcl.source import Bfcl, Scenario
 def fresh(bfcl: Bfcl, scenario: Scenario, name: str) -> Any:  # noqa: ANN401 - BFCL has no types
     """A new instance of a domain class, as the scenario wants it."""
     instance = bfcl.classes[name]()
-    # The one class without a state has nothing to load.
+    # The one class without state has nothing to load.
     if hasattr(instance, "_load_scenario"):
         config = copy.deepcopy(scenario.config.get(name, {}))
         instance._load_scenario(config, long_context=scenario.long_context)  # noqa: SLF001 - as BFCL itself does
@@ -26,9 +26,9 @@ def fresh(bfcl: Bfcl, scenario: Scenario, name: str) -> Any:  # noqa: ANN401 - B
 
 
 def respond(instance: Any, tool: str, arguments: Mapping[str, Any]) -> Observation:  # noqa: ANN401 - BFCL has no types
-    """Make one call; what it returns or raises is told as the harness tells it."""
+    """Make one call; its result or exception is worded as the harness words it."""
     try:
-        # A copy: some methods keep the lists they are given, and change them later.
+        # A copy, because some methods keep the lists they are given and change them later.
         value = getattr(instance, tool)(**copy.deepcopy(dict(arguments)))
     except Exception as error:  # noqa: BLE001 - never raises: a method may raise anything, and that is its answer
         outcome = outcome_of_exception("", tool, error, elapsed_ms=0.0)
@@ -51,7 +51,7 @@ def _public(value: object) -> object:
     if isinstance(value, set):
         return sorted((_public(item) for item in cast("set[object]", value)), key=canonical)
     if hasattr(value, "__dict__"):
-        # A directory's parent holds the directory: the way down says it all.
+        # Left out, because a directory's parent holds the directory in turn.
         kept = {key: item for key, item in vars(value).items() if not key.startswith("_") and key != "parent"}
         return {key: _public(item) for key, item in kept.items()}
     return repr(value) if value is ... else value

@@ -1,4 +1,4 @@
-"""A tau2 database as one turn sees it: the shared base with the turn's changed records laid over it."""
+"""A tau2 database as one turn sees it: the shared base, overlaid with the records that the turn changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness_worker.workloads.tau2.source import Domain
 
 
 class Collection(MutableMapping[str, BaseModel]):
-    """One collection of records. Whoever takes a record out of a writable one gets a copy, which is then the record.
+    """One collection of records. Getting a record of a writable collection copies it; the copy then replaces it.
 
     Args:
         base: The shared records; never changed.
-        changed: This turn's records; ``None`` is deleted.
-        writable: Whether records may be changed. A tool that only reads gets the shared ones, which costs nothing.
+        changed: This turn's records; ``None`` means deleted.
+        writable: Whether records may be changed. A tool that only reads gets the shared records without copying.
     """
 
     def __init__(self, base: Mapping[str, BaseModel], changed: dict[str, BaseModel | None], *, writable: bool) -> None:
@@ -55,15 +55,15 @@ class Collection(MutableMapping[str, BaseModel]):
         return sum(1 for _ in self)
 
     def texts(self) -> dict[str, str | None]:
-        """The records that were taken out or put in, as JSON."""
+        """The records that were copied, added or deleted, as JSON."""
         return {key: None if record is None else as_text(record) for key, record in self._own.items()}
 
 
 class View(SimpleNamespace):
-    """A database for tau2's tools: its attributes are the domain's collections.
+    """A database for tau2's tools, with the domain's collections as attributes.
 
     Args:
-        domain: Whose base it is.
+        domain: The domain, which has the base.
         overlay: What the turn has changed so far.
         writable: Whether the tool may change records.
     """
@@ -78,7 +78,7 @@ class View(SimpleNamespace):
         super().__init__(**self._collections)
 
     def changes(self) -> Overlay:
-        """The records that differ from how the view began."""
+        """The records that differ from the view's initial state."""
         return {
             (name, key): text
             for name, collection in self._collections.items()
@@ -87,7 +87,7 @@ class View(SimpleNamespace):
         }
 
     def materialised(self) -> BaseModel:
-        """The whole database, in tau2's own class."""
+        """The whole database, as an instance of tau2's own class."""
         collections: dict[str, Any] = {name: dict(collection) for name, collection in self._collections.items()}
         return type(self._domain.base).model_construct(**collections)
 
@@ -99,18 +99,18 @@ class View(SimpleNamespace):
 
 
 def as_text(record: BaseModel) -> str:
-    """A record as JSON, the order of its keys kept: observations show it.
+    """A record as JSON, with its keys in their original order, which observations show.
 
-    Not in pydantic's JSON mode, which writes an ``int`` where the class says ``float`` as one.
+    Pydantic's JSON mode is not used, because it writes an ``int`` in a ``float`` field as a ``float``.
     """
     return compact(record.model_dump())
 
 
 def from_text(kind: type[BaseModel], text: str) -> BaseModel:
-    """The record that :func:`as_text` made ``text`` of, to the type of each number.
+    """The record from which :func:`as_text` made ``text``, including the type of each number.
 
-    tau2's tools assign without validation, so that an ``int`` may stand where the class says ``float``; the state's
-    hash and the observations tell 0 from 0.0.
+    tau2's tools assign without validation, so that a ``float`` field may hold an ``int``; 0 and 0.0 differ in the
+    state's hash and in observations.
     """
     raw = json.loads(text)
     return cast("BaseModel", _exact(kind.model_validate(raw), raw))

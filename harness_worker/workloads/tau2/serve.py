@@ -1,4 +1,4 @@
-"""A tau2 domain wired up: from settings to the registry that workers serve, and to the workload that a sweep runs."""
+"""Wires up a tau2 domain: makes, from settings, the registry that workers serve and the workload that a sweep runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
 
     Args:
         name: ``retail`` or ``airline``.
-        settings: Say where the script and the state are.
+        settings: They say where the script and the state are.
 
     Raises:
         ConfigError: The package is not installed.

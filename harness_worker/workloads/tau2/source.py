@@ -1,4 +1,4 @@
-"""The one place that touches the ``tau2`` package: loaded on demand, by name, because it is an optional one."""
+"""The only module that uses the package ``tau2``, which is loaded on demand, by name, because it is optional."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness_worker.workloads.base import Observation, RecordedCall, WorkloadTas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One tau2 domain with its base database, loaded once a process and never changed.
+    """One tau2 domain with its base database, loaded once per process and never changed.
 
     Args:
         name: ``retail`` or ``airline``.
@@ -25,7 +25,7 @@ class Domain:
         base: The database, a pydantic model whose fields are mappings of records.
         policy: The text that tells the agent what it may do.
         records: The class of each collection's records.
-        toolkit: The class of the domain's tools; takes anything that has the collections as attributes.
+        toolkit: The class of the domain's tools; accepts any object with the collections as attributes.
     """
 
     name: str
@@ -52,7 +52,7 @@ def load_domain(name: str) -> Domain:
     """Load a domain and its database.
 
     Raises:
-        ConfigError: The package is not installed; the message has the command that does it.
+        ConfigError: The package is not installed; the message contains the command that installs it.
     """
     module = _import(f"tau2.domains.{name}.environment")
     environment = module.get_environment()
@@ -73,7 +73,7 @@ def load_tasks(domain: Domain) -> tuple[WorkloadTask, ...]:
 
 
 def respond(environment: Any, tool: str, arguments: Mapping[str, Any]) -> Observation:  # noqa: ANN401 - tau2 has no types
-    """Make one call as tau2 itself makes an agent's: what it returns or raises becomes text."""
+    """Make one call as tau2 itself makes an agent's; its result or exception becomes text."""
     call = _import("tau2.data_model.message").ToolCall(
         id="call", name=tool, arguments=dict(arguments), requestor="assistant"
     )
@@ -96,7 +96,7 @@ def _recorded(domain: Domain, action: Any) -> RecordedCall:  # noqa: ANN401 - ta
 
 def _import(module: str) -> ModuleType:
     try:
-        # tau2 logs each call and each missing .env; loguru has to be told before it is imported.
+        # tau2 logs each call and each missing .env; loguru must be configured before tau2 is imported.
         importlib.import_module("loguru").logger.disable("tau2")
         return importlib.import_module(module)
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""tau2's tools as the harness' tools: the real callables, over state in SQL."""
+"""Makes tau2's tools tools of the harness: the real callables, over state in SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tool = Callable[[dict[str, Any], RunContext], str]
 
 
 def reading_tool(domain: Domain, state: WorkloadState, name: str) -> Tool:
-    """A tool that changes nothing: the turn's view, one call."""
+    """A tool that changes nothing; it is called on a view of the turn's state."""
 
     def read(arguments: dict[str, Any], ctx: RunContext) -> str:
         return answer(lambda: respond(domain.over(_view(ctx.turn_id)), name, arguments))
@@ -27,7 +27,7 @@ def reading_tool(domain: Domain, state: WorkloadState, name: str) -> Tool:
 
 
 def writing_tool(domain: Domain, state: WorkloadState, name: str) -> Tool:
-    """A tool that changes records: done once a call, whatever is delivered or run again."""
+    """A tool that changes records; each call takes effect once, however often it is delivered or run."""
 
     def write(arguments: dict[str, Any], ctx: RunContext) -> str:
         return answer(lambda: state.once(call_of(name, arguments, ctx), lambda overlay: _do(overlay, arguments)))

@@ -1,4 +1,4 @@
-"""A tau2 domain as a workload: its tasks, their plain replay, and the state that a turn left."""
+"""A tau2 domain as a workload: its tasks, their plain replay, and the state that a turn leaves."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Tau2Workload:
     """One domain, read from the package, with its turns' state in SQL.
 
     Args:
-        domain: Which.
-        state: Where its tools keep what turns changed.
+        domain: The domain.
+        state: Stores what turns changed.
         make_registry: Makes the registry of its tools over that state.
     """
 
@@ -37,7 +37,7 @@ class Tau2Workload:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """None."""
+        """Empty: the domain has no categories."""
         return ()
 
     def registry(self) -> Registry:
