@@ -1,4 +1,4 @@
-"""The times of the protocol (docs/reference/settings.md)."""
+"""The times of the protocol, as the settings give them (docs/reference/settings.md)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Timing:
         approval_s: How long a person may take to answer.
     """
 
-    lease_ttl_s: float = 6.0
-    visit_s: float = 70.0
-    look_s: float = 2.0
-    hard_s: float = 1.5
-    grace_s: float = 2.0
-    attempt_cap: int = 3
-    approval_s: float = 86_400.0
+    lease_ttl_s: float
+    visit_s: float
+    look_s: float
+    hard_s: float
+    grace_s: float
+    attempt_cap: int
+    approval_s: float

@@ -19,7 +19,7 @@ from harness_worker.wire import TurnStatus
 
 NOW = 1_000.0
 DEADLINE = 1_060.0
-TIMING = Timing()
+TIMING = Timing(lease_ttl_s=6.0, visit_s=70.0, look_s=2.0, hard_s=1.5, grace_s=2.0, attempt_cap=3, approval_s=86_400.0)
 OWNER = "visit-1"
 RUNNER = "host/1"
 

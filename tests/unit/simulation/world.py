@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
@@ -14,7 +14,6 @@ from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Decision, Snapshot, T
-from harness_worker.core.timing import Timing
 from harness_worker.core.visits import Visit, frees_session
 from harness_worker.core.writes import Go, Started
 from harness_worker.errors import TransientError
@@ -27,6 +26,7 @@ from harness_worker.turn.reconciler import Reconciler
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.turn.running.tool_body import ToolBody
+from tests.unit import builders
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
@@ -47,7 +47,7 @@ from tests.unit.simulation.waits_verdict import wait_breaches
 
 TURN_ID = "turn"
 EPOCH_S = 1_000_000.0
-TIMING = Timing(visit_s=20.0, approval_s=25.0)
+TIMING = replace(builders.TIMING, visit_s=20.0, approval_s=25.0)
 BUDGET = BudgetLimits(max_steps=8, max_tool_calls=20, timeout_s=150.0)
 MODEL_TIMEOUT_S = 10.0
 LONGEST_S = 400.0
