@@ -37,7 +37,7 @@ from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow, pause_left
 from harness_worker.core.turn_request import TurnRequest, queued_turn
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.ports import Traces, ignore
+from harness_worker.ports import Dispatcher, Traces, TurnStore, ignore
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
@@ -184,11 +184,25 @@ class AgentHarness:
             raise ConfigError("this AgentHarness was closed; make a new one")
 
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
-        events = NoEvents()
-        store = SqlTurnStore(self._engine, events, artifact_ttl_s=self._settings.artifact_ttl_s)
-        artifacts = SqlArtifacts(self._engine)
-        gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
+        store = SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
+        drive = self._drive_with(store, dispatcher)
+        store.insert_turn(turn)
+        try:
+            dispatcher.drive(turn.id, drive)
+        except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
+            store.transact(turn.id, drive.coordinator.finalizer.sealing(abandon))
+            raise
+        if self._registry.agents[turn.agent].memory_model is not None:
+            self._remember(turn.id)
+        patiently, what = look_patience(SystemClock()), f"reading turn {turn.id}"
+        loaded = patiently(partial(store.load, turn.id), what)
+        ended, calls = loaded if loaded is not None else (turn, ())
+        return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))
+
+    def _drive_with(self, store: TurnStore, dispatcher: Dispatcher) -> Drive:
+        events, artifacts = NoEvents(), SqlArtifacts(self._engine)
+        gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
         coordinator = make_coordinator(
             settings=self._settings,
             knowledge=self._knowledge,
@@ -214,25 +228,13 @@ class AgentHarness:
             locks=self._locks,
             events=events,
         )
-        drive = Drive(
+        return Drive(
             coordinator=coordinator,
             runner=runner,
             store=store,
             gate=gate,
             lease_ttl_s=self._settings.lease_ttl_s,
         )
-        store.insert_turn(turn)
-        try:
-            dispatcher.drive(turn.id, drive)
-        except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
-            store.transact(turn.id, coordinator.finalizer.sealing(abandon))
-            raise
-        if self._registry.agents[turn.agent].memory_model is not None:
-            self._remember(turn.id)
-        patiently, what = look_patience(SystemClock()), f"reading turn {turn.id}"
-        loaded = patiently(partial(store.load, turn.id), what)
-        ended, calls = loaded if loaded is not None else (turn, ())
-        return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))
 
     def _remember(self, turn_id: str) -> None:
         """Look for what is worth remembering of a turn, which has ended and whose answer must not be lost over it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -19,7 +20,7 @@ from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import HarnessError
 from harness_worker.faults import Faults, faulty_models
-from harness_worker.ports import ignore
+from harness_worker.ports import MemoryStore, ModelClient, ignore
 from harness_worker.threads.rounds import Rounds
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.heartbeat import VisitHeartbeat
@@ -38,13 +39,11 @@ def serve_turns(
     fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None
 ) -> tuple[Rounds | Tracing, ...]:
     """Register a coordinator's tasks; what runs beside them, to be started."""
-    settings = fleet.settings
+    settings, tally, memories = fleet.settings, Tally(fleet.redis), SqlMemories(fleet.engine)
     models = make_models(settings, registry.models)
     if faults is not None:
         models = faulty_models(models, faults)
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
-    memories = SqlMemories(fleet.engine)
-    tally = Tally(fleet.redis)
     tracing = make_tracing(settings, make_traces(settings), fleet.store, knowledge.agents, tally.add)
     coordinator = make_coordinator(
         settings=settings,
@@ -60,7 +59,19 @@ def serve_turns(
         count=tally.add,
         trace=ignore if tracing is None else tracing.tell,
     )
-    judging = Judging(
+    judging = _judging(fleet, registry, models, memories)
+    for task in (AdvanceTask(coordinator), JudgeTask(judging), SubmitTask(_submitting(fleet))):
+        fleet.app.register_task(task)
+    _stop_when_told(coordinator, heartbeat)
+    judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
+    sweep = make_artifact_sweep(settings, fleet.artifacts)
+    besides = (tally.tell, judges, _publishing(fleet, knowledge), sweep)
+    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
+    return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
+
+
+def _judging(fleet: Fleet, registry: Registry, models: Mapping[str, ModelClient], memories: MemoryStore) -> Judging:
+    return Judging(
         store=fleet.store,
         scores=fleet.scores,
         judges=registry.judges,
@@ -69,33 +80,34 @@ def serve_turns(
         memories=memories,
         clock=SystemClock(),
     )
-    fleet.app.register_task(AdvanceTask(coordinator))
-    fleet.app.register_task(JudgeTask(judging))
-    longest = settings.max_body_bytes
-    submitting = Submitting(
-        store=fleet.store, catalogue=fleet.catalogue, dispatcher=fleet.dispatcher, longest_bytes=longest
+
+
+def _submitting(fleet: Fleet) -> Submitting:
+    return Submitting(
+        store=fleet.store,
+        catalogue=fleet.catalogue,
+        dispatcher=fleet.dispatcher,
+        longest_bytes=fleet.settings.max_body_bytes,
     )
-    fleet.app.register_task(SubmitTask(submitting))
-    aside = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
-
-    def stop(_state: object, turn_id: str) -> None:
-        heartbeat.stop_turn(turn_id)
-        aside.submit(look_at_stopped, coordinator, turn_id)  # the pool's threads may all be waiting for models
-
-    serve_stop(stop)
-    sweep = make_artifact_sweep(settings, fleet.artifacts)
-    judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
-    besides = (tally.tell, judges, _publishing(fleet, knowledge), sweep)
-    reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
-    return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
 
 
 def _publishing(fleet: Fleet, knowledge: Knowledge) -> Publishing:
     return Publishing(fleet.catalogue, fleet.settings.app or "", tuple(knowledge.agents.values()), SystemClock())
 
 
+def _stop_when_told(coordinator: Coordinator, heartbeat: VisitHeartbeat) -> None:
+    """Serve the stop command: the visits of a turn give up what they wait for, and the turn is looked at."""
+    threads = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
+
+    def stop(_state: object, turn_id: str) -> None:
+        heartbeat.stop_turn(turn_id)
+        threads.submit(look_at_stopped, coordinator, turn_id)  # those of the pool may all be waiting for models
+
+    serve_stop(stop)
+
+
 def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:
-    """Look at a turn that is told to stop. Never raises: nobody asks what became of this look."""
+    """Look at a turn that was told to stop. Never raises: nobody asks what became of this look."""
     try:
         coordinator.advance(turn_id, was_told=True)
     except HarnessError as error:

@@ -86,23 +86,27 @@ def run_worker(
     serve_drain(drain)
     fleet.app.steps["worker"].add(ticker(partial(_ticks, role, drain)))
     served = queues or default_queues(role, registry)
-    worker = fleet.app.Worker(
-        hostname=name.full,
-        pool_cls=AnsweringThreads if role is Role.COORDINATOR else ToolPool,
-        concurrency=concurrency,
-        queues=",".join(served),
-        loglevel=settings.log_level,
-        without_gossip=True,
-        without_mingle=True,
-        optimization="fair",
-        quiet=True,
-    )
+    worker = _make_worker(fleet, role, name=name, queues=served, concurrency=concurrency)
     surroundings.restore()
     _log_no_words()
     for warning in _warnings(role, registry, settings, served):
         log.warning(warning)
     _tell_the_database(role, fleet, knowledge)
     _serve(worker, services, drain, ready_file)
+
+
+def _make_worker(fleet: Fleet, role: Role, *, name: WorkerName, queues: Sequence[str], concurrency: int) -> Any:  # noqa: ANN401 - Celery's own worker
+    return fleet.app.Worker(
+        hostname=name.full,
+        pool_cls=AnsweringThreads if role is Role.COORDINATOR else ToolPool,
+        concurrency=concurrency,
+        queues=",".join(queues),
+        loglevel=fleet.settings.log_level,
+        without_gossip=True,
+        without_mingle=True,
+        optimization="fair",
+        quiet=True,
+    )
 
 
 def _tell_the_database(role: Role, fleet: Fleet, knowledge: Knowledge) -> None:
