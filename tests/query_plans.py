@@ -48,8 +48,11 @@ def _bounds(text: str, column: str) -> int:
 
 
 @contextmanager
-def plans_of(engine: Engine, table: str) -> Generator[Plans]:
-    """Collect the plans of what is read from a table, changed or removed through an engine meanwhile."""
+def plans_of(engine: Engine, table: str, *, is_filled: bool = False) -> Generator[Plans]:
+    """Collect the plans of what is read from a table, changed or removed through an engine meanwhile.
+
+    ``is_filled`` says that the database holds so many rows, and knows it, that Postgres chooses as it would in earnest.
+    """
     plans = Plans(table=table)
     looks_up = re.compile(rf"(SELECT|UPDATE|DELETE)\b.*\bFROM {table}\b|UPDATE {table}\b", re.DOTALL)
     asked: list[tuple[str, Any]] = []
@@ -69,14 +72,15 @@ def plans_of(engine: Engine, table: str) -> Generator[Plans]:
     if beside.dialect.name == "sqlite":
         event.listen(beside, "connect", give_clock)
     with beside.connect() as connection:
-        plans.texts.extend(_explained(connection, asked))
+        plans.texts.extend(_explained(connection, asked, is_filled=is_filled))
     beside.dispose()
 
 
-def _explained(connection: Connection, asked: Sequence[tuple[str, Any]]) -> list[str]:
+def _explained(connection: Connection, asked: Sequence[tuple[str, Any]], *, is_filled: bool) -> list[str]:
     if connection.dialect.name == "sqlite":
         told = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", given) for query, given in asked]
         return ["\n".join(row.detail for row in rows) for rows in told]
-    connection.exec_driver_sql("SET enable_seqscan = off")  # else a table of some rows is read as a whole, rightly
+    if not is_filled:  # a table of some rows is read as a whole, rightly
+        connection.exec_driver_sql("SET enable_seqscan = off")
     told = [connection.exec_driver_sql(f"EXPLAIN {query}", given) for query, given in asked]
     return ["\n".join(rows.scalars()) for rows in told]

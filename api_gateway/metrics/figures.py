@@ -15,7 +15,7 @@ from api_gateway.concurrency.coalescing import SingleFlight
 from api_gateway.concurrency.patience import answered_within
 from api_gateway.logs import in_a_line
 from api_gateway.metrics.ended_turns import EndedTurns, Totals
-from api_gateway.metrics.queries import OLDEST_QUEUED, OPEN_TURNS, QUEUES_IN_USE
+from api_gateway.metrics.queries import OLDEST_QUEUED, OPEN_TURNS, queues_in_use
 from api_gateway.publisher import Publisher
 from harness_worker.wire import (
     COUNTERS,
@@ -116,7 +116,8 @@ class FleetFigures:
     async def _ask_database(self) -> OpenWork:
         async with self._engine.connect() as connection:
             await self._ended.update(connection)
-            self._tool_queues |= set((await connection.execute(QUEUES_IN_USE)).scalars())
+            in_use = await connection.execute(queues_in_use(connection.dialect.name))
+            self._tool_queues |= set(in_use.scalars())
             return OpenWork(
                 open_turns=await _open_turns(connection), oldest_queued_s=await _oldest_queued_s(connection)
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, and_, any_, case, func, or_, select
 
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import TurnStatus
@@ -60,12 +60,20 @@ OLDEST_QUEUED: Final = (
 )
 """By priority, the age in seconds of the oldest turn that could begin and has not."""
 
-QUEUES_IN_USE: Final = (
-    select(tool_calls.c.queue)
-    .distinct()
-    .where(tool_calls.c.turn_id.in_(select(turns.c.id).where(_IS_OPEN)), tool_calls.c.status == "pending")
-)
-"""The queues in which calls of open turns wait; by a subquery, not a join, or SQLite would begin with the calls."""
+
+def queues_in_use(dialect: str) -> Any:
+    """The queues in which calls of open turns wait.
+
+    The calls are looked up by their turns. Of a join, SQLite would begin with the calls, and of ``IN``, Postgres would
+    make one that reads every call there is once some thousand turns are open: it looks the elements of an array up.
+    """
+    open_turns = select(turns.c.id).where(_IS_OPEN)
+    is_open = (
+        tool_calls.c.turn_id == any_(func.array(open_turns.scalar_subquery()))
+        if dialect == "postgresql"
+        else tool_calls.c.turn_id.in_(open_turns)
+    )
+    return select(tool_calls.c.queue).distinct().where(is_open, tool_calls.c.status == "pending")
 
 
 def ended_after(since: float, until: float | None = None) -> ColumnElement[bool]:

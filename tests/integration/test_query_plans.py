@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from sqlalchemy import Executable, insert
+from sqlalchemy import Executable, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
@@ -24,22 +24,24 @@ from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
 from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
-from harness_worker.schema import batches, idempotency_keys, scores
+from harness_worker.schema import batches, idempotency_keys, scores, tool_calls, turns
 from harness_worker.sessions import IS_BEHIND, NEXT, PAST_MESSAGES, PAST_TURNS, UNFINISHED, UNFINISHED_OF_SESSIONS
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
-from tests.contract.store_world import World, world_of
+from tests.contract.store_world import World, new_call, world_of
 from tests.integration.gateway_kit import NOWHERE
 from tests.query_plans import Plans, plans_of
 
 DEEP = format_cursor(Cursor(created_at=1.5, id="a"))
 
 
-def asked(database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[object]]) -> Plans:
+def asked(
+    database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[object]], *, is_filled: bool = False
+) -> Plans:
     """The plans of what ``ask`` asks of a table."""
 
     async def run() -> Plans:
         engine = create_engine(database_url)
-        with plans_of(engine.sync_engine, table) as plans:
+        with plans_of(engine.sync_engine, table, is_filled=is_filled) as plans:
             await ask(engine)
         await engine.dispose()
         return plans
@@ -54,6 +56,28 @@ def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, 
     plans = asked(database_url, table, lambda engine: FleetFigures(engine, publisher, None).read())
     publisher.close()
     assert plans.use(index), plans.texts
+
+
+def test_metrics_look_calls_up_however_many_turns_are_open(postgres_url: str) -> None:
+    """Postgres would rather read all the calls there are than look up those of some thousand turns."""
+    with world_of(postgres_url) as world:
+        (turn_id, *others) = (str(number) for number in range(3_000))
+        world.queued(id=turn_id)
+        world.put(*(new_call(turn_id, position) for position in range(3)))
+        with world.engine.begin() as connection:
+            copied_turn = connection.execute(select(turns)).mappings().one()
+            copied_calls = connection.execute(select(tool_calls)).mappings().all()
+            connection.execute(insert(turns), [{**copied_turn, "id": each, "session_id": each} for each in others])
+            connection.execute(
+                insert(tool_calls), [{**call, "turn_id": each} for each in others for call in copied_calls]
+            )
+            connection.execute(text("ANALYZE turns, tool_calls"))
+    publisher = Publisher(NOWHERE, 1.0)
+    plans = asked(
+        postgres_url, "tool_calls", lambda engine: FleetFigures(engine, publisher, None).read(), is_filled=True
+    )
+    publisher.close()
+    assert plans.use("tool_calls_pkey"), plans.texts
 
 
 UNFINISHED_ALONE = ("turns_open", "turns_unfinished")
