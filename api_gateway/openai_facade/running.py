@@ -20,7 +20,7 @@ from api_gateway.streams.sse import Told
 from api_gateway.turns.answers import Event, Turn
 from api_gateway.turns.creation import Created, MadeTurn
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
-from api_gateway.use_cases.posting import idempotency_key_of, make_turn, waited_for, wake
+from api_gateway.use_cases.posting import make_turn, waited_for, wake
 from api_gateway.use_cases.turn_lookup import turn_now
 from api_gateway.use_cases.waiting import Waiter, turn_at_rest
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
@@ -41,21 +41,20 @@ Piece: TypeAlias = Delta | Turn | None
 """What a stream makes known: text; the turn, of which more calls may have ended; that nothing happened for a while."""
 
 
-def claim_of(http: Request, digest: str) -> IdempotencyClaim | None:
-    """A request's key. Whoever repeats the request waits for the same turn, so its first answer is never in flight."""
-    key = idempotency_key_of(http.headers.getlist("idempotency-key"))
-    return IdempotencyClaim(key=key, digest=digest, answers_later=False) if key else None
-
-
 async def make_once(
-    request: TurnRequest, http: Request, digest: str, services: Services, follows: str | None = None
+    request: TurnRequest,
+    http: Request,
+    claim: IdempotencyClaim | None,
+    services: Services,
+    follows: str | None = None,
 ) -> Created:
     """Make the turn of a request. Once it may be stored, no error has a client repeat a request that has no key.
+
+    One that has a key waits for the same turn when it is repeated, so its first answer is never in flight.
 
     Raises:
         Problem: As ``make_turn``.
     """
-    claim = claim_of(http, digest)
     on_commit = partial(forbid_retry, http) if claim is None else None
     return await make_turn(request, claim, services, follows=follows, on_commit=on_commit)
 

@@ -40,15 +40,16 @@ class Body(Generic[M]):
     Args:
         value: The validated body.
         digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling, or in
-            members that are null, at any depth. A null that is an item of a list counts. Empty without an
-            ``Idempotency-Key``, which alone it is for.
+            members that are null, at any depth. A null that is an item of a list counts. Empty if nobody asked for it.
     """
 
     value: M
     digest: str
 
 
-async def read_body(model: type[M], request: Request, places: BodyPlaces, *, most_bytes: int, idle_s: float) -> Body[M]:
+async def read_body(
+    model: type[M], request: Request, places: BodyPlaces, *, most_bytes: int, idle_s: float, with_digest: bool
+) -> Body[M]:
     """A request's body as ``model``.
 
     Args:
@@ -57,6 +58,7 @@ async def read_body(model: type[M], request: Request, places: BodyPlaces, *, mos
         places: Where a long body waits.
         most_bytes: How long it may be.
         idle_s: How long its client may pause, in seconds.
+        with_digest: Whether somebody asks for its digest.
 
     Raises:
         Problem: 408 ``body_too_slow``, 413 ``payload_too_large``, 422 ``invalid_request``, 503 ``not_ready``.
@@ -65,14 +67,14 @@ async def read_body(model: type[M], request: Request, places: BodyPlaces, *, mos
     async with AsyncExitStack() as held:
         take_place = partial(held.enter_async_context, places.reading(request.state.tenant))
         raw = await read_limited(_pieces(request, idle_s), most_bytes, take_place)
-        read_it = partial(body_read, model, raw, with_digest="idempotency-key" in request.headers)
+        read_it = partial(parsed_body, model, raw, with_digest=with_digest)
         if len(raw) < LONG:
             return read_it()
         async with places.parsing():
             return await asyncio.to_thread(read_it)
 
 
-def body_read(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:
+def parsed_body(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:
     """The body in ``raw``.
 
     Raises:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.requests import BatchRequest, ResultsQuery
 from api_gateway.batches.store import Batches
 from api_gateway.problems import invalid_at
-from api_gateway.requests.body import Body
 from api_gateway.requests.fields import is_id
 from api_gateway.requests.queries import NoQuery, PageQuery
-from api_gateway.routes.dependencies import ServicesDep, body_of
+from api_gateway.routes.dependencies import Posted, ServicesDep, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.services import Services
 from api_gateway.streams.sse import unbroken
-from api_gateway.turns.idempotency import IdempotencyClaim
 from api_gateway.use_cases.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
-from api_gateway.use_cases.posting import idempotency_key_of
 from api_gateway.webhooks.acceptance import check_webhook
 
 
@@ -45,18 +42,15 @@ router = APIRouter(tags=["batches"])
     openapi_extra=body_schema(BatchRequest, IDEMPOTENCY_KEY, TRACEPARENT),
 )
 async def create_batch(
-    request: Request,
     response: Response,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[BatchRequest], Depends(body_of(BatchRequest))],
+    posted: Annotated[Posted[BatchRequest], Depends(posted_of(BatchRequest))],
 ) -> Batch:
     """Enqueue many turns, all or none. ``Idempotency-Key`` makes repeats harmless for a day."""
-    for place, item in enumerate(body.value.requests):
+    for place, item in enumerate(posted.value.requests):
         check_webhook(item.params.webhook, services.shared.settings, ["body", "requests", place, "params", "webhook"])
-    key = idempotency_key_of(request.headers.getlist("idempotency-key"))
-    claim = IdempotencyClaim(key=key, digest=body.digest) if key else None
-    batch = await post_batch(body.value, claim, services)
+    batch = await post_batch(posted.value, posted.claim, services)
     response.headers["Location"] = f"/v1/batches/{batch.id}"
     return batch
 

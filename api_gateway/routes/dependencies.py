@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar, cast
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar, cast
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
-from api_gateway.problems import FieldProblem, invalid
+from api_gateway.problems import FieldProblem, invalid, invalid_at
 from api_gateway.requests.body import Body, read_body
 from api_gateway.requests.fields import is_id
 from api_gateway.services import Services, Shared
 from api_gateway.streams.event_stream import MayGoOn
+from api_gateway.turns.idempotency import IdempotencyClaim
 from api_gateway.use_cases.turn_lookup import no_such_turn
 from harness_worker.wire import TRACEPARENT
 
@@ -37,17 +39,54 @@ def traceparent_of(request: Request) -> str | None:
     return given[0] if len(given) == 1 and TRACEPARENT.fullmatch(given[0]) else None
 
 
-def body_of(model: type[M]) -> Callable[[Request], Awaitable[Body[M]]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted(Generic[M]):
+    """A body of which something is made.
+
+    Args:
+        value: The body.
+        claim: That it be made once, if the request has an ``Idempotency-Key``.
+    """
+
+    value: M
+    claim: IdempotencyClaim | None
+
+
+def body_of(model: type[M]) -> Callable[[Request], Awaitable[M]]:
     """A dependency that reads a request's body as ``model``; it raises what ``read_body`` does."""
 
-    async def read(request: Request) -> Body[M]:
-        shared = shared_of(request)
-        limits = shared.settings
-        return await read_body(
-            model, request, shared.body_places, most_bytes=limits.max_body_bytes, idle_s=limits.body_idle_s
-        )
+    async def read(request: Request) -> M:
+        return (await _body(request, model)).value
 
     return read
+
+
+def posted_of(model: type[M]) -> Callable[[Request], Awaitable[Posted[M]]]:
+    """As ``body_of``, of a request that makes something; a key that is none is 422 ``invalid_request``."""
+
+    async def read(request: Request) -> Posted[M]:
+        key = _idempotency_key(request)
+        body = await _body(request, model, with_digest=key is not None)
+        return Posted(value=body.value, claim=IdempotencyClaim(key=key, digest=body.digest) if key else None)
+
+    return read
+
+
+async def _body(request: Request, model: type[M], *, with_digest: bool = False) -> Body[M]:
+    shared = shared_of(request)
+    most_bytes, idle_s = shared.settings.max_body_bytes, shared.settings.body_idle_s
+    return await read_body(
+        model, request, shared.body_places, most_bytes=most_bytes, idle_s=idle_s, with_digest=with_digest
+    )
+
+
+def _idempotency_key(request: Request) -> str | None:
+    given = request.headers.getlist("idempotency-key")
+    if not given:
+        return None
+    if len(given) > 1 or not 1 <= len(given[0]) <= 255:
+        raise invalid_at(["header", "Idempotency-Key"], "must be given once, with 1 to 255 characters")
+    return given[0]
 
 
 async def no_repeats(request: Request) -> None:

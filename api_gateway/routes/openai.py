@@ -16,9 +16,8 @@ from api_gateway.openai_facade.running import awaited, followed, made, make_once
 from api_gateway.openai_facade.streams import chat_frames, response_frames
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.problems import FieldProblem, Problem
-from api_gateway.requests.body import Body
 from api_gateway.requests.queries import NoQuery
-from api_gateway.routes.dependencies import ServicesDep, TurnId, body_of, turn_id_of
+from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_of, turn_id_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
@@ -66,14 +65,14 @@ async def create_response(
     http: Request,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[ResponseRequest], Depends(body_of(ResponseRequest))],
+    posted: Annotated[Posted[ResponseRequest], Depends(posted_of(ResponseRequest))],
 ) -> AgentResponse | StreamingResponse:
     """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
-    asked, waiter = body.value, waiter_of(http)
+    asked, waiter = posted.value, waiter_of(http)
     before = asked.previous_response_id
     session_id = await _session_of(before, services) if before is not None else None
     request = turn_of_response(asked, session_id)
-    created = await make_once(request, http, body.digest, services, before)
+    created = await make_once(request, http, posted.claim, services, before)
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
@@ -120,12 +119,12 @@ async def create_completion(
     http: Request,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[ChatRequest], Depends(body_of(ChatRequest))],
+    posted: Annotated[Posted[ChatRequest], Depends(posted_of(ChatRequest))],
 ) -> Completion | StreamingResponse:
     """Have an agent answer the last message; it reads those before it as a transcript."""
-    asked, waiter = body.value, waiter_of(http)
+    asked, waiter = posted.value, waiter_of(http)
     request = turn_of_chat(asked)
-    created = await make_once(request, http, body.digest, services)
+    created = await make_once(request, http, posted.claim, services)
     with made(created):
         if not asked.stream:
             return completion_of(await awaited(created, waiter, services))

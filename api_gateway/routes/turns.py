@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api_gateway.requests.body import Body
 from api_gateway.requests.json_object import digest
 from api_gateway.requests.queries import NoQuery, TurnQuery, TurnsQuery
 from api_gateway.requests.turns import ForkRequest, InputRequest, TurnRequest
-from api_gateway.routes.dependencies import ServicesDep, TurnId, body_of
+from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, body_of, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.services import Services
 from api_gateway.turns.answers import ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.forking import Fork
 from api_gateway.turns.idempotency import IdempotencyClaim
-from api_gateway.use_cases.posting import idempotency_key_of, post_turn
+from api_gateway.use_cases.posting import post_turn
 from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn, no_such_turn
 from api_gateway.use_cases.waiting import Waiter, wait_of
 from api_gateway.webhooks.acceptance import check_webhook
@@ -41,11 +41,11 @@ async def create_turn(
     response: Response,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[TurnRequest], Depends(body_of(TurnRequest))],
+    posted: Annotated[Posted[TurnRequest], Depends(posted_of(TurnRequest))],
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
-    check_webhook(body.value.webhook, services.shared.settings)
-    return await _post(request, response, services, body.value, body.digest)
+    check_webhook(posted.value.webhook, services.shared.settings)
+    return await _post(request, response, services, posted.value, posted.claim)
 
 
 @router.post(
@@ -61,20 +61,20 @@ async def fork_turn(
     response: Response,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[ForkRequest], Depends(body_of(ForkRequest))],
+    posted: Annotated[Posted[ForkRequest], Depends(posted_of(ForkRequest))],
 ) -> Turn:
     """Enqueue a turn that goes on from a step of another one, in a session of its own; as a post otherwise."""
-    check_webhook(body.value.webhook, services.shared.settings)
-    wanted = Fork(turn_id=turn_id, request=body.value)
-    return await _post(request, response, services, wanted, digest({"fork": turn_id, "body": body.digest}))
+    check_webhook(posted.value.webhook, services.shared.settings)
+    claim = posted.claim
+    if claim is not None:  # of another turn it would be another fork
+        claim = replace(claim, digest=digest({"fork": turn_id, "body": claim.digest}))
+    return await _post(request, response, services, Fork(turn_id=turn_id, request=posted.value), claim)
 
 
 async def _post(
-    request: Request, response: Response, services: Services, wanted: TurnRequest | Fork, body_digest: str
+    request: Request, response: Response, services: Services, wanted: TurnRequest | Fork, claim: IdempotencyClaim | None
 ) -> Turn:
     wait_s = wait_of(request.headers.getlist("prefer"))
-    key = idempotency_key_of(request.headers.getlist("idempotency-key"))
-    claim = IdempotencyClaim(key=key, digest=body_digest, answers_later=wait_s > 0) if key else None
     waiter = Waiter(wait_s=wait_s, has_gone=request.is_disconnected)
     turn, response.status_code = await post_turn(wanted, claim, waiter, services)
     response.headers["Location"] = f"/v1/turns/{turn.id}"
@@ -137,10 +137,10 @@ async def add_input(
     turn_id: TurnId,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
-    body: Annotated[Body[InputRequest], Depends(body_of(InputRequest))],
+    said: Annotated[InputRequest, Depends(body_of(InputRequest))],
 ) -> Turn:
     """Answer a turn that waits for somebody: decide about one call, or deny all that wait with a message."""
-    added = await services.inputs.add(turn_id, body.value)
+    added = await services.inputs.add(turn_id, said)
     if added is None:
         raise no_such_turn(turn_id)
     turn, priority = added

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -12,7 +13,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.concurrency.patience import answered_within
 from api_gateway.limits.spending import Allowance
-from api_gateway.problems import invalid_at
 from api_gateway.requests.turns import TurnRequest
 from api_gateway.services import Services
 from api_gateway.turns.answers import Turn
@@ -36,6 +36,8 @@ async def post_turn(
     Returns:
         The turn and the status code of the answer.
     """
+    if claim is not None:
+        claim = replace(claim, answers_later=waiter.wait_s > 0)
     created = await make_turn(wanted, claim, services)
     if isinstance(created, Earlier):
         return await waited_for(created.made_id, waiter, services), created.status_code
@@ -103,16 +105,3 @@ async def wake(created: Created, services: Services) -> None:
         await publisher.advance(created.turn.id, created.request.queue_priority, tenant, begins=True)
     elif created.request.multitask == "interrupt":
         await asyncio.gather(*(publisher.interrupt(*each, tenant) for each in created.ahead))
-
-
-def idempotency_key_of(given: list[str]) -> str | None:
-    """The request's ``Idempotency-Key``; ``None`` if there is none.
-
-    Raises:
-        Problem: It is empty, longer than 255 characters, or given twice.
-    """
-    if not given:
-        return None
-    if len(given) > 1 or not 1 <= len(given[0]) <= 255:
-        raise invalid_at(["header", "Idempotency-Key"], "must be given once, with 1 to 255 characters")
-    return given[0]

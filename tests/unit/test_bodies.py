@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from api_gateway.batches.requests import MOST_REQUESTS, BatchRequest
 from api_gateway.problems import Problem
-from api_gateway.requests.body import LONG, Body, body_read
+from api_gateway.requests.body import LONG, parsed_body
 from api_gateway.requests.body_places import READ_AT_ONCE, BodyPlaces
 from api_gateway.requests.json_object import MOST_VALUES, may_have_more_values
 from api_gateway.requests.turns import TurnRequest
@@ -53,7 +53,7 @@ def test_body_of_very_many_values_is_too_large(item: str) -> None:
     """It would cost seconds, in which nobody else is served, and a hundred times its size in memory."""
     raw = f'{{"agent":"a","input":"b","x":[{",".join([item] * (MOST_VALUES + 1))}]}}'.encode()
     with pytest.raises(Problem, match=f"more than {MOST_VALUES} JSON values") as refused:
-        body_read(TurnRequest, raw, with_digest=False)
+        parsed_body(TurnRequest, raw, with_digest=False)
     assert refused.value.code == "payload_too_large"
 
 
@@ -61,7 +61,7 @@ def test_long_text_is_one_value() -> None:
     """Whatever is in it."""
     text = '1,2,[3],{4}\\",' * (MOST_VALUES // 4)
     assert (
-        body_read(TurnRequest, json.dumps({"agent": "a", "input": text}).encode(), with_digest=False).value.input
+        parsed_body(TurnRequest, json.dumps({"agent": "a", "input": text}).encode(), with_digest=False).value.input
         == text
     )
 
@@ -76,10 +76,10 @@ def test_largest_batch_is_taken() -> None:
     metadata = {str(number): "" for number in range(MAX_METADATA_PAIRS)}
     params = {**texts, **chosen, "budget": budget, "metadata": metadata}
     raw = json.dumps({"requests": [{"custom_id": str(n), "params": params} for n in range(MOST_REQUESTS)]}).encode()
-    assert len(body_read(BatchRequest, raw, with_digest=True).value.requests) == MOST_REQUESTS
+    assert len(parsed_body(BatchRequest, raw, with_digest=True).value.requests) == MOST_REQUESTS
 
 
-def begun(places: BodyPlaces, tenant: str, begin: bytes) -> tuple[asyncio.Task[Body[TurnRequest]], asyncio.Queue[Any]]:
+def begun(places: BodyPlaces, tenant: str, begin: bytes) -> tuple[asyncio.Task[TurnRequest], asyncio.Queue[Any]]:
     """The reading of a body, and where what follows its beginning comes from."""
     coming: asyncio.Queue[Any] = asyncio.Queue()
     coming.put_nowait({"type": "http.request", "body": begin, "more_body": True})

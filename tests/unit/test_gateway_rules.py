@@ -31,7 +31,7 @@ from api_gateway.database import create_engine
 from api_gateway.logs import AcceptErrors
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.problems import MOST_PROBLEMS, Problem, field_problems, no_database
-from api_gateway.requests.body import MOST_LISTED, body_read
+from api_gateway.requests.body import MOST_LISTED, parsed_body
 from api_gateway.requests.cursors import Cursor, format_cursor, parse_cursor
 from api_gateway.requests.fields import ShortText
 from api_gateway.requests.json_object import digest, parse_object
@@ -162,14 +162,14 @@ def test_numbers_do_not_grow_when_they_are_read() -> None:
 def test_only_a_request_with_a_key_is_digested() -> None:
     """Nothing else asks for the digest, which costs more than reading the body."""
     raw = b'{"agent":"a","input":"b"}'
-    assert body_read(TurnRequest, raw, with_digest=False).digest == ""
-    assert body_read(TurnRequest, raw, with_digest=True).digest == digest(parse_object(raw))
+    assert parsed_body(TurnRequest, raw, with_digest=False).digest == ""
+    assert parsed_body(TurnRequest, raw, with_digest=True).digest == digest(parse_object(raw))
 
 
 def test_advice_is_taken_and_not_kept() -> None:
     """Whatever it is: it would lie in memory until the turn has ended."""
     raw = b'{"model":"a","messages":[{"role":"user","content":"b"}],"prediction":[1,2],"temperature":"hot"}'
-    request = body_read(ChatRequest, raw, with_digest=False).value
+    request = parsed_body(ChatRequest, raw, with_digest=False).value
     assert (request.prediction, request.temperature) == (None, None)
 
 
@@ -217,9 +217,9 @@ def test_what_is_wrong_again_and_again_is_told_once(
         ChatRequest: {"model": "a", "messages": [{"role": "user", "content": "b"}]},
         ResponseRequest: {"model": "a", "input": "b"},
     }
-    body_read(model, json.dumps(good[model]).encode(), with_digest=False)
+    parsed_body(model, json.dumps(good[model]).encode(), with_digest=False)
     with pytest.raises(Problem) as refused:
-        body_read(model, json.dumps({**good[model], **given}).encode(), with_digest=False)
+        parsed_body(model, json.dumps({**good[model], **given}).encode(), with_digest=False)
     assert [error.loc for error in refused.value.errors] == [["body", *place]]
 
 
@@ -229,7 +229,7 @@ def test_more_mistakes_than_can_be_listed_are_counted() -> None:
         five = {"custom_id": "!", "params": {"agent": "a", "input": "b", **dict.fromkeys("wxyz", 1)}}
         requests = [five] * (many // 5)
         with pytest.raises(Problem) as refused:
-            body_read(BatchRequest, json.dumps({"requests": requests}).encode(), with_digest=False)
+            parsed_body(BatchRequest, json.dumps({"requests": requests}).encode(), with_digest=False)
         assert len(refused.value.errors) == told
 
 
