@@ -10,8 +10,6 @@ from functools import partial
 from typing import assert_never
 
 from harness_worker.core.approvals import resolve
-from harness_worker.core.aside_commit import commit_aside
-from harness_worker.core.asides import compactable, due
 from harness_worker.core.collect import NO_EDITS, collect
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport, open_reads
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -20,31 +18,21 @@ from harness_worker.core.lifecycle import merge
 from harness_worker.core.opening import Opened, open_visit
 from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished, Next
 from harness_worker.core.prompting.artifact_reading import every_tool
-from harness_worker.core.prompting.prompt import Prompt, RequestKind, is_unprepared
-from harness_worker.core.prompting.tool_selection import callable_tools
+from harness_worker.core.prompting.prompt import is_unprepared
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
-from harness_worker.core.reply_commit import give_up, go_on_asked, plan
+from harness_worker.core.reply_commit import give_up, go_on_asked
 from harness_worker.core.timing import Timing
-from harness_worker.core.visits import Held, StopCause, Visit, claim, fenced, release
-from harness_worker.core.warnings import with_warnings
-from harness_worker.errors import (
-    ConfigError,
-    ModelError,
-    OutOfTime,
-    PromptTooLong,
-    ScriptExhausted,
-    Stopped,
-    TransientError,
-)
+from harness_worker.core.visits import Held, Visit, claim, fenced, release
+from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Clock, Dispatcher, Gate, ReadAttempt, StopSignal, TurnStore
-from harness_worker.turn.aside_step import AsideStep
+from harness_worker.turn.asking import Asking
+from harness_worker.turn.deciding import Deciding
 from harness_worker.turn.edits import check_edits, reads_apart
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
-from harness_worker.turn.planner import said_by
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.scarcity import scarcity_is_transient
 from harness_worker.turn.sending import Sending
@@ -209,64 +197,24 @@ class Coordinator:
         if agent is None:
             return self._not_served(visit)
         known = self._adopted(visit, turn) if is_new_fork(turn) else turn
-        return None if known is None else self._ask_agent(visit, known, agent, stop)
+        if known is None:
+            return None
+        asking = Asking(
+            model_step=self.model_step,
+            finalizer=self.finalizer,
+            clock=self.clock,
+            deciding=self._deciding(visit),
+            visit=visit,
+            turn=known,
+            agent=agent,
+            stop=stop,
+        )
+        return asking.ask()
 
     def _adopted(self, visit: Visit, turn: Turn) -> Turn | None:
         """The fork with what its copied steps mean; ``None``: somebody else drives it now, or it is over."""
         loaded = self.store.load(turn.id)
         return None if loaded is None else self._decide(visit, partial(adopt_past, calls=loaded.calls))
-
-    def _ask_agent(self, visit: Visit, turn: Turn, agent: AgentSpec, stop: StopSignal) -> Next | None:
-        prompt = self.model_step.prepare(turn, agent, remaining_s=self._remaining_s(visit, turn), stop=stop)
-        kind = due(prompt, turn, agent)
-        asking = AsideStep(model_step=self.model_step, agent=agent, turn=turn, stop=stop, clock=self.clock)
-        return self._ask_aside(visit, asking, prompt, kind) if kind else self._ask_step(visit, asking, prompt)
-
-    def _ask_step(self, visit: Visit, asking: AsideStep, prompt: Prompt) -> Next | None:
-        turn, agent, stop = asking.turn, asking.agent, asking.stop
-        try:
-            reply = self.model_step.ask(turn, agent, prompt, remaining_s=self._remaining_s(visit, turn), stop=stop)
-        except ScriptExhausted as error:
-            return self._give_up(visit, StopReason.SCRIPT_EXHAUSTED, str(error))
-        except Stopped as stopped:
-            return self._give_up(visit, StopReason.CANCELLED, stopped.said, cause=StopCause.CANCELLED)
-        except OutOfTime:
-            return self._give_up(visit, StopReason.DEADLINE, "", cause=StopCause.DEADLINE)
-        except (ModelError, TransientError) as error:
-            if isinstance(error, PromptTooLong) and compactable(prompt, turn):
-                return self._sum_up_refused(visit, asking, prompt)
-            return self._give_up(visit, StopReason.MODEL_ERROR, str(error))
-        said = said_by(reply, turn, replace(agent, tools=callable_tools(agent, prompt.tools)), prompt)
-        said = replace(said, citations=self.finalizer.citations(turn, said.text, prompt))
-        if not said.calls:
-            self._close_idle_gate(visit)
-        return self._decide(visit, partial(plan, visit=visit, said=said))
-
-    def _close_idle_gate(self, visit: Visit) -> None:
-        """No call is open: a gate that does not answer must not cost what the model said, which is paid for."""
-        try:
-            self.gate.close(visit.turn.id, visit.turn.fence)
-        except TransientError as error:
-            log.warning("gate of turn %s, none of whose calls is open, not closed: %s", visit.turn.id, error)
-
-    def _sum_up_refused(self, visit: Visit, asking: AsideStep, prompt: Prompt) -> Next | None:
-        """Ask for a summary of a prompt that was refused as too long, in the same visit, which gets the time for it."""
-        try:
-            self.model_step.prolong_visit(asking.turn)
-        except Stopped:  # somebody else drives the turn now
-            return None
-        return self._ask_aside(visit, asking, prompt, RequestKind.COMPACTION)
-
-    def _ask_aside(self, visit: Visit, asking: AsideStep, prompt: Prompt, kind: RequestKind) -> Next | None:
-        try:
-            aside = asking.ask(prompt, kind, remaining_s=self._remaining_s(visit, asking.turn))
-        except Stopped:
-            return self._give_up(visit, StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
-        return self._decide(visit, partial(commit_aside, visit=visit, aside=aside))
-
-    def _remaining_s(self, visit: Visit, turn: Turn) -> float:
-        """What is left of the turn's time, in seconds; all that the visit did since it asked for the turn counts."""
-        return turn.deadline_at - visit.now - (self.clock.monotonic() - visit.asked)
 
     def _ask_hooks(self, visit: Visit, after: AskHooks) -> Next | None:
         agent = self.agents.get(after.turn.agent)
@@ -300,20 +248,11 @@ class Coordinator:
         log.warning("turn %s wants agent %s, which this worker does not serve", visit.turn.id, visit.turn.agent)
         self._put_off(visit)
 
-    def _give_up(
-        self, visit: Visit, reason: StopReason, message: str, cause: StopCause | None = None
-    ) -> Finished | None:
-        """End the turn without a reply from the model."""
-        self._close_idle_gate(visit)
-        return self._decide(visit, partial(give_up, reason=reason, message=message, cause=cause))
-
     def _decide(self, visit: Visit, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
-        """Commit what the rule decides; ``None``: somebody else drives the turn now, or it is over."""
+        return self._deciding(visit).commit(rule)
 
-        def decided(snapshot: Snapshot) -> Decision[T]:
-            return with_warnings(rule(snapshot), now=snapshot.now)
-
-        return self.store.transact(visit.turn.id, self.finalizer.sealing(fenced(visit, decided)), follows=True)
+    def _deciding(self, visit: Visit) -> Deciding:
+        return Deciding(store=self.store, gate=self.gate, finalizer=self.finalizer, visit=visit)
 
     def _follow(self, visit: Visit, after: Finished | Dispatch | None) -> None:
         sending = Sending(
