@@ -17,6 +17,7 @@ from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has 
 from hypothesis import HealthCheck, settings
 
 from harness_worker.adapters.sql.migrate import upgrade
+from harness_worker.entrypoints.garbage import loading
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
 from tests.relay import Relay, relay
@@ -133,6 +134,13 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """A fresh migrated database, once of each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Load the tests: thousands of objects that live as long as this process."""
+    with loading():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
