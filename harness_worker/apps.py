@@ -1,4 +1,4 @@
-"""Loading an application's registry by its import string."""
+"""Loads an application's registry by its import string."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_app(app: str) -> None:
     """Refuse an import string that cannot work, without running anything of the application.
 
     Raises:
-        ConfigError: It is malformed, or there is no such module.
+        ConfigError: The import string is malformed, or there is no such module.
     """
     module_name, _ = _parts(app)
     package = module_name.partition(".")[0]
@@ -37,7 +37,7 @@ def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S)
         max_tool_timeout_s: The longest ``timeout_s`` its tools may have, in seconds, whatever its module says.
 
     Raises:
-        ConfigError: There is no such module or registry, or the module raised; the message says which and why.
+        ConfigError: There is no such module or registry, or importing it raised; the message says which and why.
     """
     module_name, names = _parts(app)
     label = f"application {app!r}"
@@ -54,14 +54,14 @@ def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S)
 
 
 def load_named(label: str, name: str) -> object:
-    """What ``module:name`` is; the working directory is importable.
+    """The object that ``module:name`` names; the working directory is importable.
 
     Args:
-        label: Names it in errors.
+        label: Its name in error messages.
         name: The import string.
 
     Raises:
-        ConfigError: It is malformed, there is no such thing, or the module raised.
+        ConfigError: The import string is malformed, there is no such object, or importing the module raised.
     """
     module_name, names = _split(label, name, "module:function")
     return _named(label, _imported(label, module_name), names)
@@ -93,7 +93,7 @@ def _imported(label: str, module_name: str) -> ModuleType:
 
 
 def _place(error: BaseException, module_name: str) -> str:
-    """The last line below the application's directory that led to the error, if any did; a SyntaxError says its own."""
+    """The last line of the application's own code that led to the error, if any; a SyntaxError names its own line."""
     root = _directory_of(module_name.partition(".")[0])
     if root is None or isinstance(error, SyntaxError):
         return ""
@@ -107,7 +107,7 @@ def _place(error: BaseException, module_name: str) -> str:
 
 
 def _directory_of(package: str) -> Path | None:
-    """Where a module or package that has no dots in its name was found."""
+    """The directory in which a top-level module or package was found."""
     spec = attempt(util.find_spec, package)
     if spec is None or isinstance(spec, Raised):
         return None
@@ -116,9 +116,9 @@ def _directory_of(package: str) -> Path | None:
 
 
 def _is_own(path: Path, name: str, module_name: str) -> bool:
-    """Whether a module below the application's directory is the application's: no library's, nor the harness's."""
+    """Whether a module below the application's directory is the application's own, not a library's or the harness's."""
     package = module_name.partition(".")[0]
-    if name.partition(".")[0] == "harness_worker":  # which may lie there, and has applications itself
+    if name.partition(".")[0] == "harness_worker":  # may be there too, and contains applications itself
         return package == "harness_worker" and name.startswith(module_name.rpartition(".")[0])
     return name.partition(".")[0] == package or "site-packages" not in path.parts
 

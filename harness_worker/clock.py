@@ -1,4 +1,4 @@
-"""Monotonic time that goes on while the host sleeps."""
+"""Monotonic time that goes on while the host is suspended."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from typing import Final
 
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux's ``CLOCK_MONOTONIC``, which is Python's ``time.monotonic``, stands still meanwhile; macOS' does not."""
+"""Linux's ``CLOCK_MONOTONIC``, which ``time.monotonic`` uses, stops while the host is suspended; macOS's does not."""
 
 
 def monotonic() -> float:
-    """Seconds since some point in the past, those in which the host was suspended among them."""
+    """Seconds since some point in the past, including those in which the host was suspended."""
     return time.clock_gettime(_CLOCK)

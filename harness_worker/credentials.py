@@ -1,4 +1,4 @@
-"""API keys and the secrets of webhooks: what both the gateway and the command line know of them."""
+"""API keys and webhook secrets: what the gateway and the command line share."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from base64 import b64encode
 from typing import Final
 
 KEY_PREFIX: Final = "hk_"
-"""How an API key of the gateway begins, and nothing else that clients send in its place."""
+"""The prefix of the gateway's API keys, which nothing else that clients send in their place has."""
 
 _KEY: Final = re.compile(KEY_PREFIX + "[A-Za-z0-9_-]{43}")
 
 
 def key_digest(key: str) -> str | None:
-    """What is kept of an API key: its SHA-256 in hexadecimal; ``None`` if no key looks like that.
+    """What is stored of an API key: its SHA-256 in hexadecimal; ``None`` if it does not have the form of a key.
 
-    A key is 256 random bits in base64url behind its prefix, so nobody finds one by its digest, however fast that is.
+    After its prefix, a key is 256 random bits in base64url, so it cannot be found from its digest by trying keys.
     """
     return hashlib.sha256(key.encode()).hexdigest() if _KEY.fullmatch(key) else None
 
@@ -29,7 +29,7 @@ def webhook_secrets(text: str) -> tuple[str, ...]:
     """The secrets in ``HARNESS_WEBHOOK_SECRET``: one, or the new one and the old one.
 
     Raises:
-        ValueError: It does not hold that; the message says what to give, and repeats nothing.
+        ValueError: The text is anything else; the message says what to give, and does not repeat the text.
     """
     secrets = tuple(text.split())
     if len(secrets) not in (1, 2) or any(len(each) < LEAST_SECRET_CHARS or not each.isascii() for each in secrets):
@@ -41,6 +41,6 @@ def webhook_secrets(text: str) -> tuple[str, ...]:
 
 
 def tenant_webhook_secret(secret: str, tenant: str) -> str:
-    """What a tenant's webhooks are signed with, as Standard Webhooks writes it; it does not tell other tenants'."""
+    """A tenant's own signing secret, in the form of Standard Webhooks; other tenants' cannot be derived from it."""
     derived = hmac.digest(secret.encode(), f"webhooks:{tenant}".encode(), "sha256")
     return f"whsec_{b64encode(derived).decode()}"

@@ -1,4 +1,4 @@
-"""Databases as both packages connect to them: their URLs, what a connection asks for, and when it is of no more use."""
+"""How both packages connect to databases: URLs, settings of connections, and when a connection must be dropped."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _POSTGRES_NAMES: Final = frozenset({"postgres", "postgresql", POSTGRES_DRIVER})
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 SILENCE_S: Final = 30
-"""A server's host that has been cut off for so long is given up; the system's own limit is a quarter of an hour. A slow
-statement is no silence: the host acknowledges what it receives."""
+"""How long a server's host may be cut off before it is given up; the system's own limit is a quarter of an hour. Slow
+statements do not count, because the host acknowledges what it receives."""
 _LIVENESS: Final = {
     "tcp_user_timeout": SILENCE_S * 1000,
     "keepalives_idle": SILENCE_S // 3,
@@ -28,32 +28,32 @@ _LIVENESS: Final = {
 }
 
 _ANSWER_SLACK_S: Final = 1.0
-"""How much later than the server ends a statement its answer may come."""
+"""How much later than the server's own limit of a statement its answer may arrive."""
 _STATEMENT_TIMEOUT: Final = re.compile(
     r"statement[_-]timeout\s*=\s*'?([\d.]+)\s*(us|ms|s|min|h|d)?(?![\w.])", re.IGNORECASE
 )
 _UNITS_S: Final = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 _PRAGMAS: Final = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
-"""``FULL`` syncs each commit to the disk. With ``NORMAL`` a loss of power would undo the last ones, and a write whose
-start is forgotten runs again."""
+"""``FULL`` syncs each commit to the disk. With ``NORMAL``, a loss of power would undo the last ones, and a write whose
+start was forgotten would run again."""
 
 READ_ONLY: Final = "25006"
-"""Postgres' SQLSTATE of a write to a server that only reads, as one does that another has taken over from. It did not
-commit."""
+"""Postgres's SQLSTATE for a write to a read-only server, such as one that was replaced in a failover. Nothing was
+committed."""
 
 
 def parse_url(url: str) -> URL:
-    """The URL with the driver that both packages have for Postgres.
+    """The URL, with the driver that both packages use for Postgres.
 
     Raises:
-        ConfigError: It is not a URL of a file of SQLite, or of Postgres; the message shows no password.
+        ConfigError: It is not the URL of an SQLite file or of a Postgres database; the message shows no password.
     """
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # the latter of a port
+    except (ArgumentError, ValueError):  # ValueError: a bad port
         raise ConfigError("HARNESS_DATABASE_URL is not a URL; use sqlite:///FILE or postgresql://…") from None
-    if "@" in (parsed.host or ""):  # the host would be told, and is a part of the password
+    if "@" in (parsed.host or ""):  # the host, which messages show, would contain a part of the password
         raise ConfigError("HARNESS_DATABASE_URL has two @; write that of its password as %40")
     if parsed.drivername in _POSTGRES_NAMES:
         return parsed.set(drivername=POSTGRES_DRIVER)
@@ -63,7 +63,7 @@ def parse_url(url: str) -> URL:
 
 
 def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: object) -> dict[str, Any]:
-    """What psycopg connects with, beside the URL; whatever the URL says itself wins.
+    """The arguments that psycopg connects with, besides the URL; what the URL itself says takes precedence.
 
     Args:
         url: The database.
@@ -76,17 +76,17 @@ def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: o
     given = url.query.get("options", "")
     theirs = given if isinstance(given, str) else " ".join(given)
     wanted = {name: value for name, value in (_LIVENESS | defaults).items() if name not in url.query}
-    return {**wanted, "options": f"{ours} {theirs}".strip()}  # the server takes the last
+    return {**wanted, "options": f"{ours} {theirs}".strip()}  # the server uses the last one
 
 
 def longest_answer_s(options: str) -> float | None:
-    """How long a client waits for the answer to a statement; ``None`` is for ever.
+    """How long a client waits for the answer to a statement, in seconds; ``None``: for ever.
 
-    The server ends a statement that takes longer. Who hears nothing even of that has lost it, though the connection may
-    stand: a proxy in between acknowledges what it receives after its far side is gone.
+    The server ends a statement that takes longer. A client that does not even hear of that has lost the server, though
+    the connection may still be open: a proxy keeps acknowledging data after its far side is gone.
 
     Args:
-        options: The settings of the server, as :func:`postgres_arguments` gives them.
+        options: The server's settings, as :func:`postgres_arguments` returns them.
     """
     found = _STATEMENT_TIMEOUT.findall(options)
     if not found:
@@ -105,14 +105,14 @@ def prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - 
 
 
 def is_read_only(error: BaseException | None) -> bool:
-    """Whether a server refused a write because it only reads."""
+    """Whether the server refused a write because it is read-only."""
     return getattr(error, "sqlstate", None) == READ_ONLY
 
 
 def connect_anew_after(engine: Engine, is_stale: Callable[[BaseException | None], bool]) -> None:
-    """Drop an engine's connections after such an error of the driver.
+    """Drop an engine's connections after an error of the driver for which ``is_stale`` is true.
 
-    Those of before a failover still answer, and would refuse each write for ever.
+    Connections made before a failover still answer, but would refuse every write for ever.
     """
 
     def drop(context: ExceptionContext) -> None:

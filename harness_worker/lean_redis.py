@@ -1,8 +1,8 @@
-"""redis-py with less between a command and its reply.
+"""redis-py with less work between a command and its reply.
 
-Most of what a command of redis-py's own costs is beside its two system calls: telemetry that nobody reads, a retry
-object, a wrapper that warns. Here a command is a write and a read, and is never sent twice. Connections, URLs, TLS,
-forks and the meaning of replies stay redis-py's.
+Most of the cost of a command in redis-py is not its two system calls, but telemetry that nobody reads, a retry object
+and a wrapper that warns. Here a command is one write and one read, and is never sent twice. Connections, URLs, TLS,
+forks and the interpretation of replies are left to redis-py.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from redis.exceptions import (
     TimeoutError,  # noqa: A004 - redis-py's own, not the builtin
 )
 
-# redis-py types arguments, and little of what it passes on.
+# redis-py has types for arguments, but for little of what it passes on.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 Command: TypeAlias = Sequence[str | bytes | int | float]
 
 
 class LeanPool(ConnectionPool):
-    """redis-py's pool, lending without a word to telemetry; safe between threads and after a fork."""
+    """redis-py's pool without its telemetry; safe between threads and after a fork."""
 
     def get_connection(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - redis-py's own, its arguments mean nothing
-        """Lend a connection; one that the server closed, or that an old reply waits on, is connected anew first."""
+        """Lend a connection; one that the server closed, or with an old reply waiting on it, is reconnected first."""
         self._checkpid()
         with self._lock:
             connection = self._available_connections.pop() if self._available_connections else self.make_connection()
@@ -41,13 +41,13 @@ class LeanPool(ConnectionPool):
                 connection.disconnect()
                 connection.connect()
         except BaseException:
-            connection.disconnect()  # its greeting may not be over
+            connection.disconnect()  # its handshake may be incomplete
             self.release(connection)
             raise
         return connection
 
     def release(self, connection: Any) -> None:  # noqa: ANN401 - any redis-py connection
-        """Take back what was lent; what was lent before a fork is not ours any more."""
+        """Take back a connection; one that was lent before a fork is no longer ours."""
         self._checkpid()
         with self._lock:
             if connection not in self._in_use_connections:
@@ -60,18 +60,18 @@ class LeanPool(ConnectionPool):
 
 
 class LeanRedis(Redis):
-    """redis-py's client, whose commands and batches are one write and what it takes to read the replies.
+    """redis-py's client, with commands and batches that are one write, followed by reading the replies.
 
-    What ends without its replies closes its connection: none is ever taken for another command's.
+    If not all replies were read, the connection is closed, so that no reply is ever taken for another command's.
     """
 
     def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
         """Send one command and return its reply as redis-py reads it.
 
         Raises:
-            redis.RedisError: As redis-py's own.
+            redis.RedisError: As redis-py itself raises it.
         """
-        if self.connection is not None:  # that of a client which its owner polls
+        if self.connection is not None:  # a client with one connection, which its owner polls
             return super().execute_command(*args, **options)
         connection = self.connection_pool.get_connection()
         try:
@@ -89,19 +89,19 @@ class LeanRedis(Redis):
         """Send several commands in one round trip and return their replies as redis-py reads them.
 
         Raises:
-            redis.ResponseError: The first error among them; the other commands were done.
-            redis.ConnectionError, redis.TimeoutError: Not all was replied to.
+            redis.ResponseError: The first error among the replies; the other commands were executed.
+            redis.ConnectionError, redis.TimeoutError: Not all replies arrived.
         """
         replies = self._sent(commands)
         _raise_first(replies)
         return [self._meant(command[0], reply) for command, reply in zip(commands, replies, strict=True)]
 
     def transact(self, *commands: Command) -> None:
-        """Have several commands done together or not at all.
+        """Execute several commands together or not at all.
 
         Raises:
-            redis.ResponseError: The first error among them.
-            redis.ConnectionError, redis.TimeoutError: Not all was replied to.
+            redis.ResponseError: The first error among the replies.
+            redis.ConnectionError, redis.TimeoutError: Not all replies arrived.
         """
         *queued, done = self._sent([("MULTI",), *commands, ("EXEC",)])
         _raise_first([*queued, *(done if isinstance(done, list) else [done])])
@@ -124,7 +124,7 @@ class LeanRedis(Redis):
 
 def _packed(command: Command) -> bytes:
     name, *arguments = command
-    words: Any = (*str(name).split(), *arguments)  # some of redis-py's own names are two
+    words: Any = (*str(name).split(), *arguments)  # some of redis-py's command names are two words
     return pack_command(words)
 
 

@@ -1,4 +1,4 @@
-"""URLs of services: what they must look like, and how they may be shown."""
+"""URLs of services: checking them, and showing them without secrets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamq
 
 _REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
 _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
-"""Some clients raise at anything else, others take the first database for it."""
+"""The path of a Redis URL. Some clients raise on any other, others silently use the first database."""
 
 _USER_FIELDS: Final = frozenset({"username", "password"})
 
 
 def service_url(url: str, schemes: Sequence[str]) -> str:
-    """``url``, which says how a service is reached; if that is a Redis by TLS, also whether its certificate is checked.
+    """``url``, checked and completed so that all clients understand it in the same way.
 
-    It is, unless ``url`` says otherwise. Left unsaid, redis-py would check it, kombu would not, and Celery stop there.
-    Of the query of a Redis, user and password go before its host: redis-py takes them from there, kombu fails on them.
+    For a Redis over TLS, it says that the certificate is checked, unless ``url`` says otherwise. Without that, redis-py
+    would check it, kombu would not, and Celery would refuse to start. User and password in the query of a Redis URL are
+    moved before its host: redis-py accepts them in the query, kombu fails on them.
 
     Raises:
-        ValueError: It is none, or of none of these schemes; the message says what to give.
+        ValueError: It is not a URL, or has none of these schemes; the message says what to give.
     """
     known = tuple(f"{scheme}://" for scheme in schemes)
     try:
@@ -57,10 +58,10 @@ def _user_first(url: str) -> str:
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:
-    """``urls``, of which one after the other is tried, as kombu does; between them stand semicolons.
+    """Several URLs, separated by semicolons, which kombu tries one after the other.
 
     Raises:
-        ValueError: As :func:`service_url`.
+        ValueError: As in :func:`service_url`.
     """
     return ";".join(service_url(url, schemes) for url in urls.split(";"))
 
@@ -91,10 +92,10 @@ _USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*)(.*)@", re.DOTALL)
 
 
 def masked(urls: str) -> str:
-    """A URL, or several as :func:`service_urls` takes them, as it may be shown: with ``***`` for what is secret.
+    """A URL, or several as in :func:`service_urls`, with ``***`` in place of secrets, so that it can be shown.
 
-    That is the password before the host, and each value of the query whose name tells of one; where the password
-    cannot be told from the rest, all between the scheme and the last ``@``.
+    Secrets are the password before the host, and values in the query whose names suggest a secret. If the password
+    cannot be told from the rest, everything between the scheme and the last ``@`` is masked.
     """
     return ";".join(_masked(url) for url in _NEXT_URL.split(urls))
 

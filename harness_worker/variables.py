@@ -1,4 +1,4 @@
-"""Settings from environment variables: what the ``config.py`` of both packages share. Nothing is read here."""
+"""Settings from environment variables: what ``config.py`` of both packages share. Nothing is read here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ErrorDetails: TypeAlias = Mapping[str, Any]
 
 
 def _usable(secret: SecretStr | None) -> SecretStr | None:
-    """``secret``, if webhooks can be signed with it; raises :class:`ValueError` otherwise."""
+    """``secret``, if webhooks can be signed with it; otherwise raises :class:`ValueError`."""
     if secret is not None:
         webhook_secrets(secret.get_secret_value())
     return secret
@@ -31,7 +31,7 @@ def _upper(text: object) -> object:
 
 
 def _rooted(url: str | None) -> str | None:
-    """``url``, if it means the same wherever a process starts; a blank one is none. Raises :class:`ValueError`."""
+    """``url``, if it means the same in every working directory; ``None`` if blank; else raises :class:`ValueError`."""
     if not url:
         return None
     path = url.removeprefix("file://").removeprefix("local://")
@@ -52,12 +52,12 @@ def loaded(kind: type[S], overrides: Mapping[str, Any], complaint: Callable[[Err
     """The settings of this process.
 
     Args:
-        kind: Which.
+        kind: The class of the settings.
         overrides: Values that win over the environment, by field name; ``None`` is ignored.
-        complaint: The message for one error.
+        complaint: Makes the message for one error.
 
     Raises:
-        ConfigError: Values are missing or not allowed; one line each.
+        ConfigError: Values are missing or not allowed; the message has one line for each.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:

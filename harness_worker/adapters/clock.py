@@ -11,7 +11,7 @@ class SystemClock:
     """Implements ``ports.Clock``."""
 
     def monotonic(self) -> float:
-        """Seconds since some point in the past, those in which the host was suspended among them."""
+        """Seconds since some point in the past, including those in which the host was suspended."""
         return clock.monotonic()
 
     def wait(self, seconds: float) -> None:

@@ -1,3 +1,3 @@
-"""Wires the parts together. Nothing else does."""
+"""Wires the parts together; only this package does."""
 
 from __future__ import annotations

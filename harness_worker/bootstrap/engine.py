@@ -1,4 +1,4 @@
-"""The engine over whatever ports it is given."""
+"""Makes the engine's parts from the ports that it is given."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
 
 def timing_of(settings: Settings) -> Timing:
-    """The protocol's times as the settings give them."""
+    """The protocol's times, from the settings."""
     return Timing(
         lease_ttl_s=settings.lease_ttl_s,
         visit_s=settings.model_timeout_s + MODEL_SLACK_S,
@@ -169,7 +169,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
 
 
 def make_artifact_sweep(settings: Settings, artifacts: Artifacts) -> ArtifactSweep:
-    """What removes artifacts whose time is over."""
+    """Makes what removes expired artifacts."""
     return ArtifactSweep(artifacts, FsspecBlobs(artifact_url_of(settings)), SystemClock())
 
 
@@ -189,7 +189,7 @@ def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
 
 
 def artifact_url_of(settings: Settings) -> str:
-    """Where artifacts go: as set, else under the home."""
+    """The URL of the artifact store: as set, else a directory under the home."""
     return settings.artifact_url or (settings.home.resolve() / "artifacts").as_uri()
 
 

@@ -1,8 +1,8 @@
-"""What to do where an optional dependency is missing."""
+"""Advice for when an optional dependency is missing."""
 
 from __future__ import annotations
 
 
 def installing(extra: str) -> str:
-    """How the harness gets one of its extras; package indexes know another project by its name."""
+    """How to install one of the harness's extras; package indexes have another project under the harness's name."""
     return f"install the harness with its extra {extra!r} (in its checkout: .ci/install {extra})"

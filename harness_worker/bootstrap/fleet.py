@@ -1,4 +1,4 @@
-"""What a worker process needs of the outside: database, Redis, Celery."""
+"""A worker process's access to the outside: database, Redis, Celery."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from harness_worker.ports import Artifacts, Catalogue, Dispatcher, EventSink, Ga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What a worker process needs of the outside. Made once; safe to inherit through a fork after :meth:`forked`.
+    """A worker process's access to the outside. Made once; safe to use after a fork once :meth:`forked` was called.
 
     Args:
         settings: This process's settings.
@@ -37,13 +37,13 @@ class Fleet:
         engine: The database.
         beat_engine: The database for heartbeats, with short timeouts.
         redis: The Redis of gate and events.
-        events: Carries events and hints to those who watch.
+        events: Carries events and hints to live readers.
         store: The journal.
-        artifacts: Whose artifacts there are.
-        catalogue: The agents that are published.
-        scores: What judges say.
+        artifacts: Finds artifacts.
+        catalogue: The published agents.
+        scores: The judges' scores.
         gate: The arbiter of reads.
-        locks: What one call at a time may hold.
+        locks: Locks, which one call at a time holds.
         dispatcher: Sends work.
     """
 
@@ -62,7 +62,7 @@ class Fleet:
     dispatcher: Dispatcher
 
     def count(self, name: str) -> None:
-        """Count one more of what ``/metrics`` tells by that name; never raises."""
+        """Increment the counter that ``/metrics`` shows under that name; never raises."""
         count(self.redis, name)
 
     def forked(self) -> None:
@@ -79,12 +79,12 @@ class Fleet:
 
 
 def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, str] = MappingProxyType({})) -> Fleet:
-    """Everything of a worker process that speaks to the outside; connects to nothing yet.
+    """Everything in a worker process that talks to the outside; connects to nothing yet.
 
     Args:
-        settings: Where everything is.
-        pool_size: Connections to the database that it may have.
-        queues: The queue of each tool by name, see ``CeleryDispatcher``.
+        settings: They say where everything is.
+        pool_size: How many connections to the database it may have.
+        queues: The queue of each tool by name; see ``CeleryDispatcher``.
 
     Raises:
         ConfigError: A URL is missing or not allowed.

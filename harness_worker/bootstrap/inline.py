@@ -51,27 +51,28 @@ from harness_worker.wire import MEMORY, TENANT, Priority
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 10.0
-"""How long the caller is kept waiting for a judge that failed, or for who finds memories."""
+"""How long the caller waits before a judge, or the model that looks for memories, is asked again after a failure."""
 
 LAST_TRACES_S = 2.0
 """How long :meth:`AgentHarness.close` may go on sending traces."""
 
 NO_LEASE_S = 86_400.0
-"""A thread does not die without a word: nothing is taken for lost here, however long the interpreter is held."""
+"""Threads do not die silently, so nothing counts as lost here, however long the interpreter is busy."""
 
 
 class AgentHarness:
     """Runs turns in the calling process, with the engine that the fleet runs.
 
-    Holds nothing of any turn: several may run at once, from several threads.
+    Holds no state of any turn: several turns may run at once, from several threads.
 
     Args:
         registry: The agents and tools.
-        settings: As from the environment if left out. Without a ``database_url`` the journal is a SQLite file that
-            goes with this object.
+        settings: The settings; by default, those of the environment. Without a ``database_url``, the journal is an
+            SQLite file that is removed with this object.
 
     Raises:
-        ConfigError: A setting is wrong, an agent's vault is missing, or what a setting asks for is not installed.
+        ConfigError: A setting is wrong, an agent's vault is missing, or something that a setting needs is not
+            installed.
     """
 
     def __init__(self, registry: Registry, settings: Settings | None = None) -> None:
@@ -109,24 +110,24 @@ class AgentHarness:
         skill_context: str | None = None,
         approve: Approver = nobody,
     ) -> TurnResult:
-        """Work one user message to an answer.
+        """Run a turn: work on one user message until there is an answer.
 
         Args:
-            session_id: The conversation; a new one if ``None``.
+            session_id: The conversation; ``None`` begins a new one.
             user_message: What the user said.
-            agent: Whom to ask; may be left out when there is one.
+            agent: The agent to ask; may be left out if the registry has only one.
             budget: Limits below the agent's, by name.
-            metadata: Kept with the turn; ``script`` chooses a scripted model's script.
+            metadata: Strings to store with the turn; ``script`` chooses a scripted model's script.
             parallel: ``False`` runs every call by itself.
-            system_prompt_override: Instead of the agent's system text.
+            system_prompt_override: Replaces the agent's system text.
             skill_context: Extra text for this turn.
-            approve: Asked about each call that needs approval, as ``{call_id, tool, arguments, expires_at}``: ``True``
-                runs it, a mapping runs it with those arguments; ``False`` denies it, a text does with that reason. Left
-                out, every such call is denied.
+            approve: Called with each call that needs approval, as ``{call_id, tool, arguments, expires_at}``. Returns
+                ``True`` to run the call, a mapping to run it with those arguments, ``False`` to deny it, or a string to
+                deny it for that reason. By default, every such call is denied.
 
         Raises:
-            ConfigError: There is no such agent, an option or a limit makes no sense, or this was closed.
-            TransientError: The database did not answer, though asked again for half a minute.
+            ConfigError: There is no such agent, an option or a limit makes no sense, or this object was closed.
+            TransientError: The database did not answer within half a minute of retries.
         """
         self._check_open()
         spec = self._agent(agent)
@@ -151,14 +152,15 @@ class AgentHarness:
         return self._work(turn, approve)
 
     def scores(self, turn_id: str) -> tuple[ScoreRow, ...]:
-        """What the judges of a turn's agent say of it, by judge; those who have not spoken are asked now.
+        """The scores of a turn by its agent's judges, ordered by judge; missing ones are asked for now.
 
-        One that fails is asked again after a pause, which is waited for unless it is long: then it stays due.
+        A judge that fails is asked again after a pause. If the pause is long, it is not waited for, and the score stays
+        due.
 
-        Each has ``judge``, ``score`` and ``reason``, or ``error``.
+        Each score has ``judge``, ``score`` and ``reason``, or ``error``.
 
         Raises:
-            ConfigError: This was closed.
+            ConfigError: This object was closed.
         """
         self._check_open()
         scores = SqlScores(self._engine)
@@ -167,7 +169,7 @@ class AgentHarness:
         return scores.of_turn(turn_id)
 
     def close(self) -> None:
-        """Close the journal, which goes if it was this object's own, and the registry's connections to MCP servers."""
+        """Close the journal, remove it if it is this object's own, and close the connections to MCP servers."""
         self._closed()
         if isinstance(self._registry, ServedRegistry):
             self._registry.close()
@@ -190,7 +192,7 @@ class AgentHarness:
         store.insert_turn(turn)
         try:
             dispatcher.drive(turn.id, drive)
-        except BaseException:  # an interrupt in a notebook: nobody else would end the turn, and its session would wait
+        except BaseException:  # an interrupt in a notebook: nobody else would end the turn and free its session
             store.transact(turn.id, drive.coordinator.finalizer.sealing(abandon))
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
@@ -237,7 +239,7 @@ class AgentHarness:
         )
 
     def _remember(self, turn_id: str) -> None:
-        """Look for what is worth remembering of a turn, which has ended and whose answer must not be lost over it."""
+        """Look for what is worth remembering from an ended turn; a failure must not lose the turn's answer."""
         try:
             self._ask(turn_id, MEMORY)
         except TransientError as error:
@@ -248,7 +250,7 @@ class AgentHarness:
         return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:
-        """Ask a judge, or who finds memories, if they have not spoken; again after a short pause, if they fail."""
+        """Ask a judge, or the model that looks for memories, unless it has answered; after a failure, ask again."""
         clock, scores = SystemClock(), SqlScores(self._engine)
         judging = Judging(
             store=SqlTurnStore(self._engine, NoEvents()),
@@ -260,9 +262,9 @@ class AgentHarness:
             clock=clock,
             overdue=self._overdue,
         )
-        for _ in range(ATTEMPTS):  # one that has spoken is not asked again
+        for _ in range(ATTEMPTS):  # one that has answered is not asked again
             pause_s = scores.change(turn_id, duty, pause_left) or 0.0
-            if pause_s > LONGEST_WAIT_S:  # its provider wishes that: it stays due
+            if pause_s > LONGEST_WAIT_S:  # as its provider asked: it stays due
                 return
             clock.wait(pause_s)
             judging.judge(turn_id, duty)
@@ -280,11 +282,11 @@ class AgentHarness:
 
 @contextmanager
 def _unwatched(_visit: Visit) -> Generator[threading.Event]:
-    """Visits of one thread need no heartbeat: nobody else may claim the turn, or stop it."""
+    """Visits need no heartbeat here, because nobody else can claim the turn or stop it."""
     yield threading.Event()
 
 
 @contextmanager
 def _unlimited(remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:  # noqa: ARG001 - the port's signature
-    """A thread cannot be stopped; what comes late is dropped."""
+    """Sets no limit, because a thread cannot be stopped; late results are dropped."""
     yield

@@ -1,4 +1,4 @@
-"""What agents know beside their history: memories and documents."""
+"""What agents know besides their history: memories and documents."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _VAULT: Final = "harness_worker.adapters.vault.directory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What the agents of a process know. Made once a process, so that documents are read once.
+    """What the agents of a process know. Made once per process, so that documents are read once.
 
     Args:
-        agents: Those that are served, by name; one with documents has the tool to look into them.
+        agents: The agents that are served, by name; those with documents have the tool that searches them.
         vaults: Documents, by agent.
-        tool: That tool; ``None`` if no agent has documents.
-        retriever: Finds what fits; ``None`` if nobody needs it.
+        tool: The tool that searches documents; ``None`` if no agent has any.
+        retriever: Ranks texts; ``None`` if it is not needed.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -36,11 +36,11 @@ class Knowledge:
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
-        """The tool, by its name."""
+        """The tool that searches documents, by its name; empty if there is none."""
         return {} if self.tool is None else {self.tool.name: self.tool}
 
     def gathering(self, settings: Settings, memories: MemoryStore) -> Gathering | None:
-        """What loads it for a turn; ``None`` if no agent knows anything."""
+        """Makes what loads this knowledge for a turn; ``None`` if no agent has any."""
         if self.retriever is None:
             return None
         return Gathering(
@@ -53,10 +53,10 @@ class Knowledge:
 
 
 def make_knowledge(settings: Settings, agents: Mapping[str, AgentSpec]) -> Knowledge:
-    """What these agents know; agents that know nothing cost nothing.
+    """What these agents know; agents without memory and documents cost nothing.
 
     Raises:
-        ConfigError: A vault's directory is missing or may not be read, or the retriever is not installed.
+        ConfigError: A vault's directory is missing or cannot be read, or the retriever is not installed.
     """
     directories = {name: where for name, agent in agents.items() if (where := agent.vault or settings.vault)}
     if not directories and not any(agent.memory for agent in agents.values()):
@@ -69,7 +69,7 @@ def make_knowledge(settings: Settings, agents: Mapping[str, AgentSpec]) -> Knowl
 
 
 def _vaults(directories: Mapping[str, str], retriever: Retriever) -> Mapping[str, Vault]:
-    """One vault a directory, however many agents share it."""
+    """One vault for each directory, however many agents share it."""
     if not directories:
         return {}
     kind = import_module(_VAULT).DirectoryVault

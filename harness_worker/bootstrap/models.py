@@ -1,4 +1,4 @@
-"""The models that a worker's agents and judges name."""
+"""Clients for the models that a worker's agents and judges use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.ports import ModelClient
 
 SCRIPTED: Final = PREFIX.rstrip(":")
 OTHERWISE: Final = ""
-"""Serves every model whose name has no known prefix."""
+"""The key of the client for all models whose names have no known prefix."""
 
 _CLAUDE: Final = "harness_worker.adapters.anthropic.client"
 
@@ -21,7 +21,7 @@ _CLAUDE: Final = "harness_worker.adapters.anthropic.client"
 def make_models(settings: Settings, models: Iterable[str]) -> Mapping[str, ModelClient]:
     """The clients that these models need, by the prefix of the model's name.
 
-    Anthropic's SDK takes seconds to load on a slow machine: only where somebody wants it is it loaded.
+    Anthropic's SDK takes seconds to load on a slow machine, so it is loaded only if it is needed.
     """
     wants_claude = any(not model.startswith(PREFIX) for model in models)
     return {SCRIPTED: ScriptedModel(), **({OTHERWISE: _claude(settings)} if wants_claude else {})}

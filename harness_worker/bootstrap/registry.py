@@ -1,4 +1,4 @@
-"""The registry that applications import: it also takes the tools of MCP servers."""
+"""The registry that applications import: it can also register the tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SERVERS: Final = "harness_worker.adapters.mcp.servers"
 
 
 class Registry(registry.Registry):
-    """Agents and the tools they may use. Everything declared wrongly raises ``ConfigError`` at once.
+    """Agents and the tools they may use. A wrong declaration raises ``ConfigError`` at once.
 
     Args:
-        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test; a worker that
-            loads it goes by ``HARNESS_MAX_TOOL_TIMEOUT_S``.
+        max_tool_timeout_s: The longest ``timeout_s`` of its tools, in seconds, in a notebook or a test. In a worker,
+            ``HARNESS_MAX_TOOL_TIMEOUT_S`` applies instead.
     """
 
     def __init__(self, *, max_tool_timeout_s: float = registry.MAX_TIMEOUT_S) -> None:
@@ -47,28 +47,28 @@ class Registry(registry.Registry):
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         **options: Unpack[ToolKeywords],
     ) -> tuple[str, ...]:
-        """Register the tools of a server that speaks the Model Context Protocol; it is asked for them now.
+        """Register the tools of a server that speaks the Model Context Protocol; the server is asked for them now.
 
         Args:
-            name: What its tools' names begin with: ``name__tool``.
-            command: Starts the server, which speaks on its standard input and output.
+            name: The prefix of its tools' names: ``name__tool``.
+            command: Starts the server, which speaks over its standard input and output.
             env: Variables for the command, besides ``HOME``, ``PATH`` and the like.
-            cwd: The command's working directory; this process's if left out.
-            url: Of the server's streamable HTTP, instead of a command.
-            headers: For each request, or a function that tells them anew for each.
-            include: Only these tools, by the server's names.
-            exclude: Not these.
+            cwd: The command's working directory; by default that of this process.
+            url: The server's URL for streamable HTTP, instead of a command.
+            headers: The headers of each request, or a function that is called for them before each request.
+            include: The tools to register, by the server's names; by default all.
+            exclude: The tools to leave out, by the server's names.
             tools: Options of single tools, by the server's names.
-            trust_hints: Whether what the server says of its tools' effects is believed.
+            trust_hints: Whether to trust the server's hints about its tools' effects.
             connect_timeout_s: How long it may take to list its tools now, or to open a connection later, in seconds.
-            **options: Those of ``add_tool``, for all of its tools.
+            **options: Options as in ``add_tool``, for all of its tools.
 
         Returns:
-            The tools' names, for agents.
+            The tools' names, for agents' declarations.
 
         Raises:
             ConfigError: The server cannot be reached, one of its tools cannot be registered, or an option makes no
-                sense; the message names the server and the mend.
+                sense; the message names the server and says what to change.
         """
         self._check_server(name, connect_timeout_s)
         servers = _servers(name)
@@ -94,7 +94,7 @@ class Registry(registry.Registry):
         return tuple(names[tool.name] for tool in chosen)
 
     def close(self) -> None:
-        """End the connections to MCP servers that this process keeps; a later call opens another."""
+        """Close the connections to MCP servers that this process keeps; a later call opens another."""
         for close in self._servers.values():
             close()
 

@@ -1,4 +1,4 @@
-"""The retriever, loaded by those who need it: its libraries take half a second and tens of megabytes."""
+"""The retriever, loaded only if needed: its libraries take half a second and tens of megabytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def make_retriever(*, semantic: bool = False) -> Retriever:
     """Ranks texts by words in common, or by meaning.
 
     Raises:
-        ConfigError: What ranks by meaning is not installed.
+        ConfigError: The packages for ranking by meaning are not installed.
     """
     if not semantic:
         return import_module(_BM25).Bm25Retriever()

@@ -1,4 +1,4 @@
-"""What tells of turns that are over, where traces are collected; its libraries are loaded only there."""
+"""Makes what exports traces of ended turns, if they are collected; its libraries are loaded only then."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OTLP: Final = "harness_worker.adapters.telemetry.otlp"
 
 
 def make_traces(settings: Settings) -> Traces | None:
-    """What sends traces; ``None`` if nobody collects them.
+    """Makes what sends traces; ``None`` if nobody collects them.
 
     Raises:
-        ConfigError: Somebody does, and what sends them is not installed, or refuses a variable of its own.
+        ConfigError: Traces are to be sent, but OpenTelemetry is not installed, or refuses one of its own variables.
     """
     url = settings.traces_url
     if url is None:
@@ -46,7 +46,7 @@ def make_tracing(
     agents: Mapping[str, AgentSpec],
     count: Callable[[str], None],
 ) -> Tracing | None:
-    """What tells of turns, not begun yet; ``None`` if nobody collects traces."""
+    """Makes what exports turns as traces, not started yet; ``None`` if nobody collects traces."""
     if traces is None:
         return None
     return Tracing(

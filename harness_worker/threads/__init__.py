@@ -1,3 +1,3 @@
-"""Work on threads: repeated at an interval, with a time limit, several items at once."""
+"""Work on threads: repeated at an interval, with a time limit, or on several items at once."""
 
 from __future__ import annotations

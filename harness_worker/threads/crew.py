@@ -1,4 +1,4 @@
-"""Processes many items, several at once, in daemon threads, which do not keep a process from ending."""
+"""Processes many items, several at once, on daemon threads, which do not keep a process from exiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Found_contra = TypeVar("Found_contra", contravariant=True)
 
 
 class Watcher(Protocol, Generic[Told_contra, Found_contra]):
-    """Is told of progress, always on the thread that called :func:`work_through`."""
+    """Is notified of progress, always on the thread that called :func:`work_through`."""
 
     def found(self, item: Told_contra, found: Found_contra, /) -> None:
         """One more item is done."""
@@ -31,17 +31,17 @@ class Watcher(Protocol, Generic[Told_contra, Found_contra]):
 def work_through(
     items: Sequence[T], work: Callable[[T], R], watcher: Watcher[T, R], *, concurrency: int, name: str
 ) -> list[R]:
-    """What ``work`` returns of each item, in their order; the first error, or a Ctrl-C, ends it at once.
+    """What ``work`` returns for each item, in their order; the first error, or Ctrl-C, ends everything at once.
 
-    What is under way then is waited for by nobody, and nothing more is begun: a pool's threads are joined at exit, and
-    one that waits for an answer would keep a Ctrl-C for as long.
+    Then nobody waits for work under way, and nothing more is started. The threads of a pool would be joined at exit, so
+    that one that waits for an answer would delay Ctrl-C for as long.
 
     Args:
-        items: What to work.
-        work: Works one, in any thread.
-        watcher: Told of each as it comes.
-        concurrency: How many are under way at once.
-        name: What the threads are called.
+        items: The items to process.
+        work: Processes one item, on any thread.
+        watcher: Notified of each result as it comes.
+        concurrency: How many items are processed at once.
+        name: The threads' name.
     """
     futures = {Future[R](): item for item in items}
     left = SimpleQueue[Future[R]]()
@@ -59,7 +59,7 @@ def work_through(
 
 
 def _work(work: Callable[[T], R], items: Mapping[Future[R], T], left: SimpleQueue[Future[R]]) -> None:
-    """Take one item after the other until none is left."""
+    """Process one item after another until none is left."""
     while True:
         try:
             future = left.get_nowait()

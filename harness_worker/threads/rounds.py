@@ -1,4 +1,4 @@
-"""Runs something at an interval, in a thread beside the tasks of a process."""
+"""Runs something at an interval, on a thread beside the tasks of a process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Rounds(ABC):
                 if not self._stop.wait(self._every_s):
                     self._round()
             except Exception:  # the thread's boundary: the process would go on without its rounds
-                with suppress(Exception):  # memory that was short may be so still
+                with suppress(Exception):  # memory may still be short
                     log.exception("%s: a round failed", self._name)
 
     @abstractmethod
     def _round(self) -> None:
-        """Make one round; what it raises is logged, and the next one follows."""
+        """Do one round; an exception is logged, and the next round follows."""

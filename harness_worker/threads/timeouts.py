@@ -16,7 +16,7 @@ from harness_worker.errors import TransientError
 log = logging.getLogger(__name__)
 
 MOST_OVERDUE: Final = 4
-"""So many calls of one name may be overdue before no more are started."""
+"""How many calls of one name may be overdue before no more of them are started."""
 
 T = TypeVar("T")
 
@@ -26,11 +26,11 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
 
     Args:
         seconds: How long to wait for it.
-        work: What may take too long.
-        unwanted: Given, on that thread, what ``work`` returned too late; must not raise.
+        work: The function that may take too long.
+        unwanted: Called on that thread with what ``work`` returned too late; must not raise.
 
     Raises:
-        TimeoutError: It took longer. A thread cannot be stopped: it is left alone, and what it says is dropped.
+        TimeoutError: It took longer. A thread cannot be stopped, so it is left alone and its result is dropped.
     """
     said: Future[T] = Future()
 
@@ -51,7 +51,7 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
     try:
         return said.result(seconds)
     except TimeoutError:
-        if not said.cancel():  # it has just ended, or this is an error of its own
+        if not said.cancel():  # it has just ended, or raised this itself
             return said.result()
         raise TimeoutError(f"no answer within {seconds:g} s") from None
 
@@ -59,7 +59,7 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
 class OverdueCalls:
     """Counts calls that run past their time, by name, and starts no more of a name that has too many of them.
 
-    Each holds a thread until it returns, if it ever does: a judge that always hangs would use up the process's threads.
+    Each holds a thread until it returns, if ever: a judge that always hangs would use up the process's threads.
 
     Args:
         most: How many calls of one name may be overdue before no more are started.
@@ -76,8 +76,8 @@ class OverdueCalls:
 
         Args:
             seconds: How long to wait for it.
-            work: What may take too long.
-            name: What the call is counted as, such as ``judge brief``.
+            work: The function that may take too long.
+            name: The name under which the call is counted, such as ``judge brief``.
 
         Raises:
             TimeoutError: It took longer.
@@ -93,7 +93,7 @@ class OverdueCalls:
 
         try:
             return within(seconds, counted)
-        except RuntimeError:  # perhaps no thread could be started
+        except RuntimeError:  # possibly no thread could be started
             self._end(name, call)
             raise
 

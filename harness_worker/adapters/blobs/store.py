@@ -16,7 +16,7 @@ from harness_worker.urls import masked
 _KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 
 DIRECTORY_TRIES: Final = 2
-"""How often a directory is made for a file: one that somebody else has just emptied is removed."""
+"""How many times a directory is created for a file; a process that has just emptied it may remove it again."""
 
 
 class FsspecBlobs:
@@ -42,7 +42,7 @@ class FsspecBlobs:
 
         Raises:
             PermanentError: The key could lead out of the store.
-            TransientError: The file system did not take it.
+            TransientError: The file system did not store it.
         """
         if _KEY.fullmatch(key) is None:
             raise PermanentError(f"not a blob key: {key!r}")
@@ -57,7 +57,7 @@ class FsspecBlobs:
         """The bytes at a URL that ``put`` returned.
 
         Raises:
-            PermanentError: There is nothing at that URL, or it is not of this store.
+            PermanentError: There is nothing at that URL, or it does not belong to this store.
             TransientError: The file system did not answer.
         """
         path = self._path(url)
@@ -69,10 +69,10 @@ class FsspecBlobs:
             raise TransientError(f"the artifact store did not give {url}: {_why(error)}") from error
 
     def delete(self, url: str) -> None:
-        """Remove the bytes at a URL that ``put`` returned, if they are there, and the directory that they leave empty.
+        """Remove the bytes at a URL that ``put`` returned, if they exist, and the directory if it is then empty.
 
         Raises:
-            PermanentError: It is not a URL of this store.
+            PermanentError: The URL does not belong to this store.
             TransientError: The file system did not answer.
         """
         path = self._path(url)
@@ -86,11 +86,11 @@ class FsspecBlobs:
 
     @property
     def _fs(self) -> Any:  # noqa: ANN401 - fsspec has no types
-        """The file system of this process: the connections of a parent are of no use to its children."""
+        """The file system of this process, because children cannot use their parent's connections."""
         return _opened(self._url)[0]
 
     def _write(self, path: str, data: bytes) -> None:
-        """A directory is made when it is found to be missing, again if it is left meanwhile; a bucket needs none."""
+        """Write a file; its directory is created if missing, or again if removed meanwhile. A bucket needs none."""
         for _ in range(DIRECTORY_TRIES):
             try:
                 self._fs.pipe_file(path, data)
@@ -101,9 +101,9 @@ class FsspecBlobs:
         self._fs.pipe_file(path, data)
 
     def _leave(self, directory: str) -> None:
-        """Remove a directory that is empty, but for the store's own; elsewhere than on disk there are none."""
+        """Remove a directory if it is empty and not the store's own; only stores on disk have directories."""
         if directory != self._root and isinstance(self._fs, LocalFileSystem):
-            with suppress(OSError):  # it has other bytes in it, or somebody else was quicker
+            with suppress(OSError):  # not empty, or already removed
                 Path(directory).rmdir()
 
     def _path(self, url: str) -> str:
@@ -115,11 +115,11 @@ class FsspecBlobs:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, which fsspec keeps for each thread, and the path in it."""
+    """The file system of a URL, which fsspec caches for each thread, and the path in it."""
     untyped: Any = core
     return untyped.url_to_fs(url)
 
 
 def _why(error: Exception) -> str:
-    """What a file system says of its error; those that are reached over a network raise errors of their libraries."""
+    """A file system's explanation of its error; those reached over a network raise errors of their own libraries."""
     return getattr(error, "strerror", None) or str(error)

@@ -1,3 +1,3 @@
-"""Servers that come with the package, and what it takes to run child processes that never outlive their parent."""
+"""Servers that come with the package, and child processes that never outlive their parent."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Ends a process when the one that started it dies, however it dies.
 
 As a module it offers :func:`guarded` and :func:`die_with_parent`. As a program it is the guard itself, run before the
-real command in the same process: ``python -I -S parent_death.py PARENT_PID USER COMMAND…``. A program rather than a
-``preexec_fn``, because that runs Python between fork and exec, which is unsafe in a parent with threads.
+real command in the same process: ``python -I -S parent_death.py PARENT_PID USER COMMAND…``. It is a program rather than
+a ``preexec_fn``, because that runs Python between fork and exec, which is unsafe in a parent with threads.
 
-Only the standard library is imported, so that the guard costs about 20 ms. Where the kernel knows no parent-death
-signal (macOS) the command runs unguarded, and the next start finds what is left over.
+Only the standard library is imported, so that the guard takes about 20 ms. Where the kernel has no parent-death signal
+(macOS), the command runs unguarded, and the next start deals with what is left over.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PR_SET_PDEATHSIG = 1
 def guarded(command: Sequence[str], *, user: str = "") -> list[str]:
     """The command that runs ``command`` in a process that dies with the calling one.
 
-    The kernel counts the calling *thread* as the parent: start children from a thread that lives as long as the
+    The kernel regards the calling *thread* as the parent, so start children from a thread that lives as long as the
     process.
 
     Args:
         command: Program and arguments.
-        user: Become this user first (needs root); empty stays who we are.
+        user: Become this user first (needs root); empty: stay the current user.
 
     Returns:
         Program and arguments for ``subprocess``; the pid stays that of the command.
@@ -37,10 +37,10 @@ def guarded(command: Sequence[str], *, user: str = "") -> list[str]:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent dies, where it can; ends it if the parent died before.
+    """Ask the kernel, if it can, to kill this process when its parent dies; end it if the parent is already dead.
 
     Args:
-        parent_pid: The parent, as it was when this process was started.
+        parent_pid: The parent at the time when this process was started.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""TCP ports on the loopback for servers that are restarted."""
+"""TCP ports on the loopback interface, for servers that are restarted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from harness_worker.errors import ConfigError
 LOOPBACK = "127.0.0.1"
 
 _CANDIDATES = range(20_000, 32_000)
-"""Below the kernel's ephemeral range: a client that reconnects to a port from that range while its server is down may
-be given the very port as its own end, connect to itself, and so keep the server from coming back."""
+"""Ports below the kernel's ephemeral range. A client that reconnects to a port in that range while the server is down
+may be given the same port as its own end, connect to itself, and so keep the server from coming back."""
 
 _TRIES = 200
 
@@ -21,8 +21,8 @@ def listening_socket(port: int = 0, *, option: str = "--port") -> socket.socket:
     """A listening loopback socket, to be handed to a server so that its port is never free in between.
 
     Args:
-        port: Which one; 0 picks a free one.
-        option: How the user chooses it, for the message.
+        port: The port; 0 picks a free one.
+        option: The option that sets it, for error messages.
 
     Raises:
         ConfigError: The port is in use or not allowed, or none is free.
@@ -49,7 +49,7 @@ def _why_not(port: int, refused: OSError) -> str:
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on now."""
+    """A loopback port that nothing is listening on now."""
     with listening_socket() as listener:
         return port_of(listener)
 

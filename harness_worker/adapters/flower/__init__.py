@@ -1,3 +1,3 @@
-"""Flower: a page on the workers and their tasks."""
+"""Flower: web pages about the workers and their tasks."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a task's row reads on Flower's pages: whose it is, instead of its arguments as Python writes them."""
+"""Makes a task's row on Flower's pages readable: it names the turn and the call instead of showing raw arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def readable(task: Any) -> Any:  # noqa: ANN401 - Flower has no types
     """The task with the turn in its first column of arguments, and the call and its attempt in the second.
 
     Args:
-        task: A copy of what Flower knows of the task; changed in place. What is not ours stays as it is.
+        task: A copy of what Flower knows about the task; changed in place. Tasks that are not ours stay as they are.
     """
     shown = f"{task.args} {task.kwargs}"
     turn, call = _TURN.search(shown), _CALL.search(shown)

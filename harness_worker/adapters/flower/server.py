@@ -1,4 +1,4 @@
-"""Flower in this process, set up by us alone: no option of it is read from files, arguments or its own variables."""
+"""Runs Flower in this process, with options set only here: none is read from files, arguments or variables."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _OPTIONS: Final[Mapping[str, object]] = {
     "purge_offline_workers": PURGE_OFFLINE_AFTER_S,
     "tasks_columns": COLUMNS,
     "format_task": readable,
-    # A task that is revoked or sent from here would pass the journal by: turns are stopped through the API.
+    # Revoking or sending tasks from Flower would bypass the journal: turns are stopped through the API.
     "read_only": True,
 }
 
 
 def serve_flower(app: Celery, listener: socket.socket, *, credentials: str, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Needs the main thread, and may be called once in a process.
+    """Serve until SIGTERM or SIGINT. Must run on the main thread, and only once in a process.
 
     Args:
         app: The application whose broker is watched.
         listener: A listening socket.
-        credentials: ``user:password``, ASCII; asked for on every page but ``/healthcheck`` and ``/metrics``.
+        credentials: ``user:password``, ASCII; required on every page except ``/healthcheck`` and ``/metrics``.
         on_ready: Called as soon as requests are answered.
     """
     logging.getLogger("tornado.access").setLevel(logging.WARNING)
@@ -61,7 +61,7 @@ async def _first_look(watcher: Any, on_ready: Callable[[], None]) -> None:  # no
 
 
 async def look_around(watcher: Any) -> None:  # noqa: ANN401 - Flower has no types
-    """Ask who is there: by itself Flower asks only at its start, and never forgets who answered."""
+    """Ask which workers are there; Flower itself only asks at its start, and never forgets who answered."""
     await watcher.update_workers()
     forgotten = time.time() - PURGE_OFFLINE_AFTER_S
     for name in [name for name, seen in watcher.workers.items() if seen.get("timestamp", 0.0) < forgotten]:
@@ -79,6 +79,6 @@ def _flower(app: Celery, credentials: str) -> Any:  # noqa: ANN401 - Flower has 
 
 
 def _note(note: Callable[[dict[str, Any]], None], event: dict[str, Any]) -> None:
-    """Pass an event on, unless a producer tells what it sends: it shows all arguments, a user's text too."""
+    """Pass an event on, unless it is a producer's, which would show all arguments, including users' texts."""
     if event["type"] != "task-sent":
         note(event)

@@ -1,3 +1,3 @@
-"""Gate, locks and events in this process, for turns driven without Redis."""
+"""Gate, locks and events in this process, for turns that are driven without Redis."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Committed events of a turn that nobody watches: they are in SQL, and go nowhere else."""
+"""Events of turns without live readers: they are in SQL, and are sent nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate in this process's memory, for turns driven without Redis. Held to the Lua scripts by one contract suite."""
+"""The gate in this process's memory, for turns driven without Redis. It passes the same contract suite as Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MemoryGate:
     """Implements :class:`harness_worker.ports.Gate`; safe to share between threads. Forgets nothing: use one per turn.
 
     Args:
-        lease_ttl_s: A read without a beat for longer is lost.
+        lease_ttl_s: A read without a heartbeat for longer counts as lost, in seconds.
         clock: Seconds since the epoch; the only clock.
     """
 
@@ -88,14 +88,14 @@ class MemoryGate:
             return is_open and entry is not None and not entry.closed and self._now_ms <= entry.deadline_ms
 
     def complete(self, run: RunningCall, completion: str) -> bool:
-        """See :meth:`harness_worker.ports.Gate.complete`; saying it twice is one completion and True twice."""
+        """See :meth:`harness_worker.ports.Gate.complete`; repeated, it gives ``True`` again for the same completion."""
         with self._lock:
             gate, entry = self._run(run)
             if gate is None or entry is None:
                 return False
             if entry.completion is not None:
                 return entry.completion == completion
-            if not gate.is_open and entry.finished_at is not None:  # its own repeat, its words forgotten
+            if not gate.is_open and entry.finished_at is not None:  # a repeat; the turn's end removed its completion
                 return True
             if not gate.is_open or entry.closed or self._now_ms > entry.deadline_ms:
                 return False

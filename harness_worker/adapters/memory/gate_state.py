@@ -1,4 +1,4 @@
-"""What the gate in memory knows of one turn and of each of its calls. Times in milliseconds since the epoch."""
+"""What the gate in memory knows about a turn and each of its calls. Times are in milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def saw_its_end(self) -> bool:
-        """Whether its process was alive when its time was over; one that died before may run again."""
+        """Whether its process was still alive when its time was over; if it died earlier, the read may run again."""
         return self.beat_ms is not None and self.beat_ms >= self.deadline_ms
 
     def refusal(self, now_ms: int, ttl_ms: int) -> Admission | None:
@@ -51,7 +51,7 @@ class Entry:
         return replace(self, runner=runner, started_at=at, beat_ms=now_ms, deadline_ms=deadline_ms)
 
     def state(self, now_ms: int, ttl_ms: int) -> ReadState | None:
-        """Where it stands; ``None`` if it is completed."""
+        """Its state; ``None`` if it is completed."""
         if self.completion is not None:
             return None
         if now_ms > self.deadline_ms and (self.beat_ms is None or self.saw_its_end):
@@ -80,8 +80,8 @@ class Entry:
 class TurnGate:
     """One turn's gate: the highest fence let in, whether it is open, and its calls.
 
-    ``is_whole`` says that it has known every call: it was made by the turn's first visit, and every visit since has
-    raised it. A fence that was skipped may have opened its calls in a gate that a flush took.
+    ``is_whole`` says that it has known every call: the turn's first visit created it, and every visit since has raised
+    it. A fence that was skipped may have opened its calls in a gate that was lost in a flush.
     """
 
     fence: int
@@ -90,18 +90,18 @@ class TurnGate:
     calls: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
     def raised(self, fence: int) -> bool:
-        """Let ``fence`` in unless a higher one leads; a new one reopens the gate."""
+        """Let ``fence`` in unless a higher one was; a new fence reopens the gate."""
         self.is_open = self.is_open or fence > self.fence
         self.is_whole = self.is_whole and fence <= self.fence + 1
         self.fence = max(self.fence, fence)
         return self.leads(fence)
 
     def leads(self, fence: int) -> bool:
-        """Whether it was this fence that was let in last."""
+        """Whether this fence was the last one let in."""
         return self.fence == fence
 
     def closed(self, fence: int, *, is_over: bool) -> None:
-        """Shut it, unless a higher fence leads; a higher one than any that was let in is remembered."""
+        """Close it, unless a higher fence was let in; remember ``fence`` if it is above all that were."""
         if fence >= self.fence:
             self.is_whole = self.is_whole and fence == self.fence
             self.fence, self.is_open = fence, False
@@ -114,14 +114,14 @@ class TurnGate:
         return known if known is not None and known.attempt == attempt else None
 
     def unknown(self, read: ReadAttempt) -> ReadState:
-        """What becomes of an attempt that has no entry: one that was never opened was never started."""
+        """The state of an attempt without an entry: if it was never opened, it never started."""
         known = self.calls.get(read.call_id)
         is_another = known is not None and known.tool_use_id != read.tool_use_id
         never_opened = is_another or (known.attempt < read.attempt if known is not None else self.is_whole)
         return ReadState.UNADMITTED if never_opened else ReadState.GONE
 
     def register(self, one: GatePass, now_ms: int) -> None:
-        """Take a new call or a higher attempt; an attempt that is known stays as it is, unless it is another call's."""
+        """Add a new call or a higher attempt; a known attempt stays as it is, unless it is another call's."""
         known = self.calls.get(one.call_id)
         if known is not None and known.attempt >= one.attempt and known.tool_use_id == one.tool_use_id:
             return

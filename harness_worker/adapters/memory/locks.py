@@ -1,4 +1,4 @@
-"""Locks in this process's memory, for turns driven without Redis. Held to the Lua scripts by one contract suite."""
+"""Locks in this process's memory, for turns driven without Redis. They pass the same contract suite as Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MemoryLocks:
     """Implements :class:`harness_worker.ports.Locks`; safe to share between threads.
 
     Args:
-        lease_ttl_s: A holder without a beat for longer has lost its lock.
+        lease_ttl_s: A holder without a heartbeat for longer has lost its lock, in seconds.
         clock: Seconds since the epoch; the only clock.
     """
 

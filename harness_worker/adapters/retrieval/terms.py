@@ -1,4 +1,4 @@
-"""The terms that a text is found by: its words, stemmed, without those that say nothing."""
+"""The terms that a text is found by: its words, stemmed, without stop words."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def terms(text: str) -> list[str]:
 
 
 def _stemmed(words: list[str]) -> list[str]:
-    # One stemmer a call: it has a cache of its own and no lock.
+    # A stemmer for each call, because it has a cache and no lock.
     untyped: Any = Stemmer
     return list(untyped.Stemmer("english").stemWords(words))

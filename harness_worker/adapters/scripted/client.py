@@ -22,7 +22,7 @@ from harness_worker.ports import ModelReply, ModelRequest
 PREFIX: Final = "scripted:"
 DEFAULT_SCRIPT: Final = "default"
 SHOWN: Final = 10
-"""How many scripts are shown to a caller that asked for a missing one."""
+"""How many scripts are listed in the error about a missing one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class ScriptedModel:
         """The line of the turn's script (``metadata.script``) for the request's kind and step.
 
         Raises:
-            ModelError: The file cannot be read, a line of it is malformed, or the line says ``error``.
+            ModelError: The file cannot be read, one of its lines is malformed, or the line has an ``error``.
             ScriptExhausted: The script has no such step.
-            Stopped: ``request.stop`` was set while the line's latency passed; with what was said by then.
+            Stopped: ``request.stop`` was set during the line's latency; contains what was said by then.
             TransientError: The line's ``latency_s`` is longer than the call may take.
         """
         line = self._line(request)
@@ -79,7 +79,7 @@ class ScriptedModel:
 
 
 def _others(script: str, lines: Iterable[ScriptKey]) -> str:
-    """Which scripts there are, for a caller that asked for a missing one."""
+    """The scripts that exist, for the error about a missing one."""
     names = sorted({name for _, name, _ in lines})
     if script in names:
         return ""
@@ -93,7 +93,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _play(line: ScriptLine, request: ModelRequest) -> None:
-    """Let the line's latency pass; with ``chunk_chars`` its text is said meanwhile, evenly."""
+    """Wait for the line's latency; with ``chunk_chars``, say its text evenly over that time."""
     pieces = tuple(_pieces(line)) or ("",)
     gap_s, left_s, said = line.latency_s / len(pieces), request.timeout_s, ""
     for piece in pieces:

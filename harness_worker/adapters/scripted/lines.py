@@ -1,4 +1,4 @@
-"""A script file: JSONL, one model reply a line."""
+"""A script file: JSONL, with one model reply per line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError
 
 ScriptKey: TypeAlias = tuple[RequestKind, str, int]
-"""Kind, script, step."""
+"""The key of a line: kind, script, step."""
 
 
 class _Block(BaseModel):
@@ -54,7 +54,7 @@ Block = Annotated[
 
 
 class ScriptUsage(BaseModel):
-    """Tokens by Anthropic's names; the rest of its fields is ignored."""
+    """Token counts under Anthropic's names; other fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,8 +67,8 @@ class ScriptUsage(BaseModel):
 class ScriptLine(BaseModel):
     """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes.
 
-    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step; of ``judge``, by a judge;
-    of ``memory``, once its turn is over.
+    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step, one of ``judge`` by a judge, and one of
+    ``memory`` once its turn has ended.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -100,7 +100,7 @@ class ScriptLine(BaseModel):
 
     @property
     def key(self) -> ScriptKey:
-        """What a turn finds it by."""
+        """The key by which it is found."""
         return self.kind, self.script, self.step
 
 
@@ -108,11 +108,11 @@ def parse_script(file: str, data: bytes) -> Mapping[ScriptKey, ScriptLine]:
     """Every line of a script file.
 
     Args:
-        file: Names the file in errors.
-        data: Its bytes; empty lines are skipped.
+        file: The file's name in error messages.
+        data: The file's bytes; empty lines are skipped.
 
     Raises:
-        ModelError: A line is no reply, or says again what another said; names file and line.
+        ModelError: A line is not a reply, or has the key of an earlier line; the message names file and line.
     """
     found: dict[ScriptKey, ScriptLine] = {}
     for number, text in _numbered(data):
@@ -138,7 +138,7 @@ def _line(where: str, text: bytes) -> ScriptLine:
 
 
 def _json(text: bytes) -> object:
-    """The value; ``1e999`` is well-formed, but no number that a database's JSON could hold."""
+    """The JSON value. Refuses ``1e999``, which is well-formed but too large for a database's JSON."""
     value: object = from_json(text, allow_inf_nan=False)
     json.dumps(value, allow_nan=False)
     return value

@@ -1,3 +1,3 @@
-"""Where traces go."""
+"""Exports traces."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry's protocol over HTTP. What else is to be set of it, its SDK reads from ``OTEL_…`` itself."""
+"""Sends traces by OpenTelemetry's protocol over HTTP. Its SDK reads further settings from ``OTEL_…`` itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from harness_worker.urls import masked
 
 SERVICE: Final = "agent-harness"
 MOST_CHARS: Final = 300
-"""So much of why traces were not taken is told, in characters."""
+"""How much is reported of the reason why traces were refused, in characters."""
 
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
@@ -42,10 +42,10 @@ _EXPORTER_LOG: Final = logging.getLogger(OTLPSpanExporter.__module__)
 class OtlpTraces:
     """Implements ``ports.Traces``.
 
-    The spans are made as they are to be read, not through a tracer, which would choose ids and times of its own.
+    Spans are created in their readable form, not through a tracer, which would choose ids and times of its own.
 
     Args:
-        url: Where traces are posted to.
+        url: The URL that traces are posted to.
     """
 
     def __init__(self, url: str) -> None:
@@ -56,7 +56,7 @@ class OtlpTraces:
         self._exporter = OTLPSpanExporter(endpoint=url, session=bounded_session())
 
     def send(self, traces: Sequence[Trace]) -> None:
-        """Send those that the sampler takes."""
+        """Send the traces that the sampler selects."""
         spans = [span for trace in traces if self._is_sampled(trace[0]) for span in self._readable(trace)]
         if not spans:
             return
@@ -66,7 +66,7 @@ class OtlpTraces:
             raise TransientError(f"the collector of traces did not take them: {heard.said}")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._exporter.shutdown()
 
     def _is_sampled(self, first: Span) -> bool:
@@ -103,7 +103,7 @@ def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanCon
 
 
 def _around(first: Span) -> Context | None:
-    """The caller's span, which decides for the turn's if the sampler asks it."""
+    """The caller's span, for samplers that follow its decision."""
     caller = first.caller
     if caller is None:
         return None
@@ -121,10 +121,10 @@ def _event(event: SpanEvent) -> Event:
 
 
 class _Listening(logging.Filter):
-    """Hears what the exporter says within the context, in this thread, instead of the log, which hears it elsewhere.
+    """Within the context, catches what the exporter logs on this thread; other threads' messages still go to the log.
 
     Attributes:
-        said: The first of it, without secrets.
+        said: The first message caught, without secrets.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Listening(logging.Filter):
         _EXPORTER_LOG.removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the log shall have it."""
+        """Whether the record should be logged."""
         if record.thread != self._thread:
             return True
         if self._is_first:

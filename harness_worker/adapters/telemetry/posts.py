@@ -1,4 +1,4 @@
-"""Posts that are over in time, whatever is answered: of that, only the status and the headers are read."""
+"""HTTP posts with a firm time limit, whatever the server answers; only the status and the headers are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import InvalidURL, ReadTimeout
 
 AGAIN_S: Final = 1.0
-"""How long a connection that could not be cut, for it was being made, is left before the next try."""
+"""How long to wait, in seconds, before trying again to cut a connection that was still being made."""
 
 
 def bounded_session() -> Session:
@@ -28,18 +28,18 @@ def bounded_session() -> Session:
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Bounds a whole exchange by the timeout that ``requests`` has for each read of it, and reads no body."""
+    """Limits a whole exchange by the timeout that ``requests`` applies to each read, and reads no body."""
 
     def __init__(self) -> None:
         super().__init__()
         self._connection: Any = None
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - as it has them
-        """See ``requests``, whose session names all but the request. The answer's body is empty.
+        """See ``requests``, whose session passes everything but the request by name. The response's body is empty.
 
         Raises:
-            ReadTimeout: The answer was not there in time.
-            InvalidURL: The answer is to ask elsewhere.
+            ReadTimeout: The response did not arrive in time.
+            InvalidURL: The response is a redirect.
         """
         with _Watch(kwargs["timeout"], self._cut) as watch:
             answer = super().send(request, *args, **{**kwargs, "stream": True})
@@ -52,7 +52,7 @@ class BoundedAdapter(HTTPAdapter):
         return answer
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it has them
-        """See ``requests``. Keeps in mind which connection is made of it."""
+        """See ``requests``. Remembers the connection that is made."""
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         if not isinstance(pool.ConnectionCls, partial):
             pool.ConnectionCls = partial(self._made, pool.ConnectionCls)
@@ -63,14 +63,14 @@ class BoundedAdapter(HTTPAdapter):
         return self._connection
 
     def _cut(self) -> None:
-        """End what is read and written. The connection is closed by whoever uses it."""
+        """Stop reading and writing. The connection is closed by its user."""
         used = getattr(self._connection, "sock", None)
         if isinstance(used, socket.socket):
-            socket.socket.shutdown(used, socket.SHUT_RDWR)  # TLS's own would have what follows written in the clear
+            socket.socket.shutdown(used, socket.SHUT_RDWR)  # after TLS's own shutdown, data would be sent unencrypted
 
 
 class _Watch:
-    """Cuts what is not over in time."""
+    """Cuts an exchange that takes too long."""
 
     def __init__(self, timeout_s: float, cut: Callable[[], None]) -> None:
         self.is_late = False

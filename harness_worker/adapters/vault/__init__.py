@@ -1,1 +1,1 @@
-"""Documents in a directory."""
+"""A vault of documents in a directory."""

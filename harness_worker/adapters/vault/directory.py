@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 SUFFIXES: Final = frozenset({".md", ".markdown", ".txt"})
 PREFERENCES: Final = "preferences.md"
-"""The file at the top whose lines are given with everything that is found; it is no document itself."""
+"""The file at the top level whose lines accompany everything that is found; it is not a document itself."""
 
 MAX_FILE_BYTES: Final = 2_000_000
 INDEXING_S: Final = 10.0
@@ -29,7 +29,7 @@ INDEXING_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A file as the directory lists it; equal as long as nobody writes it."""
+    """A file as listed by its directory; it compares equal until somebody writes to it."""
 
     path: str
     size_bytes: int
@@ -38,7 +38,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shelf:
-    """The directory as it was read."""
+    """The contents of the directory as they were last read."""
 
     files: tuple[_File, ...]
     preferences: tuple[str, ...]
@@ -47,12 +47,12 @@ class _Shelf:
 
 
 class DirectoryVault:
-    """Reads the directory when it is first asked, and again when a file was added, removed or written.
+    """Reads the directory when first asked, and again once a file was added, removed or changed.
 
-    Left out are hidden files, links that lead out, files of more than 2 MB and those whose name is not UTF-8.
+    Left out are hidden files, links that lead out of it, files above 2 MB and files whose names are not UTF-8.
 
     Args:
-        directory: Where the documents are.
+        directory: The directory of the documents.
         retriever: Finds passages.
 
     Raises:
@@ -73,7 +73,7 @@ class DirectoryVault:
         """The passages that fit a query, best first, at most ``limit``, and the preferences.
 
         Raises:
-            TransientError: The directory cannot be read now, or takes long to be.
+            TransientError: The directory cannot be read now, or reading it takes too long.
         """
         shelf = self._current()
         found = shelf.index.search(query, limit)
@@ -82,7 +82,7 @@ class DirectoryVault:
         )
 
     def _current(self) -> _Shelf:
-        """The shelf as the directory stands now; threads that come while one reads wait for it."""
+        """The directory's current contents; other threads wait while one reads."""
         if not self._lock.acquire(timeout=INDEXING_S):
             raise TransientError(f"the vault {self._root} is still being read")
         try:
@@ -120,7 +120,7 @@ class DirectoryVault:
     def _file(self, path: Path) -> Iterator[_File]:
         try:
             found = path.stat()
-        except OSError:  # it was removed a moment ago, or its link leads nowhere
+        except OSError:  # just removed, or a broken link
             return
         is_inside = not path.is_symlink() or path.resolve().is_relative_to(self._root)
         if is_inside and found.st_size <= MAX_FILE_BYTES:
