@@ -36,7 +36,7 @@ PAST_DEADLINE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Under:
+class _UnderWay:
     """A call under way on a thread, and when its time is over by the monotonic clock."""
 
     job: Job
@@ -69,9 +69,9 @@ class InlineDispatcher:
         self._approve = approve
         self._left_behind = left_behind
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
-        self._drivers: dict[str, threading.Thread] = {}
+        self._drivers: dict[str, threading.Thread] = {}  # of those turns that a turn asked for
         self._person = threading.Lock()
-        self._under: dict[str, _Under] = {}
+        self._under_way: dict[str, _UnderWay] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._drive: Drive | None = None
@@ -82,10 +82,10 @@ class InlineDispatcher:
         Raises:
             TransientError: The journal has not answered for a while.
         """
-        self._drive, self._drivers[turn_id] = drive, threading.current_thread()
+        self._drive = drive
         self._work(turn_id, drive)
-        while asked := [each for each in tuple(self._drivers.values())[1:] if each.is_alive()]:
-            asked[0].join()
+        while alive := [each for each in tuple(self._drivers.values()) if each.is_alive()]:
+            alive[0].join()
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``; a turn that is not driven here has a driver of its own."""
@@ -177,18 +177,18 @@ class InlineDispatcher:
         )
         until_s = self._clock.monotonic() + call.timeout_s + PAST_DEADLINE_S
         with self._lock:
-            self._under[job.runner] = _Under(job=job, until_s=until_s)
+            self._under_way[job.runner] = _UnderWay(job=job, until_s=until_s)
         try:
             return self._drive.runner.run(job)
         finally:
             with self._lock:
-                self._under.pop(job.runner, None)
+                self._under_way.pop(job.runner, None)
 
     def _wait(self, turn_id: str) -> None:
         """Return when somebody nudges it, when a call's time is over, or after a while."""
         now = self._clock.monotonic()
         with self._lock:
-            ends = [under.until_s - now for under in self._under.values()]
+            ends = [each.until_s - now for each in self._under_way.values()]
         wait_s = min([LOOK_S, *(end for end in ends if end > 0)])
         try:
             self._wakes_of(turn_id).get(timeout=wait_s)
@@ -199,9 +199,9 @@ class InlineDispatcher:
         """Past its time, a call without a beat is lost. The lease of a write, a day, needs none before."""
         now = self._clock.monotonic()
         with self._lock:
-            under = tuple(self._under.values())
-        drive.gate.beat([each.job for each in under if each.job.is_read])
-        late = [each.job for each in under if not each.job.is_read and now >= each.until_s]
+            under_way = tuple(self._under_way.values())
+        drive.gate.beat([each.job for each in under_way if each.job.is_read])
+        late = [each.job for each in under_way if not each.job.is_read and now >= each.until_s]
         drive.store.beat_calls(late, drive.lease_ttl_s)
 
     def _is_over(self, turn_id: str, drive: Drive) -> bool:
