@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.listing import AnyRow
+from api_gateway.database import AnyRow
 from api_gateway.turns.answers import Answer, Budget
 from harness_worker.schema import agents
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
-from sqlalchemy import URL, Connection, event, select
+from sqlalchemy import URL, Connection, Row, Select, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import (
@@ -20,6 +20,9 @@ from harness_worker.databases import (
     prepare_sqlite,
 )
 from harness_worker.schema import give_clock, metadata, turns
+
+AnySelect: TypeAlias = Select[*tuple[Any, ...]]
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 _WRITES: Final = "harness_writes"
 """Execution option of connections whose transactions write."""

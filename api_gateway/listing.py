@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -13,8 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     LargeBinary,
-    Row,
-    Select,
     Table,
     Text,
     and_,
@@ -29,10 +27,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
+from api_gateway.database import AnyRow, AnySelect
 from api_gateway.requests.cursors import Cursor, format_cursor
-
-AnySelect: TypeAlias = Select[*tuple[Any, ...]]
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 MOST_BYTES: Final = 8_000_000
 """Of what may be long on one page: a text may be as long as a request's body, and a page is in memory several times."""

@@ -8,7 +8,8 @@ from pydantic import Field
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.listing import AnyRow, AnySelect, newest_first, next_of
+from api_gateway.database import AnyRow, AnySelect
+from api_gateway.listing import newest_first, next_of
 from api_gateway.requests.queries import PageQuery
 from api_gateway.turns.answers import Answer
 from harness_worker.schema import sessions, turns

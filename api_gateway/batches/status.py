@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from api_gateway.batches.answers import Batch, BatchCounts, BatchStatus
-from api_gateway.listing import AnyRow
+from api_gateway.database import AnyRow
 from harness_worker.wire import rfc3339
 
 

@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.status import BatchState, batch_of, state_of
-from api_gateway.database import writer_of
-from api_gateway.listing import AS_MADE, AnyRow, newest_first, next_of, within_bytes
+from api_gateway.database import AnyRow, writer_of
+from api_gateway.listing import AS_MADE, newest_first, next_of, within_bytes
 from api_gateway.requests.queries import PageQuery
-from api_gateway.turns.pending_approvals import call_bytes, calls_by_turn
+from api_gateway.turns.calls import call_bytes, calls_by_turn
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, turn_of
 from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus

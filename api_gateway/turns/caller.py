@@ -1,4 +1,4 @@
-"""Who asks for turns: what all that makes them has to know."""
+"""For whom turns and batches are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_gateway.turns.idempotency import IdempotencyKeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """For whom turns and batches are made.
+    """A tenant that has sent a request, and what it may have.
 
     Args:
         engine: The database.

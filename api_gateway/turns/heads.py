@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.turns.pending_approvals import approvals_below
+from api_gateway.turns.calls import approvals_below
 from api_gateway.turns.rows import question_of
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES

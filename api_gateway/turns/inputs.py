@@ -12,13 +12,12 @@ from typing import Any, Final, Literal
 from sqlalchemy import Row, case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.database import writer_of
-from api_gateway.listing import AnyRow
+from api_gateway.database import AnyRow, writer_of
 from api_gateway.problems import Problem, invalid
 from api_gateway.requests.turns import InputRequest
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.arguments import argument_problems
-from api_gateway.turns.pending_approvals import approvals_below
+from api_gateway.turns.calls import approvals_below
 from api_gateway.turns.rows import question_of
 from api_gateway.turns.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from api_gateway.listing import AnyRow, octets
+from api_gateway.database import AnyRow
+from api_gateway.listing import octets
 from api_gateway.turns.answers import Call, Event, Message, Parent, Score, Turn, TurnSummary
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339

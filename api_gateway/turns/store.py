@@ -14,9 +14,9 @@ from api_gateway.database import writer_of
 from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets, within_bytes
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
+from api_gateway.turns.calls import WAITING_BYTES, approvals_below, pending_approvals
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
-from api_gateway.turns.pending_approvals import WAITING_BYTES, approvals_below, pending_approvals
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Subquery, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.listing import AnyRow, AnySelect
+from api_gateway.database import AnyRow, AnySelect
 from api_gateway.requests.fields import METADATA_PREFIX
 from api_gateway.turns.answers import Usage
 from api_gateway.turns.narrowing import POSTGRES, metadata_text, narrowed

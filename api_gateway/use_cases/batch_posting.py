@@ -11,7 +11,7 @@ from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
-from api_gateway.use_cases.posting import admitted
+from api_gateway.use_cases.posting import admit
 
 
 async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
@@ -21,7 +21,7 @@ async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, serv
         Problem: 422 ``invalid_request``, 429 ``rate_limited``; what ``BatchCreator.create`` raises.
     """
     check_names(request)
-    allowance = await admitted(len(request.requests), services)
+    allowance = await admit(len(request.requests), services)
     created = await services.batch_creator.create(request, claim, allowance)
     if isinstance(created, Earlier):
         return await existing_batch(created.made_id, services)

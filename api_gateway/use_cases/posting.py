@@ -73,12 +73,12 @@ async def make_turn(
     Raises:
         Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
     """
-    allowance = await admitted(1, services)
+    allowance = await admit(1, services)
     return await services.creator.create(wanted, claim, follows=follows, allowance=allowance, on_commit=on_commit)
 
 
-async def admitted(number: int, services: Services) -> Allowance:
-    """Count turns that are asked for against their tenant's rate; whether it has budget left, if they are not repeats.
+async def admit(number: int, services: Services) -> Allowance:
+    """Count turns against their tenant's rate, and find out whether it may still make any that are no repeats.
 
     Raises:
         Problem: 429 ``rate_limited``.

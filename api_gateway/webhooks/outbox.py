@@ -13,11 +13,10 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from api_gateway.database import writer_of
-from api_gateway.listing import AnyRow, AnySelect
+from api_gateway.database import AnyRow, AnySelect, writer_of
 from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.turns.answers import TurnSummary
-from api_gateway.turns.pending_approvals import approvals_below, pending_approvals
+from api_gateway.turns.calls import approvals_below, pending_approvals
 from api_gateway.turns.rows import summary_of
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks

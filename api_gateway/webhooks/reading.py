@@ -8,7 +8,7 @@ from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.listing import AnyRow
+from api_gateway.database import AnyRow
 from api_gateway.turns.answers import Answer
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import rfc3339

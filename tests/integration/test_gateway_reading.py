@@ -11,7 +11,7 @@ import pytest
 
 from api_gateway.database import create_engine
 from api_gateway.listing import MOST_BYTES
-from api_gateway.turns.pending_approvals import pending_approvals
+from api_gateway.turns.calls import pending_approvals
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import turns
 from harness_worker.wire import child_turn_id

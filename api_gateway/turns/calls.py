@@ -1,4 +1,4 @@
-"""The calls of several turns, and which of theirs or of turns below them may wait for a person."""
+"""The calls of several turns: how long they are, and which of theirs or of turns below them may wait for a person."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.listing import AnyRow, octets
+from api_gateway.database import AnyRow
+from api_gateway.listing import octets
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -22,7 +23,6 @@ _UNANSWERED: Final = (
     tool_calls.c.approval["decision"].as_string().is_(None),
 )
 """True of every call that waits for an approval. An answer, which may be as long as a request's body, is not read."""
-
 
 _BYTES: Final = func.sum(octets(tool_calls.c.arguments) + octets(tool_calls.c.approval) + octets(tool_calls.c.outcome))
 
