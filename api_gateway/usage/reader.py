@@ -34,6 +34,12 @@ KINDS: Final[Mapping[str, ModelCallKind]] = {
 
 TOOL: Final = "tool.completed"
 
+_TOLD: Final = ("step", "model", "usage", "is_stub", "tool", "is_error", "elapsed_ms")
+_EVENTS: Final = select(
+    turn_events.c.type, turn_events.c.at, *(turn_events.c.data[name].label(name) for name in _TOLD)
+).order_by(turn_events.c.seq)
+"""What events tell of usage, null if they do not; a model's text, which may be long, is not read."""
+
 
 class UsageReader:
     """Reads what one tenant's turns have used. Every method is one transaction.
@@ -57,9 +63,9 @@ class UsageReader:
             turn = (await connection.execute(found)).one_or_none()
             if turn is None:
                 return None
-            events = (await connection.execute(select(turn_events).where(*told).order_by(turn_events.c.seq))).all()
+            events = (await connection.execute(_EVENTS.where(*told))).all()
         calls = [_model_call(event) for event in events if event.type in KINDS and _was_asked(event)]
-        tools = _tools(event.data for event in events if event.type == TOOL)
+        tools = _tools(event for event in events if event.type == TOOL)
         total = Usage.model_validate(usage_of(turn.used, turn.delegated or {}))
         return TurnUsage(turn_id=turn_id, total=total, model_calls=calls, tools=tools)
 
@@ -138,25 +144,25 @@ def _sums_of(row: AnyRow, prefix: str = "") -> dict[str, Any]:
 
 def _was_asked(event: AnyRow) -> bool:
     """Whether a model answered; a stub may stand for one that was not even asked."""
-    return not event.data.get("is_stub") or any(event.data.get("usage", {}).values())
+    usage: Mapping[str, Any] = event.usage or {}
+    return not event.is_stub or any(usage.values())
 
 
 def _model_call(event: AnyRow) -> ModelCall:
-    data: Mapping[str, Any] = event.data
-    known = {"step": data["step"], "kind": KINDS[event.type], "model": data.get("model"), "at": rfc3339(event.at)}
-    return ModelCall.model_validate({**data.get("usage", {}), **known})
+    known = {"step": event.step, "kind": KINDS[event.type], "model": event.model, "at": rfc3339(event.at)}
+    return ModelCall.model_validate({**(event.usage or {}), **known})
 
 
-def _tools(completed: Iterable[Mapping[str, Any]]) -> list[ToolUsage]:
-    by_tool: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for data in completed:
-        by_tool[data["tool"]].append(data)
+def _tools(completed: Iterable[AnyRow]) -> list[ToolUsage]:
+    by_tool: defaultdict[str, list[AnyRow]] = defaultdict(list)
+    for event in completed:
+        by_tool[event.tool].append(event)
     return [
         ToolUsage(
             tool=tool,
             calls=len(ended),
-            failures=sum(data["is_error"] for data in ended),
-            elapsed_ms=sum(data["elapsed_ms"] for data in ended),
+            failures=sum(event.is_error for event in ended),
+            elapsed_ms=sum(event.elapsed_ms for event in ended),
         )
         for tool, ended in sorted(by_tool.items())
     ]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import tracemalloc
 from typing import Any, Final
 
 import pytest
 
-from harness_worker.wire import rfc3339
+from api_gateway.database import create_engine
+from api_gateway.usage.answers import TurnUsage
+from api_gateway.usage.reader import UsageReader
+from harness_worker.wire import TENANT, rfc3339
 from tests.integration.gateway_kit import Gateway, problem_of
 from tests.stacks import ROOT
 
@@ -85,6 +90,27 @@ def test_turn_tells_each_model_call_and_each_tool(gateway: Gateway) -> None:
     asked = gateway.http.get(f"/v1/turns/{turn_id}/usage").json()
     assert asked == {**OF_A_TURN, "turn_id": turn_id, "total": gateway.turn(turn_id)["usage"]}
     assert (asked["total"]["dollars"], asked["total"]["steps"]) == (0.5125, total["steps"])
+
+
+def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
+    """However much its models have said, the answer is short, and so is what is in memory for it."""
+    turn_id, long = gateway.posted()["id"], "x" * 5_000_000
+    for step in range(4):
+        gateway.worker.event(turn_id, "model.completed", live=False, step=step, text=long, usage=FIRST_STEP)
+
+    async def read() -> TurnUsage | None:
+        engine = create_engine(gateway.settings.database_url)
+        found = await UsageReader(engine, TENANT, asyncio.Lock()).turn(turn_id)
+        await engine.dispose()
+        return found
+
+    tracemalloc.start()
+    found = asyncio.run(read())
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is not None
+    assert len(found.model_calls) == 4
+    assert peak_bytes < len(long)
 
 
 def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) -> None:
