@@ -1,4 +1,4 @@
-"""Where the parts of a stack are: as set, else as the stack that runs in the home says."""
+"""Where the parts of a stack are: as the settings say, else as published by the stack that runs in the home."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness_worker.entrypoints.stack.info import StackInfo, running_stack
 class Addresses:
     """URLs; ``None`` where neither the settings nor a running stack name one.
 
-    The home is looked at once, and only when a URL is asked for that the settings do not name.
+    The home is read at most once, and only when a URL is requested that the settings do not name.
 
     Args:
-        settings: What is set, and the home.
+        settings: The settings, including the home.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -23,44 +23,44 @@ class Addresses:
 
     @property
     def gateway_url(self) -> str | None:
-        """HTTP."""
+        """The gateway's HTTP API."""
         return self.settings.gateway_url or (self._stack.gateway_url if self._stack else None)
 
     @property
     def only_for(self) -> str | None:
-        """The command that started the stack with this gateway for itself, and with which it ends."""
+        """The command that started the gateway's stack for itself, and that will end it."""
         return None if self.settings.gateway_url or self._stack is None else self._stack.only_for
 
     @property
     def app(self) -> str | None:
-        """What the stack with this gateway serves, if it is the one in the home."""
+        """The app that the gateway's stack serves, if it is the stack in the home."""
         return None if self.settings.gateway_url or self._stack is None else self._stack.app
 
     @property
     def redis_url(self) -> str | None:
-        """Gate, live events, broker."""
+        """The Redis of the gate, live events and messages."""
         return self.settings.redis_url or (self._stack.redis_url if self._stack else None)
 
     @property
     def broker_url(self) -> str | None:
-        """Another broker; that of a stack whose Redis is another one is another's."""
+        """A broker other than Redis; that of the stack in the home only counts if its Redis is the one meant."""
         if self.settings.broker_url or self._stack is None or self._stack.redis_url != self.redis_url:
             return self.settings.broker_url
         return self._stack.broker_url
 
     @property
     def database_url(self) -> str | None:
-        """The journal."""
+        """The database of the journal."""
         return self.settings.database_url or (self._stack.database_url if self._stack else None)
 
     @property
     def artifact_url(self) -> str | None:
-        """Oversized outputs."""
+        """The artifact store."""
         return self.settings.artifact_url or (Home(self._stack.home).artifact_url if self._stack else None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look at."""
+        """Whether no part of a stack is named."""
         return not (self.gateway_url or self.redis_url or self.broker_url or self.database_url)
 
     @cached_property

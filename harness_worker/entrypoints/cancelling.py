@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 200
 OPEN: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.REQUIRES_ACTION, TurnStatus.RUNNING)
-"""In the order in which they are looked for: what begins or is answered meanwhile is found in the next status."""
+"""The statuses in the order of the search: a turn that starts or is answered meanwhile is found in the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Cancelled:
     """A turn after its cancel.
 
     Args:
-        turn: As it was seen last.
-        was_over: Whether it had ended before.
+        turn: The turn as it was last seen.
+        was_over: Whether it had already ended before.
     """
 
     turn: JsonObject
@@ -39,11 +39,11 @@ class Cancelled:
 def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s: float) -> list[Cancelled]:
     """Cancel turns, all at once, and poll them until they have ended or ``wait_s`` seconds have passed.
 
-    From the first cancel on, a gateway that restarts is waited for, as long as :class:`PatientGateway` does.
+    After the first cancel, a gateway that restarts is waited for, as :class:`PatientGateway` does.
 
     Raises:
-        StackUnreachable: Nothing answers; none is cancelled then, unless it went away afterwards and stayed away.
-        RequestRefused: There is no such turn; none is cancelled then.
+        StackUnreachable: Nothing answers, so none is cancelled, unless the gateway went away later and stayed away.
+        RequestRefused: There is no such turn, so none is cancelled.
     """
     return _cancelled(client, clock, {turn_id: has_ended(client.turn(turn_id)) for turn_id in ids}, wait_s)
 
@@ -51,10 +51,10 @@ def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s
 def cancel_open_turns(
     client: GatewayClient, clock: Clock, metadata: Mapping[str, str], wait_s: float
 ) -> list[Cancelled]:
-    """Cancel all turns with this metadata that are not over, those first that have not begun; else as ``cancel_turns``.
+    """Cancel all unfinished turns with this metadata, those first that have not started; else like ``cancel_turns``.
 
     Raises:
-        StackUnreachable: As there.
+        StackUnreachable: As in ``cancel_turns``.
         RequestRefused: The gateway refuses to list or to cancel.
     """
     return _cancelled(client, clock, dict.fromkeys(_open_turns(client, metadata), False), wait_s)

@@ -1,4 +1,4 @@
-"""``harness agents``: who may be asked."""
+"""``harness agents``: the agents that can be asked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def agents(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [agent, …]} as the gateway gives it.")] = False,
 ) -> None:
-    """The agents that may be asked, with their models and tools, by name.
+    """List the agents that can be asked, by name, with their models and tools.
 
     \b
         harness agents
         harness run "Where is my order 1042?" --agent support
 
-    They are those that coordinators have published; `harness doctor` says whether somebody serves their tools.
+    They are the agents that coordinators have published; `harness doctor` says whether workers serve their tools.
     """  # noqa: D301 - click reads the \b
     with running_at(url, home) as client:
         found = client.agents()

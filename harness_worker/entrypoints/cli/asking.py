@@ -38,17 +38,17 @@ def ask(
     on_event: Callable[[JsonObject], None] | None = None,
     on_waiting: OnWaiting | None = None,
 ) -> FollowedTurn:
-    """Post a turn, draw it on ``console`` until it ends, with a last line of totals. A Ctrl-C cancels the turn.
+    """Post a turn and draw it on ``console`` until it ends, with a last line of totals. Ctrl-C cancels the turn.
 
     Args:
-        client: Where to post it.
-        body: The request; keys that are ``None`` are left out, and a missing ``agent`` is the only one there is.
-        console: Where progress goes.
+        client: The gateway to post it to.
+        body: The request; keys that are ``None`` are left out, and a missing ``agent`` means the only one there is.
+        console: Where to draw progress.
         on_event: Receives each event once, in order.
         on_waiting: Called whenever the turn waits for a person.
 
     Raises:
-        ConfigError: There is no such agent; the message lists those there are.
+        ConfigError: There is no such agent; the message lists the existing ones.
     """
     clock = SystemClock()
     started_s = clock.monotonic()

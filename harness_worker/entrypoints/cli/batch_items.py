@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 TELL_S: Final = 5.0
-"""Seconds between two words on how a batch stands."""
+"""Seconds between two reports on a batch's progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,8 @@ class Item:
     """One turn of a file.
 
     Args:
-        place: Where it stands: ``FILE:LINE``.
-        request: What to post.
+        place: Its place, ``FILE:LINE``.
+        request: The request to post.
     """
 
     place: str
@@ -34,15 +34,15 @@ class Item:
 
 
 def items_in(name: str, content: bytes, agent: str | None) -> list[Item]:
-    """The requests of a file, one per line; empty lines are none.
+    """The requests in a file, one per line; empty lines are skipped.
 
     Args:
-        name: What the file is called.
-        content: What it holds.
-        agent: Whom to ask where a line names no agent.
+        name: The file's name.
+        content: The file's content.
+        agent: The agent for lines that name none.
 
     Raises:
-        ConfigError: A line is no object of ``custom_id`` and ``params``, or there is none; the message names it.
+        ConfigError: A line is not an object of ``custom_id`` and ``params`` (the message names it), or there are none.
     """
     items = [_item(f"{name}:{number}", line, agent) for number, line in numbered_lines(content)]
     if not items:
@@ -65,11 +65,11 @@ def _item(place: str, line: bytes, agent: str | None) -> Item:
 
 @contextmanager
 def told_by_line(items: Sequence[Item]) -> Generator[None]:
-    """What the gateway finds wrong with the turns of a file is reported by line number.
+    """Within the context, report what the gateway refuses about the turns of a file by line number.
 
     Raises:
-        ConfigError: It refused some of them, each with its line and what is wrong.
-        RequestRefused: It refused for another reason.
+        ConfigError: The gateway refused some turns; the message lists their lines and what is wrong.
+        RequestRefused: The gateway refused for another reason.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def _place(loc: Sequence[str | int], items: Sequence[Item]) -> str:
 
 
 def has_ended(batch: Mapping[str, Any]) -> bool:
-    """Whether all turns of a batch are over."""
+    """Whether all turns of a batch have ended."""
     return batch["status"] == "ended"
 
 
@@ -103,9 +103,9 @@ def until_ended(
     Args:
         client: The gateway.
         clock: For the pauses.
-        batch: As it was seen last.
+        batch: The batch as last seen.
         most_s: How long to wait, in seconds.
-        tell: Receives the batch now and then, if it changed since the last time.
+        tell: Receives the batch now and then, if it has changed since the last time.
     """
     gateway = PatientGateway(client, clock)
     told, told_at = batch, -math.inf

@@ -1,4 +1,4 @@
-"""``harness batches``: post many turns at once, watch them, stop them, fetch what came of them."""
+"""``harness batches``: post many turns at once, watch them, stop them, and fetch their results."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Batch: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.
 
 _CREATE_HELP: Final = """Post the turns of a file, all or none, and print the batch.
 
-A line is a JSON object: the name that the turn shall have in the results, and what POST /v1/turns takes.
+Each line is a JSON object: a name for the turn in the results, and what POST /v1/turns takes.
 
 \b
     {"custom_id": "late", "params": {"agent": "support", "input": "Where is 1042?"}}
 
-Exits with 0 once they are stored; with --wait once they are over, and then with 1 if one did not complete.
+Exits with 0 once they are stored. With --wait, exits once all have ended: with 0, or with 1 if one did not complete.
 """
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Post many turns at once, watch them, stop them, and fetch what came of them.
+    help="""Post many turns at once, watch them, stop them, and fetch their results.
 
-    A batch is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
-    the one that runs in --home.
+    A batch is named by its id, or by the end of its id that `list` shows. All commands talk to the stack at --url, else
+    to the one that runs in --home.
 
     \b
         harness batches create questions.jsonl --agent support --wait
@@ -67,10 +67,10 @@ def create(  # noqa: PLR0913 - one parameter an option
         Path, typer.Argument(help="The turns, one JSON object per line; - reads stdin.", show_default=False)
     ],
     *,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Whom to ask where a line names no agent.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent for lines that name none.")] = None,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep with the batch; may be given again."),
+        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to store with the batch; may be repeated."),
     ] = None,
     key: Annotated[
         str | None,
@@ -78,7 +78,7 @@ def create(  # noqa: PLR0913 - one parameter an option
             metavar="KEY", help="The same key and turns make one batch, however often they are posted in a day."
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all turns are over.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all turns have ended.")] = False,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the batch as the gateway gives it.")] = False,
@@ -122,7 +122,7 @@ def list_(
     tell_next(page)
 
 
-@app.command(short_help="How one batch stands.")
+@app.command(short_help="Show a batch and its progress.")
 def show(
     batch: Batch,
     *,
@@ -130,7 +130,7 @@ def show(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the batch as the gateway gives it.")] = False,
 ) -> None:
-    """How one batch stands: how many of its turns are in which status, and since when."""
+    """Show a batch and its progress: how many of its turns are in which status, and since when."""
     with running_at(url, home) as client:
         found = client.batch(whole_batch_id(client, batch))
     if as_json:
@@ -140,23 +140,23 @@ def show(
         write(line)
 
 
-@app.command(short_help="What came of the turns that are over.")
+@app.command(short_help="Print the turns that have ended.")
 def results(
     batch: Batch,
     *,
     after: Annotated[
-        str, typer.Option(metavar="ID", help="Only those behind this turn's whole id, to go on with a download.")
+        str, typer.Option(metavar="ID", help="Only turns after the one with this whole id, to continue a download.")
     ] = "",
     url: Url = None,
     home: Home = None,
 ) -> None:
-    """Print the turns of a batch that are over, in their order: {custom_id, turn}, one JSON object per line."""
+    """Print the turns of a batch that have ended, in order: {custom_id, turn}, one JSON object per line."""
     with running_at(url, home) as client:
         for line in client.batch_results(whole_batch_id(client, batch), after):
             write_json(line)
 
 
-@app.command(short_help="Stop what is not over.")
+@app.command(short_help="Stop the turns that have not ended.")
 def cancel(
     batch: Batch,
     *,
@@ -165,9 +165,9 @@ def cancel(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the batch as it then is.")] = False,
 ) -> None:
-    """Stop the turns of a batch that are not over: those that run, and those that wait.
+    """Stop the turns of a batch that have not ended: those that run, and those that wait.
 
-    Exits with 0 if all of them are over, 1 if one is not yet.
+    Exits with 0 once all of them have ended, with 1 if one has not yet.
     """
     with running_at(url, home) as client:
         told = client.cancel_batch(whole_batch_id(client, batch))

@@ -1,4 +1,4 @@
-"""``harness doctor``: look the stack over, and say what to mend."""
+"""``harness doctor``: check the stack, and say what to fix."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {ok, checks: [{name, state, said, mend}]}.")] = False,
 ) -> None:
-    """Check that everything is there and set up well, and say how to mend what is not.
+    """Check that everything is there and set up well, and say how to fix what is not.
 
-    Looks at the settings, the gateway, Redis, the database and its tables, the clocks, the workers of each role, the
+    Checks the settings, the gateway, Redis, the database and its tables, the clocks, the workers of each role, the
     catalogue of agents and the artifact store, as HARNESS_* and the stack that runs in --home name them. A line that
-    starts with ! should be looked at, one with ✗ must be mended.
+    starts with ! is a warning, one with ✗ must be fixed.
 
     Exits with 0 if nothing is wrong, 1 if something is, 3 if nothing can be reached.
     """

@@ -1,4 +1,4 @@
-"""``harness drain``: ask workers to finish what they do and leave."""
+"""``harness drain``: ask workers to finish their work and exit."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def drain(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
 ) -> None:
-    """Ask workers to take no more work, finish what they do, and leave.
+    """Ask workers to take no more work, finish what they have, and exit.
 
-    What does not finish within HARNESS_GRACE_S of the worker is ended. It goes on elsewhere if it may run twice; a
-    write that may not ends as outcome_unknown. Workers of `harness up` are started anew, so that a drain of all of
+    Work that does not finish within the worker's HARNESS_GRACE_S is ended. It continues elsewhere if it may run twice;
+    a write that may not ends as outcome_unknown. Workers of `harness up` are started again, so that draining all of
     them is a rolling restart.
 
-    Exits with 0 when all are gone, 1 if some still answer.
+    Exits with 0 when all are gone, with 1 if some still answer.
     """
     settings = load_settings(home=home)
     addresses = Addresses(settings)

@@ -17,29 +17,29 @@ from harness_worker.wire import DRAIN_COMMAND
 ANSWER_S: Final = 1.0
 LOOK_S: Final = 0.2
 SILENT_ROUNDS: Final = 3
-"""How often in a row one that is gone did not answer: one that is busy may be too late for a round or two."""
+"""How many rounds in a row a worker must miss to count as gone; a busy one may be late for a round or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What became of the workers that were asked: those that are gone, and those that still answer."""
+    """The workers that were asked: those that are gone, and those that still answer."""
 
     gone: tuple[str, ...]
     left: tuple[str, ...]
 
 
 def drain_workers(addresses: Addresses, clock: Clock, names: Sequence[str], wait_s: float) -> Drained:
-    """Ask workers to drain, all that answer or those of these names, and wait until they are gone.
+    """Ask workers to drain, all that answer or those with these names, and wait until they are gone.
 
     Args:
-        addresses: Where the broker is.
-        clock: For the wait.
-        names: ``ROLE@HOST`` each; none is everybody.
+        addresses: They say where the broker is.
+        clock: For waiting.
+        names: ``ROLE@HOST`` each; empty: all workers.
         wait_s: How long to wait, in seconds.
 
     Raises:
         TransientError: The broker does not answer, or refuses.
-        ConfigError: No worker of such a name answers; none is asked then.
+        ConfigError: No worker with one of these names answers; then none is asked.
     """
     with closing(
         make_app(addresses.settings, redis_url=addresses.redis_url or "", broker_url=addresses.broker_url)
@@ -47,7 +47,7 @@ def drain_workers(addresses: Addresses, clock: Clock, names: Sequence[str], wait
         workers = _Workers(app.control)
         with translated():
             asked = _chosen(workers.draining(), names)
-            if not asked:  # a message to nobody in particular is for everybody
+            if not asked:  # a message without recipients would go to all workers
                 return Drained(gone=(), left=())
             workers.draining(asked, begin=True)
             return _await_gone(workers, clock, asked, wait_s)
@@ -80,7 +80,7 @@ def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
 
 
 def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
-    """Wait; a worker of that name that is not draining is another one, started since."""
+    """Wait until they are gone; a worker of the same name that is not draining was started since."""
     give_up_at = clock.monotonic() + wait_s
     hear_out_until = give_up_at + SILENT_ROUNDS * (ANSWER_S + LOOK_S)
     left: dict[str, int] = dict.fromkeys(asked, 0)

@@ -1,4 +1,4 @@
-"""``harness flower``: a page on the workers and their tasks."""
+"""``harness flower``: web pages about the workers and their tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness_worker.entrypoints.serving.listening import listen
 from harness_worker.errors import ConfigError
 
 _LINE: Final = "[%(asctime)s: %(levelname)s] %(message)s"
-"""As workers write theirs."""
+"""The format of log lines, like that of workers."""
 
 
 def flower(
@@ -74,7 +74,7 @@ def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes 
 
 
 def _leave() -> None:
-    """Exit at once: a thread of Flower's that waits for a broker that is away must not keep the process."""
+    """Exit at once, so that a thread of Flower's that waits for an absent broker does not keep the process alive."""
     logging.shutdown()
     sys.stderr.flush()
     os._exit(0)

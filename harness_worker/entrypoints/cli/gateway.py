@@ -15,15 +15,15 @@ from harness_worker.entrypoints.serving.listening import allow_all_descriptors, 
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
 
 _APP: Final = "api_gateway.app:create_app_from_env"
-"""By name: the worker package never imports the gateway."""
+"""Loaded by name, because the worker package never imports the gateway."""
 
 _DRAIN_SHARE: Final = 0.5
 
 KEEP_ALIVE_S: Final = 75
-"""How long a connection may be idle after an answer.
+"""How long a connection may be idle after an answer, in seconds.
 
-Longer than most clients' pools and the usual 60 s of proxies: who sends a request while the gateway closes its
-connection cannot tell whether it was taken.
+Longer than most clients' pools and the usual 60 s of proxies keep one, because a client that sends a request while the
+gateway closes the connection cannot tell whether the request was accepted.
 """
 
 
@@ -35,8 +35,8 @@ def gateway(
 ) -> None:
     """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL.
 
-    Clients send Authorization: Bearer KEY, with a key that `harness keys create` made. With HARNESS_DEV_KEYLESS=1 those
-    on its own machine need none. Plain HTTP: between machines put a proxy with TLS in front of it.
+    Clients send Authorization: Bearer KEY, with a key made by `harness keys create`. With HARNESS_DEV_KEYLESS=1, those
+    on the gateway's own machine need none. It serves plain HTTP: between machines, put a proxy with TLS in front of it.
 
     \b
         harness gateway --host 0.0.0.0

@@ -1,4 +1,4 @@
-"""``harness keys``: who may use the gateway, each key a tenant's."""
+"""``harness keys``: API keys of the gateway, each of which belongs to a tenant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Make, list and revoke API keys of the gateway.
 
-    A request with `Authorization: Bearer KEY` is its key's tenant's; tenants see nothing of each other.
+    A request with `Authorization: Bearer KEY` acts for the key's tenant; tenants see nothing of each other.
 
     \b
         KEY=$(harness keys create --tenant acme --name billing --days 90)
@@ -45,9 +45,9 @@ app = typer.Typer(
 @app.command(short_help="Make a key, and print it once.")
 def create(
     *,
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose requests are made with it.", show_default=False)],
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="The tenant that it belongs to.", show_default=False)],
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="What it is for, to be known by in the list.", show_default=False)
+        str, typer.Option(metavar="NAME", help="What the key is for, shown in the list.", show_default=False)
     ],
     days: Annotated[
         int | None, typer.Option(min=1, max=36_500, help="How long it is accepted; without it, until it is revoked.")
@@ -71,14 +71,14 @@ def create(
                 write(key)
 
 
-@app.command("list", short_help="Which keys there are.")
+@app.command("list", short_help="List the keys.")
 def list_(
     *,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this tenant.")] = None,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
 ) -> None:
-    """Which keys there are, by tenant: active, expired or revoked. A key itself is nowhere to be read."""
+    """List the keys by tenant: active, expired or revoked. The keys themselves are not stored anywhere."""
     with _keys(home) as keys:
         found = keys.listed(tenant)
     if as_json:
@@ -91,14 +91,14 @@ def list_(
         tell("no keys")
 
 
-@app.command(short_help="Have a key refused from now on.")
+@app.command(short_help="Revoke a key.")
 def revoke(
     key_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.", show_default=False)],
     *,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,
 ) -> None:
-    """Have every gateway refuse a key from now on. One that was revoked already stays so, which is 0 too."""
+    """Make every gateway refuse a key from now on. Also exits with 0 if the key was already revoked."""
     with _keys(home) as keys:
         found = keys.revoke(key_id)
     if found is None:
@@ -120,11 +120,11 @@ def _keys(home: Path | None) -> Generator[SqlApiKeys]:
 
 @contextmanager
 def _revoked_if_lost(keys: SqlApiKeys, made: ApiKey) -> Generator[None]:
-    """Revoke a new key if it could not be printed: nobody would have it."""
+    """Revoke a new key if it could not be printed, because nobody would have it."""
     try:
         yield
     except OSError as lost:
-        lost_output()  # what stdout still holds is not told of once more
+        lost_output()  # not reported a second time
         raise PermanentError(f"cannot write the key: {lost.strerror}; {_without_it(keys, made)}") from None
 
 

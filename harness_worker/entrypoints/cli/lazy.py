@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called: a worker need not load what a sweep does."""
+"""Commands that are imported only when called, so that a worker does not load what a sweep needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lazy:
     """One command.
 
     Args:
-        name: What it is called.
+        name: Its name.
         where: ``module:attribute`` of its function, or of its ``typer.Typer`` if it has commands of its own.
         help: Its line in the list of commands.
     """

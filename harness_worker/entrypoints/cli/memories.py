@@ -1,4 +1,4 @@
-"""``harness memories``: what is remembered of a user, and forgetting it."""
+"""``harness memories``: show and forget what is remembered about a user."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from harness_worker.wire import TENANT, rfc3339
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Show what is remembered of a user, and forget it.
+    help="""Show what is remembered about a user, and forget it.
 
-    A user is who the metadata of a tenant's turns name, {"user": "ann"}.
+    A user is named by the metadata of a tenant's turns: {"user": "ann"}.
 
     \b
         harness memories list --user ann
@@ -35,11 +35,11 @@ app = typer.Typer(
     """,
 )
 
-User: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="As turns' metadata name them.", show_default=False)]
+User: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="As named in turns' metadata.", show_default=False)]
 Tenant: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="Whose user.")]
 
 
-@app.command("list", short_help="What is remembered of a user.")
+@app.command("list", short_help="Show what is remembered about a user.")
 def list_(
     *,
     user: User,
@@ -47,7 +47,7 @@ def list_(
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{kind, text, turn_id, created_at}]}.")] = False,
 ) -> None:
-    """What is remembered of a user, newest first, as often as they said it."""
+    """Show what is remembered about a user, newest first; what they said several times is shown as often."""
     with _memories(home) as memories:
         found = memories.listed(tenant, user_scope(user))
     if as_json:
@@ -59,7 +59,7 @@ def list_(
         tell(_nothing(user, tenant))
 
 
-@app.command(short_help="Forget what is remembered of a user.")
+@app.command(short_help="Forget what is remembered about a user.")
 def forget(
     *,
     user: User,
@@ -67,10 +67,10 @@ def forget(
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {forgotten}.")] = False,
 ) -> None:
-    """Forget what is remembered of a user, at once for every turn that begins later.
+    """Forget what is remembered about a user. Turns that start later no longer see it.
 
-    What they said stays in the turns themselves until `harness prune` removes these, and a turn of theirs that still
-    runs, or has only just ended, may leave new memories: call it again once theirs are over.
+    What the user said stays in the turns themselves until `harness prune` removes them. A turn of the user that still
+    runs, or has just ended, may leave new memories: run the command again once such turns are over.
     """
     with _memories(home) as memories:
         gone = memories.forget(tenant, user_scope(user))

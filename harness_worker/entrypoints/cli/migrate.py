@@ -1,4 +1,4 @@
-"""``harness migrate``: the database's tables, brought to this version."""
+"""``harness migrate``: upgrade the database's tables to this version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def migrate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Bring the database of HARNESS_DATABASE_URL to the tables of this version; safe to run again, and side by side."""
+    """Upgrade the tables in HARNESS_DATABASE_URL to this version; may be run again, and by several at once."""
     settings = load_settings(home=home)
     before, after = upgrade(settings.database_url or Home(settings.home).database_url)
     if as_json:

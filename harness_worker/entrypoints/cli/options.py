@@ -1,4 +1,4 @@
-"""Options that commands have in common, and what they mean."""
+"""Options that commands share, and reading their values."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ OfSession: TypeAlias = Annotated[str | None, typer.Option(metavar="ID", help="On
 OfAgent: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")]
 WithMetadata: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be given again."),
+    typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be repeated."),
 ]
 PageLimit: TypeAlias = Annotated[int, typer.Option(min=1, max=200, help="How many.")]
-After: TypeAlias = Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page, as the page before says.")]
+After: TypeAlias = Annotated[str | None, typer.Option(metavar="CURSOR", help="The cursor that the last page gave.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")]
 PageAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")]
 Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
@@ -65,7 +65,7 @@ def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
 
 
 def content_of(file: Path) -> bytes:
-    """What a file holds, or what stdin does.
+    """The content of a file, or of stdin for ``-``.
 
     Raises:
         ConfigError: It cannot be read.
@@ -80,7 +80,7 @@ def pairs(given: list[str]) -> dict[str, str]:
     """``KEY=VALUE`` strings as a mapping.
 
     Raises:
-        ConfigError: One has no ``=``, or no key.
+        ConfigError: One of them has no ``=``, or no key.
     """
     split = [pair.partition("=") for pair in given]
     bad = [key + equals + value for key, equals, value in split if not (key and equals)]

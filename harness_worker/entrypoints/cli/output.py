@@ -15,24 +15,24 @@ _USUAL_WIDTH: Final = 80
 
 
 def write_json(document: Any) -> None:  # noqa: ANN401 - any JSON
-    """One document on one line of stdout, of ASCII only where its encoding cannot show all."""
+    """Write one document on one line of stdout; in ASCII if stdout's encoding cannot represent all of it."""
     write(json.dumps(document, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
 
 
 def write(text: str) -> None:
-    """Text and one newline on stdout, at once."""
+    """Write text and one newline to stdout, and flush it."""
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
 
 
 def write_words(text: str) -> None:
-    """Somebody's text on stdout: harmless on a terminal, as it is in a pipe or a file."""
+    """Write a user's or model's text to stdout: made harmless on a terminal, unchanged in a pipe or a file."""
     write(plain(text) if sys.stdout.isatty() else text)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that colours nothing by itself, writes no escape codes into a pipe, and is wide enough to be read."""
+    """A console that colours nothing by itself, writes no escape codes into a pipe, and has a readable width."""
     found = Console(stderr=stderr, highlight=False)
-    if found.width < _LEAST_WIDTH:  # COLUMNS=0 says that nobody knows
+    if found.width < _LEAST_WIDTH:  # COLUMNS=0 means that the width is unknown
         found.width = _LEAST_WIDTH if found.width else _USUAL_WIDTH
     return found

@@ -1,4 +1,4 @@
-"""The commands, each in a module of its own, and the one place where errors become words."""
+"""The commands, each in a module of its own, and the one place where errors become messages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from harness_worker.errors import ConfigError, HarnessError, TransientError
 from harness_worker.urls import masked
 
 UNPROCESSABLE: Final = 422
-"""The gateway's answer to an option that makes no sense."""
+"""The gateway's status for an option that makes no sense."""
 
 UNKNOWN_AGENT: Final = "unknown_agent"
-"""The code of its answer to the name of an agent that is not there."""
+"""The gateway's error code for an agent that does not exist."""
 
 UNAVAILABLE: Final = 503
-"""Its answer while a service that it needs is away."""
+"""The gateway's status while a service that it needs is away."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _DISTRIBUTION: Final = "agent-harness"
@@ -39,7 +39,7 @@ Start everything on this machine, with your own agents, then ask one of them fro
     harness up --app package.module:registry
     harness run "Where is my order 1042?" --agent support
 
-Check that everything is well, and look at turns or stop them:
+Check that everything is well, and list turns:
 
 \b
     harness doctor
@@ -55,40 +55,40 @@ On several machines, give all of them one HARNESS_REDIS_URL and one HARNESS_DATA
     harness worker --role tools --app package.module:registry
 
 Exit codes: 0 done, 1 the work failed, 2 wrong usage, 3 the stack or a service it needs does not answer, 130
-Ctrl-C (0 of what serves: up, gateway, worker, flower).
+Ctrl-C (0 for the servers up, gateway, worker and flower).
 """
 
 _PACKAGE: Final = "harness_worker.entrypoints.cli"
 _COMMANDS: Final = (
     Lazy(name="up", where=f"{_PACKAGE}.up:up", help="Run everything on this machine."),
     Lazy(name="run", where=f"{_PACKAGE}.run:run", help="Ask an agent one question."),
-    Lazy(name="agents", where=f"{_PACKAGE}.agents:agents", help="List the agents that may be asked."),
+    Lazy(name="agents", where=f"{_PACKAGE}.agents:agents", help="List the agents that can be asked."),
     Lazy(
         name="turns",
         where=f"{_PACKAGE}.turns.commands:app",
         help="List, show, follow, cancel, approve, deny and fork turns.",
     ),
-    Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="What turns have used, in tokens and dollars."),
+    Lazy(name="usage", where=f"{_PACKAGE}.usage:usage", help="Show what turns have used, in tokens and dollars."),
     Lazy(name="batches", where=f"{_PACKAGE}.batches:app", help="Post many turns at once, and fetch their results."),
-    Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to mend."),
+    Lazy(name="doctor", where=f"{_PACKAGE}.doctor:doctor", help="Check the stack, and say what to fix."),
     Lazy(
         name="eval", where=f"{_PACKAGE}.eval.commands:eval_", help="Ask agents your own cases, and say how many pass."
     ),
     Lazy(name="compare", where=f"{_PACKAGE}.eval.compare:compare", help="Compare two sweeps of eval, case by case."),
     Lazy(name="sweep", where=f"{_PACKAGE}.sweep.commands:app", help="Replay real workloads and compare every effect."),
     Lazy(name="worker", where=f"{_PACKAGE}.worker:worker", help="Run one worker."),
-    Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and leave."),
+    Lazy(name="drain", where=f"{_PACKAGE}.drain:drain", help="Ask workers to finish and exit."),
     Lazy(name="gateway", where=f"{_PACKAGE}.gateway:gateway", help="Serve HTTP."),
     Lazy(name="keys", where=f"{_PACKAGE}.keys:app", help="Make, list and revoke API keys of the gateway."),
     Lazy(name="flower", where=f"{_PACKAGE}.flower:flower", help="Serve Flower, to watch the workers."),
     Lazy(name="webhooks", where=f"{_PACKAGE}.webhooks:app", help="Show what receivers of webhooks need."),
-    Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Bring the database to this version."),
-    Lazy(name="memories", where=f"{_PACKAGE}.memories:app", help="Show and forget what is remembered of a user."),
+    Lazy(name="migrate", where=f"{_PACKAGE}.migrate:migrate", help="Upgrade the database to this version."),
+    Lazy(name="memories", where=f"{_PACKAGE}.memories:app", help="Show and forget what is remembered about a user."),
     Lazy(name="prune", where=f"{_PACKAGE}.prune:prune", help="Remove old sessions from the database."),
     Lazy(name="demo", where=f"{_PACKAGE}.demo:demo", help="Watch three turns of a small shop."),
 )
 
-# Plain help: rich would take the [env: …] in it for markup.
+# Plain help, because rich would read its [env: …] as markup.
 app = typer.Typer(
     name="harness",
     cls=lazy_group(_COMMANDS),
@@ -171,7 +171,7 @@ def _in_words(bug: Exception) -> str:
 
 
 def _check_arguments() -> None:
-    """Refuse a blank home, and bytes that are no text: neither JSON nor SQL could hold them."""
+    """Refuse a blank home, and bytes that are not text, which neither JSON nor SQL can hold."""
     encoding = sys.getfilesystemencoding()
     for argument in sys.argv[1:]:
         given = os.fsencode(argument)
@@ -182,7 +182,7 @@ def _check_arguments() -> None:
 
 
 def _check_home(arguments: Sequence[str]) -> None:
-    """Refuse a blank home, such as an unset variable of a shell gives: as a path it is the working directory."""
+    """Refuse a blank home, as from an unset shell variable: as a path it would be the working directory."""
     homes = [value for option, value in pairwise(arguments) if option == "--home"]
     homes += [argument.removeprefix("--home=") for argument in arguments if argument.startswith("--home=")]
     if any(not home.strip() for home in homes):

@@ -31,27 +31,27 @@ def prune(
     older_than: Annotated[
         str,
         typer.Option(
-            metavar="AGE", help="Only what ended longer ago: days or weeks, such as 30d or 8w.", show_default=False
+            metavar="AGE", help="Only what ended longer ago than this, in days or weeks: 30d, 8w.", show_default=False
         ),
     ],
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this tenant's. [default: everybody's]")
+        str | None, typer.Option(metavar="NAME", help="Only this tenant's sessions. [default: all tenants']")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     home: JournalHome = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print {before, dry_run, sessions, turns, memories}.")
     ] = False,
 ) -> None:
-    """Remove sessions that were over long ago from the database, with their turns and all that belongs to these.
+    """Remove sessions that ended long ago from the database, with their turns and everything that belongs to them.
 
     \b
         harness prune --older-than 30d --dry-run
         harness prune --older-than 30d
 
-    A session goes as a whole, once every turn of it ended that long ago: a later turn reads those before it. What is
-    remembered of users stays. Artifacts go when their own time is over. Workers and the gateway go on meanwhile, and
-    it may be stopped at any time: what is gone is gone, and the rest goes the next time.
+    A session is removed as a whole, once all its turns ended that long ago, because later turns read earlier ones. What
+    is remembered about users stays. Artifacts are removed when they expire. Workers and the gateway may keep running,
+    and the command may be stopped at any time: the next run removes the rest.
 
     Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
     """  # noqa: D301 - click reads the \b

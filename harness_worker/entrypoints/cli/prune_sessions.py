@@ -1,4 +1,4 @@
-"""Removing sessions that have been over for long: batch by batch, so that workers go on meanwhile."""
+"""Removes sessions that ended long ago, batch by batch, so that workers can go on meanwhile."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from harness_worker.adapters.sql.pruning import BATCH_TURNS, Key, Removed, Sessi
 from harness_worker.ports import Clock
 
 PAUSE_S: Final = 0.1
-"""Between two batches: whoever waits for SQLite's write lock asks for it at least as often."""
+"""Seconds between two batches; processes that wait for SQLite's write lock try at least this often."""
 
 TELL_S: Final = 5.0
 
 
 def would_prune(pruning: SqlPruning, before: float) -> Removed:
-    """What :func:`prune` would remove now."""
+    """How much :func:`prune` would remove now."""
     return sum((_looked_at(pruning, page) for page in _pages(pruning, before)), Removed())
 
 
 def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Removed], None]) -> Removed:
-    """Remove all sessions whose turns have all ended before a time, and batches that have no turn left then.
+    """Remove all sessions whose turns all ended before a time, and batches that have no turns left afterwards.
 
     Expired idempotency keys are removed too. Safe to run beside workers and the gateway, and to kill at any time.
 
     Args:
         pruning: The sessions.
         clock: For the pauses.
-        before: The time, seconds since the epoch, by the database's clock.
-        tell: Receives now and then what is gone by then.
+        before: The time, in seconds since the epoch, by the database's clock.
+        tell: Called now and then with what has been removed so far.
 
     Raises:
-        TransientError: The database did not answer; what is gone is gone, and the rest goes the next time.
+        TransientError: The database did not answer; the next run removes the rest.
     """
     gone, told_at = Removed(), clock.monotonic()
     for page in _pages(pruning, before):
@@ -49,7 +49,7 @@ def prune(pruning: SqlPruning, clock: Clock, before: float, tell: Callable[[Remo
 
 
 def _pages(pruning: SqlPruning, before: float) -> Iterator[list[Session]]:
-    """The sessions that are over, by pages; each is read once."""
+    """The sessions to remove, in pages; each is read once."""
     page = pruning.page(before)
     while page:
         yield [session for session in page if session.is_over]
@@ -57,7 +57,7 @@ def _pages(pruning: SqlPruning, before: float) -> Iterator[list[Session]]:
 
 
 def _batches(page: Sequence[Session]) -> Iterator[list[Key]]:
-    """Sessions of ``BATCH_TURNS`` turns together, or one that has more."""
+    """Sessions with up to ``BATCH_TURNS`` turns in all, or a single session with more."""
     batch: list[Session] = []
     for session in page:
         if batch and sum(each.turns for each in batch) + session.turns > BATCH_TURNS:
@@ -69,7 +69,7 @@ def _batches(page: Sequence[Session]) -> Iterator[list[Key]]:
 
 
 def _removed(pruning: SqlPruning, keys: Sequence[Key], before: float) -> Iterator[Removed]:
-    """One removal, or as many as a long session takes."""
+    """One removal, or as many as a long session needs."""
     removed = pruning.remove(keys, before)
     yield removed
     while removed.turns == BATCH_TURNS:

@@ -1,4 +1,4 @@
-"""What ``harness up`` prints when it is ready: what runs, and commands to go on with."""
+"""What ``harness up`` prints when it is ready: what runs, and commands to try next."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _flower(url: str, *, tells_password: bool) -> str:
 
 
 def _first_agent(gateway_url: str) -> str | None:
-    """One to show the commands with; ``None`` if there is none."""
+    """An agent to use in the example commands; ``None`` if there is none."""
     try:
         with GatewayClient(gateway_url) as client:
             agents = client.agents()

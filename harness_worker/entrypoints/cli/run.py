@@ -19,21 +19,21 @@ def run(  # noqa: PLR0913 - one parameter an option
     question: Annotated[str, typer.Argument(help="What to ask the agent.", show_default=False)],
     *,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which agent; may be left out when there is only one.")
+        str | None, typer.Option(metavar="NAME", help="The agent to ask; may be left out if there is only one.")
     ] = None,
     url: Url = None,
     home: StackHome = None,
     app: AppToStart = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this conversation.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Continue this conversation.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep with the turn; may be given again.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to store with the turn; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event and last the turn as JSON lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event, then the turn, as JSON lines.")] = False,
 ) -> None:
     """Ask an agent one question and watch its waves of tool calls.
 
     The turn goes to the stack at --url, else to the one running in --home, else to one started for it with --app.
-    A call that needs approval is asked about on a terminal; elsewhere `harness turns approve` or `deny` answers it.
+    If a call needs approval, you are asked on the terminal; without one, use `harness turns approve` or `deny`.
     Progress goes to stderr, the answer to stdout. Exits with 0 if the turn completed, else with 1.
     """
     settings = load_settings(home=home, app=app, gateway_url=url)

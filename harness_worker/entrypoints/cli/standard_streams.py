@@ -1,4 +1,4 @@
-"""The standard streams as this process got them: closed, full, left by their reader, or not of UTF-8."""
+"""Deals with standard streams that are closed, full, abandoned by their reader, or not in UTF-8."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from harness_worker.wire import JsonObject
 
 
 def take_any_text() -> None:
-    """Have stdout write what its encoding cannot show as escapes, as stderr does, and what was closed lead nowhere."""
+    """Make stdout escape what its encoding cannot represent, as stderr does, and closed streams lead nowhere."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed; its number must not become that of a file or a connection
+        if getattr(sys, name) is None:  # closed; no file or connection must get its number
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportUnknownMemberType] - of any buffer
 
 
 def lost_output() -> OSError | None:
-    """Why not all that was written to stdout got there, if so; nothing more is written there then."""
+    """Why some output to stdout was lost, if so; then nothing more is written there."""
     try:
         sys.stdout.flush()
     except OSError as lost:
@@ -32,7 +32,7 @@ def lost_output() -> OSError | None:
 
 
 def tell(message: str) -> None:
-    """Write a line to stderr, if it can be, without control characters: it may quote another's message."""
+    """Write a line to stderr, if possible, without control characters, because it may quote somebody's message."""
     try:
         sys.stderr.write(f"{plain(message)}\n")
         sys.stderr.flush()
@@ -41,13 +41,13 @@ def tell(message: str) -> None:
 
 
 def tell_next(page: JsonObject) -> None:
-    """Say on stderr how to list what comes after a page of the gateway's, if there is more."""
+    """Say on stderr how to list the next page, if there is one."""
     if page["next"]:
         tell(f"there are more: --after {page['next']}")
 
 
 def _lead_nowhere(stream: TextIO) -> None:
-    """What the stream still holds goes to /dev/null, so that the end of the process does not fail on it."""
+    """Send what the stream still holds to /dev/null, so that the process does not fail on it at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     with suppress(OSError, ValueError):
         os.dup2(nowhere, stream.fileno())

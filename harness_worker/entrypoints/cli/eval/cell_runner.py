@@ -17,10 +17,10 @@ from harness_worker.threads.crew import Watcher, work_through
 from harness_worker.wire import TurnStatus, has_ended
 
 NOT_TAKEN: Final = frozenset({413, 422})
-"""What a gateway answers to one cell's request; any other refusal ends the sweep."""
+"""Statuses by which the gateway refuses one cell's request; any other refusal ends the sweep."""
 
 SCORES: Final = ("scores",)
-"""Fetched with every look at a turn: one that has no judges need not be looked at again when it has ended."""
+"""Fetched with every look at a turn, so that an ended turn without judges need not be looked at again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Asking:
     """How cells are asked.
 
     Args:
-        timeout_s: How long a turn is waited for, and then its judges, in seconds.
-        goes_on: Whether the sweep may have been begun before: then turns that it made are looked for first.
+        timeout_s: How long to wait for a turn, and then for its judges, in seconds.
+        goes_on: Whether the sweep may have been started before; then turns that it made are looked for first.
         include: What to fetch of each last turn besides its scores.
-        on_waiting: Receives once each turn that waits for a person, from any thread.
+        on_waiting: Called once for each turn that waits for a person, on any thread.
     """
 
     timeout_s: float
@@ -43,12 +43,12 @@ class Asking:
 class CellRunner:
     """Asks cells; safe to share between threads.
 
-    A cell's turns have a session that only they have, and idempotency keys, both made of all that is asked. So a turn
-    that was made is found again by its key, and after the day that keys are kept by its session.
+    A cell's turns have a session of their own and idempotency keys, both derived from everything that is asked. So a
+    turn that was made is found again by its key or, after the day that keys are kept, by its session.
 
     Args:
         client: The gateway.
-        asking: How.
+        asking: How cells are asked.
     """
 
     def __init__(self, client: GatewayClient, asking: Asking) -> None:
@@ -58,12 +58,12 @@ class CellRunner:
         self._asking = asking
 
     def run(self, cell: Cell) -> Found:
-        """Ask a cell, or take up what was asked before, and wait for the end.
+        """Ask a cell, or continue with what was asked before, and wait for the end.
 
         Raises:
             Stopped: It was asked to stop.
             StackUnreachable: Nothing has answered for half a minute.
-            RequestRefused: The gateway refuses what is not this cell's fault, or is busy for too long.
+            RequestRefused: The gateway refuses for a reason that is not this cell's, or is busy for too long.
         """
         turns: list[JsonObject] = []
         made = self._made_before(cell)
@@ -81,7 +81,7 @@ class CellRunner:
         return Found(turns=(*turns[:-1], self._judged(turns[-1])))
 
     def stop(self) -> None:
-        """Ask nothing more, and wait for nothing; turns that were made go on."""
+        """Ask nothing more, and stop waiting; turns that were made go on."""
         self._stop.set()
 
     def _made_before(self, cell: Cell) -> list[str]:
@@ -107,7 +107,7 @@ class CellRunner:
         return self._gateway.awaited(look, has_ended, self._asking.timeout_s)
 
     def _judged(self, turn: JsonObject) -> JsonObject:
-        """The turn with its scores, once all its judges have scored; which ones there are is known when it ends."""
+        """The turn with its scores, once all its judges have scored; it is known at its end which these are."""
         if not has_ended(turn) or (_all_have_spoken(turn) and not self._asking.include):
             return turn
         parts = (*self._asking.include, *SCORES)
@@ -120,10 +120,10 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: Watcher[Cell, 
     """Ask cells, several at once; the first error that is not a cell's own, or a Ctrl-C, ends the sweep at once.
 
     Args:
-        runner: Asks one.
-        cells: Which.
-        watcher: Receives each as it comes.
-        concurrency: How many are in flight at once.
+        runner: Asks one cell.
+        cells: The cells.
+        watcher: Notified of each result as it comes.
+        concurrency: How many cells are asked at once.
     """
     try:
         work_through(list(cells), runner.run, watcher, concurrency=concurrency, name="eval")
@@ -133,10 +133,10 @@ def run_cells(runner: CellRunner, cells: Iterable[Cell], watcher: Watcher[Cell, 
 
 
 class _StoppableClock(SystemClock):
-    """Waits until it is asked to stop.
+    """A clock whose waits end when it is asked to stop.
 
     Args:
-        stop: Set when it shall.
+        stop: Set to stop it.
     """
 
     def __init__(self, stop: Event) -> None:

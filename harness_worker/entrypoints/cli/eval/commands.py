@@ -1,4 +1,4 @@
-"""``harness eval``: ask agents somebody's own cases, and hold what they answer against what is expected."""
+"""``harness eval``: ask agents a user's own cases, and compare their answers with what is expected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from harness_worker.wire import MAX_METADATA_CHARS, storable
 MOST_AT_ONCE: Final = 64
 MOST_COORDINATORS: Final = 16
 MOST_WAIT_S: Final = 604_800
-"""A week: longer than any turn waits for a person, unless it was told to."""
+"""A week: longer than any turn waits for a person by default."""
 
 STEM_CHARS: Final = 40
 
@@ -46,20 +46,20 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     *,
     agent: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Which agent; may be given again, or left out when there is only one."),
+        typer.Option(metavar="NAME", help="The agent to ask; may be repeated, or left out if there is only one."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each case is asked.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="How many times each case is asked.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Cells in flight.")] = 16,
     name: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The sweep's name; that of an earlier one goes on with it. [default: a new one]"
+            metavar="NAME", help="The sweep's name; an earlier sweep's name continues it. [default: a new one]"
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append each result here, one JSON line per cell.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many cases.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only this many cases, from the first on.")] = None,
     check: Annotated[
         str | None,
         typer.Option(metavar="M:F", help="module:function of your own that scores each turn: check(case, turn)."),
@@ -73,7 +73,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     app: AppToStart = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on stdout.")] = False,
 ) -> None:
-    """Ask agents your own cases, and hold what they answer and do against what you expect.
+    """Ask agents your own cases, and compare what they answer and do with what you expect.
 
     A case is a JSON object on a line of its own:
 
@@ -83,8 +83,8 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     \b
         harness eval cases.jsonl --agent support --agent support-small --repeats 3 --out results.jsonl
 
-    The turns go to the stack at --url, else to the one running in --home, else to one started for them with --app. A
-    sweep that was stopped or killed goes on with the same command and its --name, and asks nothing twice.
+    The turns go to the stack at --url, else to the one running in --home, else to one started for them with --app. To
+    continue a sweep that was stopped or killed, run the same command with its --name: nothing is asked twice.
 
     Exits with 0 if enough cells of each agent passed, 1 if not, 2 if the cases or options are wrong, 3 if the stack
     does not answer.
@@ -115,7 +115,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
 
 
 def _target(settings: Settings, concurrency: int, app: str | None) -> Target:
-    """The stack; one that is started has a thread for each cell in flight, within reason."""
+    """The stack; if it has to be started, it gets a thread for each cell in flight, within reason."""
     return Target(command="harness eval", settings=settings, coordinators=min(concurrency, MOST_COORDINATORS), app=app)
 
 
@@ -134,7 +134,7 @@ def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
     """The agents to ask.
 
     Raises:
-        ConfigError: One of them is not there, or none was named and there is not just one.
+        ConfigError: One of them does not exist, or none was named and there is not exactly one.
     """
     known = agents_of(client)
     unknown = [agent for agent in wanted if agent not in known]
@@ -147,7 +147,7 @@ def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
 
 @contextmanager
 def _going_on(evaluation: Evaluation, sweep: str, console: Console) -> Generator[None]:
-    """Say under which name the sweep goes on, at its start and where it is cut short."""
+    """At the start of the sweep, and if it is cut short, say by which name it can be continued."""
     named = f"--name {shlex.quote(plain(sweep))}"
     console.print(
         f"{counted(evaluation.total, 'cell')}, {evaluation.done:,} done before; {named}", markup=False, soft_wrap=True
@@ -177,7 +177,7 @@ def _tell_waiting(console: Console, turn: JsonObject) -> None:
 
 
 def _restart(settings: Settings) -> str:
-    """The command that starts a stack again which ran for the sweep alone."""
+    """The command that restarts a stack that ran for the sweep alone."""
     command = ["harness", "up", "--app", str(settings.app)]
     is_usual = settings.home == Settings.model_fields["home"].default
     return shlex.join(command if is_usual else [*command, "--home", str(settings.home)])

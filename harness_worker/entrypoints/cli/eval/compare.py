@@ -22,14 +22,14 @@ def compare(
     before: Annotated[Path, typer.Argument(help="Results that eval wrote by --out.", show_default=False)],
     after: Annotated[
         Path,
-        typer.Argument(help="Those of a later sweep, or the same file for two of its agents.", show_default=False),
+        typer.Argument(help="Results of a later sweep, or the same file for two of its agents.", show_default=False),
     ],
     *,
     agent: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Which agent; twice: the first in BEFORE and the second in AFTER. [default: all of both]",
+            help="The agent; given twice: the one in BEFORE, then the one in AFTER. [default: all in both]",
         ),
     ] = None,
     max_worse: Annotated[
@@ -37,7 +37,7 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {comparisons}, on stdout.")] = False,
 ) -> None:
-    """What changed from one sweep to another: which cases pass less often, and every figure with its uncertainty.
+    """Show what changed from one sweep to another: cases that pass less often, and every figure with its uncertainty.
 
     \b
         harness eval cases.jsonl --agent support --repeats 3 --out before.jsonl
@@ -49,10 +49,10 @@ def compare(
     \b
         harness compare results.jsonl results.jsonl --agent support-small --agent support
 
-    Only cases that both have are compared. A difference is the mean over these cases, with 1.96 standard errors of it
-    on either side: one smaller than that may be chance.
+    Only cases that both have are compared. A difference is the mean over these cases, with 1.96 standard errors on
+    either side: a difference smaller than that may be chance.
 
-    Exits with 0, with 1 if more cases are worse than --max-worse allows, with 2 if a file is wrong.
+    Exits with 0; with 1 if more cases are worse than --max-worse allows; with 2 if a file is wrong.
     """  # noqa: D301 - click reads the \b
     files = [read_results(content_of(path), plain(str(path))) for path in (before, after)]
     agents = [list(dict.fromkeys(result.agent for result in results)) for results in files]
@@ -76,10 +76,10 @@ def compare(
 
 
 def _pairs(wanted: Sequence[str], before: Sequence[str], after: Sequence[str]) -> list[tuple[str, str]]:
-    """Which agent of the one file is compared with which of the other.
+    """The pairs of agents to compare, one from each file.
 
     Raises:
-        ConfigError: More than two are named, or the files have none in common.
+        ConfigError: More than two agents are named, or the files have none in common.
     """
     if len(wanted) > 2:
         raise ConfigError("--agent: name one agent, or the one in BEFORE and the one in AFTER")

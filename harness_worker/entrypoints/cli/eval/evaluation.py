@@ -25,10 +25,10 @@ class Plan:
     Args:
         sweep: The sweep's name.
         cases: The cases.
-        repeats: How often each is asked.
-        concurrency: How many cells are in flight at once.
-        check: A check of the user's own.
-        out: Where results are kept.
+        repeats: How many times each case is asked.
+        concurrency: How many cells are asked at once.
+        check: The user's own check.
+        out: The file of results.
     """
 
     sweep: str
@@ -40,11 +40,11 @@ class Plan:
 
 
 class Evaluation:
-    """A plan for these agents, and what is known of its cells by now.
+    """A plan for these agents, and the results of its cells so far.
 
     Args:
         plan: What to ask.
-        agents: Whom.
+        agents: The agents to ask.
     """
 
     def __init__(self, plan: Plan, agents: Sequence[str]) -> None:
@@ -67,15 +67,15 @@ class Evaluation:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """One a cell, in their order, as far as it came."""
+        """The results so far, one for each cell, in the cells' order."""
         return tuple(self._results[cell.asked] for cell in self._cells if cell.asked in self._results)
 
     def run(self, client: GatewayClient, asking: Asking, console: Console) -> None:
-        """Ask what is left, once the results that are kept are those that count in their file.
+        """Ask the cells that are left, after making sure that the results that count are last in their file.
 
         Raises:
             StackUnreachable: The stack went away, and did not come back.
-            RequestRefused: It refuses what is no single cell's fault.
+            RequestRefused: The gateway refuses for a reason that is not a single cell's.
             OSError: A result cannot be written.
         """
         if self._plan.out is not None:
@@ -87,7 +87,7 @@ class Evaluation:
             run_cells(CellRunner(client, asking), left, watcher, self._plan.concurrency)
 
     def found(self, cell: Cell, found: Found) -> Result:
-        """Judge what was seen of a cell, and keep it; it counts once it is written.
+        """Judge what was observed of a cell, and keep the result; it counts once it is written.
 
         Raises:
             OSError: It cannot be written.
@@ -100,14 +100,14 @@ class Evaluation:
 
 
 class _Watcher:
-    """Reports to an evaluation and its progress what was found."""
+    """Passes results on to an evaluation and its progress."""
 
     def __init__(self, evaluation: Evaluation, progress: CountingProgress) -> None:
         self._evaluation = evaluation
         self._progress = progress
 
     def found(self, cell: Cell, found: Found) -> None:
-        """One cell more is over, or its time is."""
+        """One more cell has ended, or its time has."""
         result = self._evaluation.found(cell, found)
         self._progress.count(cell.name, None if result.passed else result.why[0])
 

@@ -17,22 +17,24 @@ from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Result
 
 HEAD: Final = b'{"sweep":'
-"""What every line begins with: how a torn one is told from somebody else's file."""
+"""The beginning of every line, which tells an incomplete line from somebody else's file."""
 
 NOT_OURS: Final = "is no result of a sweep: name another file"
 
 
 class ResultsFile:
-    """Results of one sweep, appended as they come; the last line of a cell counts. A context manager.
+    """Results of one sweep, appended as they come; a cell's last line counts. A context manager.
 
-    What dies while it writes leaves a torn last line, which is taken away. Two sweeps do not write to one file.
+    A process that dies while writing leaves an incomplete last line, which is removed. Two sweeps cannot write to one
+    file.
 
     Args:
-        path: The file; it and its directory are made.
+        path: The file; it and its directory are created.
         sweep: The sweep's name.
 
     Raises:
-        ConfigError: It cannot be written, another process writes to it, or what it holds are not results of this sweep.
+        ConfigError: The file cannot be written, another process writes to it, or it holds anything but results of this
+            sweep.
     """
 
     def __init__(self, path: Path, sweep: str) -> None:
@@ -70,7 +72,7 @@ class ResultsFile:
         self._last[_cell_of(result)] = result
 
     def make_last(self, result: Result) -> None:
-        """Append a line again if another one of its cell follows it: the case was changed, and changed back.
+        """Append a result again if another one of its cell follows it, because the case was changed and changed back.
 
         Raises:
             OSError: It cannot be written.
@@ -108,14 +110,14 @@ def _take(file: FileIO) -> None:
 
 
 def read_results(data: bytes, where: str) -> tuple[Result, ...]:
-    """The results in a file of one sweep, one a cell; a torn last line is left out.
+    """The results in a file of one sweep, one for each cell; an incomplete last line is left out.
 
     Args:
-        data: What the file holds.
-        where: Its name, for errors.
+        data: The file's content.
+        where: The file's name, for error messages.
 
     Raises:
-        ConfigError: There are none, or something else, or results of two sweeps.
+        ConfigError: The file holds no results, something else, or results of two sweeps.
     """
     lines, _ = _parsed(data, where)
     found = {_cell_of(result): result for result in lines}
@@ -127,7 +129,7 @@ def read_results(data: bytes, where: str) -> tuple[Result, ...]:
 
 
 def _taken_up(file: FileIO, where: str, sweep: str) -> list[Result]:
-    """The lines of a sweep that goes on; a torn last one is cut off."""
+    """The lines of a sweep that is continued; an incomplete last line is cut off."""
     lines, torn = _parsed(file.readall(), where)
     for number, result in enumerate(lines, start=1):
         if result.sweep != sweep:
@@ -139,7 +141,7 @@ def _taken_up(file: FileIO, where: str, sweep: str) -> list[Result]:
 
 
 def _parsed(data: bytes, where: str) -> tuple[list[Result], int]:
-    """The whole lines, and how many bytes of a torn one follow them."""
+    """The complete lines, and how many bytes of an incomplete one follow them."""
     *lines, rest = data.split(b"\n")
     results = [_result(line, f"{where}, line {number}") for number, line in enumerate(lines, start=1)]
     if rest and not (rest.startswith(HEAD) or HEAD.startswith(rest)):
