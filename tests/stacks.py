@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 from redis import Redis
 
+from harness_worker.entrypoints.cli import main
 from harness_worker.entrypoints.stack import StackInfo, running_stack
 from harness_worker.testing.waiting import wait_until
 
@@ -33,6 +36,24 @@ def run_harness(*arguments: str, env: Mapping[str, str] | None = None) -> subpro
         timeout=START_TIMEOUT_S,
         check=False,
     )
+
+
+def run_here(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, which need not load it anew: one that starts nothing."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["harness", *arguments])
+        patch.chdir(ROOT)
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        code = main()
+    said, told = (_written(stream) for stream in (stdout, stderr))
+    return subprocess.CompletedProcess(arguments, code, said, told)
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)  # which flushes it
+    return stream.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

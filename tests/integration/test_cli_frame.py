@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stacks import APP, HARNESS, ROOT, run_harness
+from tests.stacks import APP, HARNESS, ROOT, run_harness, run_here
 
 
 def test_help_shows_how_to_start() -> None:
@@ -51,7 +51,7 @@ def test_version_is_one_line() -> None:
 )
 def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     """Wrong usage names what is wrong, without a traceback."""
-    refused = run_harness(*arguments)
+    refused = run_here(*arguments)
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr

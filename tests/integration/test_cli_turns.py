@@ -6,7 +6,8 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ from harness_worker.entrypoints.stack import open_stack
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.e2e.outsider import Outsider, call
-from tests.stacks import HARNESS, ROOT, run_harness
+from tests.stacks import HARNESS, ROOT, run_harness, run_here
 
 APP: Final = "tests.apps.e2e.app:registry"
 LONG_S: Final = 30
 RED: Final = "\x1b[31mred\x1b[0m"
+Run = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.xdist_group("cli-turns")
 
 
@@ -47,9 +49,9 @@ def ended(outsider: Outsider) -> str:
     return outsider.run(asked, "It is closed.", input=words, session_id="s-1")["id"]
 
 
-def turns(outsider: Outsider, *arguments: str, code: int = 0, **env: str) -> str:
+def turns(outsider: Outsider, *arguments: str, code: int = 0, run: Run = run_here, **env: str) -> str:
     """What ``harness turns …`` prints on stdout."""
-    ran = run_harness("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80", **env})
+    ran = run("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80", **env})
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert "\x1b" not in ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
@@ -70,11 +72,11 @@ def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
 def test_agents_are_listed(outsider: Outsider) -> None:
     """As a table, or as the gateway gives them."""
     env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
-    drawn = run_harness("agents", env=env)
+    drawn = run_here("agents", env=env)
     assert (drawn.returncode, drawn.stderr) == (0, "")
     assert drawn.stdout.split()[:3] == ["agent", "model", "tools"]
     assert max(map(len, drawn.stdout.splitlines())) <= 80
-    given = json.loads(run_harness("agents", "--json", env=env).stdout)["data"]
+    given = json.loads(run_here("agents", "--json", env=env).stdout)["data"]
     assert [agent["name"] for agent in given] == [line.split()[0] for line in drawn.stdout.splitlines()[1:]]
     assert "worker" in {agent["name"] for agent in given}
 
@@ -82,13 +84,13 @@ def test_agents_are_listed(outsider: Outsider) -> None:
 def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> None:
     """As a table whose last line is the total, or as the gateway gives it; what it refuses is wrong usage."""
     env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
-    drawn = run_harness("usage", "--by", "session", "--session", "s-1", env=env)
+    drawn = run_here("usage", "--by", "session", "--session", "s-1", env=env)
     head, row, total = drawn.stdout.splitlines()
     assert head.split()[:4] == ["session", "turns", "steps", "calls"]
     assert (row.split()[:4], total.split()[:4]) == (["s-1", "1", "2", "3"], ["total", "1", "2", "3"])
-    told = json.loads(run_harness("usage", "--by", "model", "--session", "s-1", "--json", env=env).stdout)
+    told = json.loads(run_here("usage", "--by", "model", "--session", "s-1", "--json", env=env).stdout)
     assert [(each["key"][:9], each["turns"]) for each in told["data"]] == [("scripted:", 1)]
-    refused = run_harness("usage", "--since", "yesterday", env=env)
+    refused = run_here("usage", "--since", "yesterday", env=env)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--since: give a time with its zone" in refused.stderr
     used = outsider.http.get(f"/v1/turns/{ended}/usage").json()
@@ -105,7 +107,7 @@ def test_list_narrows_and_pages(outsider: Outsider, ended: str) -> None:
     """Filters are the gateway's; the next page is one option away; ids alone can be given to other commands."""
     other = outsider.run("done")["id"]
     home = {"HARNESS_HOME": str(outsider.stack.home)}
-    first = run_harness("turns", "list", "--status", "completed", "--limit", "1", "-q", env=home)
+    first = run_here("turns", "list", "--status", "completed", "--limit", "1", "-q", env=home)
     (cursor,) = re.findall(r"there are more: --after (\S+)", first.stderr)
     assert first.stdout == f"{other}\n"
     assert ended in turns(outsider, "list", "--agent", "worker", "--after", cursor, "-q").split()
@@ -144,11 +146,12 @@ def test_show_json_is_the_gateways_turn(outsider: Outsider, ended: str) -> None:
 def test_what_a_terminal_cannot_show_is_escaped(outsider: Outsider, terminal: dict[str, Any]) -> None:
     """Whoever asked in whatever language, every terminal shows the turn; the JSON is the same document."""
     turn_id = outsider.run("Grüße 😀", input="Wo ist mein Päckchen? 😀")["id"]
-    shown = turns(outsider, "show", turn_id, **terminal)
+    asked = partial(turns, outsider, run=run_harness, **terminal)
+    shown = asked("show", turn_id)
     assert r"Wo ist mein P\xe4ckchen? \U0001f600" in shown
     assert r"Gr\xfc\xdfe \U0001f600" in shown
-    assert r"mein P\xe4ck" in turns(outsider, "list", "--limit", "1", **terminal)
-    assert json.loads(turns(outsider, "show", turn_id, "--json", "--messages", **terminal)) == outsider.turn(turn_id)
+    assert r"mein P\xe4ck" in asked("list", "--limit", "1")
+    assert json.loads(asked("show", turn_id, "--json", "--messages")) == outsider.turn(turn_id)
 
 
 @pytest.mark.parametrize("columns", ["0", "5"])
@@ -159,7 +162,7 @@ def test_no_terminal_is_too_narrow(outsider: Outsider, ended: str, columns: str)
     turns(outsider, "tail", ended, COLUMNS=columns)
     place = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": columns}
     assert run_harness("run", "Hello", "--agent", "worker", env=place).returncode == 1  # it has no script
-    assert run_harness("doctor", env=place).returncode == 0
+    assert run_here("doctor", env=place).returncode == 0
 
 
 def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
@@ -218,7 +221,7 @@ def test_cancel_by_metadata_stops_what_runs_and_what_waits(outsider: Outsider, e
         assert outsider.end(turn_id)["status"] == "cancelled"
     assert outsider.turn(ended)["status"] == "completed"
     home = {"HARNESS_HOME": str(outsider.stack.home)}
-    again = run_harness("turns", "cancel", "--metadata", named, env=home)
+    again = run_here("turns", "cancel", "--metadata", named, env=home)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "no turn with this metadata is open\n")
 
 
@@ -229,7 +232,7 @@ def test_batch_that_is_refused_is_told_by_the_lines_of_its_file(outsider: Outsid
 
     def refusal(*lines: object) -> list[str]:
         file.write_text("\n\n".join(map(json.dumps, lines)))
-        ran = run_harness("batches", "create", str(file), env=env)
+        ran = run_here("batches", "create", str(file), env=env)
         assert (ran.returncode, ran.stdout) == (2, "")
         return ran.stderr.splitlines()
 
@@ -246,11 +249,11 @@ def test_batch_is_made_once_with_a_key_of_its_author(outsider: Outsider, tmp_pat
     file, env = tmp_path / "turns.jsonl", {"HARNESS_HOME": str(outsider.stack.home)}
     file.write_text(json.dumps({"custom_id": "a", "params": outsider.body("done")}))
     create = ("batches", "create", str(file), "--json", "--key")
-    first, again = (json.loads(run_harness(*create, "july 1", env=env).stdout) for _ in range(2))
+    first, again = (json.loads(run_here(*create, "july 1", env=env).stdout) for _ in range(2))
     assert first["id"] == again["id"]
-    assert json.loads(run_harness(*create, "july 2", env=env).stdout)["id"] != first["id"]
+    assert json.loads(run_here(*create, "july 2", env=env).stdout)["id"] != first["id"]
     for wrong in ("", " july", "jüly", "x" * 256):
-        refused = run_harness(*create, wrong, env=env)
+        refused = run_here(*create, wrong, env=env)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "--key: give 1 to 255 characters" in refused.stderr
 
@@ -259,7 +262,7 @@ def test_fork_for_an_unknown_agent_is_wrong_usage(outsider: Outsider) -> None:
     """As it is for `harness run`: there is nothing to ask."""
     origin = outsider.run("done")["id"]
     command = ("turns", "fork", origin, "--from-step", "0", "--agent", "wroker")
-    refused = run_harness(*command, env={"HARNESS_HOME": str(outsider.stack.home)})
+    refused = run_here(*command, env={"HARNESS_HOME": str(outsider.stack.home)})
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("harness: there is no agent 'wroker'; there are: ")
 
@@ -299,7 +302,7 @@ def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
 )
 def test_turns_told_what_is_wrong(outsider: Outsider, arguments: list[str], code: int, words: str) -> None:
     """Unknown turns, unclear ids, wrong options and no stack each have their exit code and say what to do."""
-    ran = run_harness("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home)})
+    ran = run_here("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home)})
     assert (ran.returncode, ran.stdout) == (code, "")
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr

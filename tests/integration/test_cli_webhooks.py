@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.entrypoints.stack.home import Home
-from tests.stacks import APP, run_harness
+from tests.stacks import APP, run_harness, run_here
 
 NEW = "the-newest-secret-of-the-operator"
 OLD = "an-older-secret-of-the-operator"
@@ -19,10 +19,10 @@ OLD = "an-older-secret-of-the-operator"
 def test_secret_follows_from_the_newest_that_is_set(tmp_path: Path) -> None:
     """It stands alone, so that a variable can take it; each tenant has its own."""
     env = {"HARNESS_WEBHOOK_SECRET": f"{NEW} {OLD}", "HARNESS_HOME": str(tmp_path)}
-    plain = run_harness("webhooks", "secret", env=env)
+    plain = run_here("webhooks", "secret", env=env)
     assert (plain.returncode, plain.stderr) == (0, "")
     assert plain.stdout == tenant_webhook_secret(NEW, "default") + "\n"
-    others = run_harness("webhooks", "secret", "--tenant", "acme", "--json", env=env)
+    others = run_here("webhooks", "secret", "--tenant", "acme", "--json", env=env)
     assert json.loads(others.stdout) == {"tenant": "acme", "secret": tenant_webhook_secret(NEW, "acme")}
 
 
@@ -35,7 +35,7 @@ def test_secret_of_a_home_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     assert made == home.webhook_secret() == home.kept_webhook_secret()
     (file,) = [found for found in home.path.iterdir() if found.is_file()]
     assert file.stat().st_mode & 0o777 == 0o600
-    told = run_harness("webhooks", "secret", "--home", str(home.path), env={"HARNESS_WEBHOOK_SECRET": ""})
+    told = run_here("webhooks", "secret", "--home", str(home.path), env={"HARNESS_WEBHOOK_SECRET": ""})
     assert told.stdout.strip() == tenant_webhook_secret(made, "default")
 
 
@@ -43,7 +43,7 @@ def test_secret_of_a_home_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
 def test_secret_whose_file_is_empty_is_made_anew(tmp_path: Path, content: bytes) -> None:
     """A power cut may leave one; it is none to verify with, and the next stack has one."""
     (tmp_path / "webhook_secret").write_bytes(content)
-    told = run_harness("webhooks", "secret", "--home", str(tmp_path), env={"HARNESS_WEBHOOK_SECRET": ""})
+    told = run_here("webhooks", "secret", "--home", str(tmp_path), env={"HARNESS_WEBHOOK_SECRET": ""})
     assert (told.returncode, told.stdout) == (2, "")
     assert "has kept none in" in told.stderr
     home = Home(tmp_path)
@@ -89,7 +89,7 @@ def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
 )
 def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, said: str) -> None:
     """With the exit code of wrong usage."""
-    told = run_harness("webhooks", "secret", env={"HARNESS_WEBHOOK_SECRET": secret, "HARNESS_HOME": str(tmp_path)})
+    told = run_here("webhooks", "secret", env={"HARNESS_WEBHOOK_SECRET": secret, "HARNESS_HOME": str(tmp_path)})
     assert (told.returncode, told.stdout) == (2, "")
     assert said in told.stderr
     assert "HARNESS_WEBHOOK_SECRET" in told.stderr
@@ -98,6 +98,6 @@ def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, s
 
 def test_tenant_that_could_have_no_key_is_refused() -> None:
     """A blank at the end would give a secret that verifies nothing."""
-    told = run_harness("webhooks", "secret", "--tenant", "acme ", env={"HARNESS_WEBHOOK_SECRET": NEW})
+    told = run_here("webhooks", "secret", "--tenant", "acme ", env={"HARNESS_WEBHOOK_SECRET": NEW})
     assert (told.returncode, told.stdout) == (2, "")
     assert "--tenant 'acme '" in told.stderr

@@ -25,7 +25,7 @@ from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.testing.postgres import PostgresServer
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from tests.stacks import HARNESS, ROOT, run_harness
+from tests.stacks import HARNESS, ROOT, run_here
 
 APP: Final = "tests.apps.trivial:registry"
 Checks = dict[str, list[dict[str, Any]]]
@@ -43,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 
 def examined(stack: StackInfo, code: int, **env: str) -> Checks:
     """The doctor's findings by name."""
-    ran = run_harness("doctor", "--home", str(stack.home), "--json", env=env)
+    ran = run_here("doctor", "--home", str(stack.home), "--json", env=env)
     assert ran.returncode == code, ran.stdout + ran.stderr
     document = json.loads(ran.stdout)
     assert document["ok"] is (code == 0)
@@ -78,7 +78,7 @@ def states(checks: Checks, name: str) -> list[str]:
 
 def test_doctor_finds_a_running_stack_well(stack: StackInfo) -> None:
     """Everything is looked at, nothing is wrong, every line fits 80 columns and none holds an escape code."""
-    ran = run_harness("doctor", "--home", str(stack.home), env={"COLUMNS": "80"})
+    ran = run_here("doctor", "--home", str(stack.home), env={"COLUMNS": "80"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -214,7 +214,7 @@ def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tu
         client.execute_command(*command)
         client.close()
         checks = examined(stack, 1, HARNESS_REDIS_URL=url)
-        drained = run_harness("drain", "--home", str(stack.home), env={"HARNESS_REDIS_URL": url})
+        drained = run_here("drain", "--home", str(stack.home), env={"HARNESS_REDIS_URL": url})
     assert said in checks["redis"][1]["said"]
     assert [check["said"].partition(":")[0] for check in checks["workers"]] == ["the broker refuses"]
     assert states(checks, "catalogue") == states(checks, "artifacts") == ["ok"]
@@ -228,7 +228,7 @@ def test_drain_that_nobody_answers_drains_nobody(stack: StackInfo) -> None:
     for process in stopped:
         process.suspend()
     try:
-        drained = run_harness("drain", "--home", str(stack.home), "--wait", "0")
+        drained = run_here("drain", "--home", str(stack.home), "--wait", "0")
     finally:
         for process in stopped:
             process.resume()
@@ -279,8 +279,8 @@ def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> No
 
 def test_doctor_with_nothing_named_says_how_to_start() -> None:
     """Without a stack and without URLs there is nothing to look at."""
-    ran = run_harness("doctor", "--home", "/nonexistent")
+    ran = run_here("doctor", "--home", "/nonexistent")
     assert (ran.returncode, ran.stdout) == (3, "")
     assert "harness up --app" in ran.stderr
-    told = run_harness("doctor", "--json", "--home", "/nonexistent")
+    told = run_here("doctor", "--json", "--home", "/nonexistent")
     assert (told.returncode, json.loads(told.stdout), told.stderr) == (3, {"ok": False, "checks": []}, ran.stderr)

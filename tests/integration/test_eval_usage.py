@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from harness_worker.testing.waiting import wait_until
-from tests.stacks import HARNESS, ROOT, run_harness
+from tests.stacks import HARNESS, ROOT, run_here
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "evaluate.md").read_text()
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,7 +37,7 @@ def cases(tmp_path: Path) -> Path:
 
 def refused(code: int, *arguments: str) -> str:
     """What is said of it."""
-    ran = run_harness("eval", *arguments, env={"HARNESS_APP": ""})
+    ran = run_here("eval", *arguments, env={"HARNESS_APP": ""})
     assert (ran.returncode, ran.stdout) == (code, ""), ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
     return ran.stderr

@@ -17,7 +17,7 @@ from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.credentials import key_digest
 from harness_worker.schema import api_keys, db_now
 from tests.integration.gateway_kit import sync_engine, sync_url
-from tests.stacks import HARNESS, ROOT, run_harness
+from tests.stacks import HARNESS, ROOT, run_here
 
 pytestmark = pytest.mark.one_database("sqlite")
 
@@ -26,7 +26,7 @@ DAY_S: Final = 86_400
 
 def keys(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """What ``harness keys …`` prints."""
-    ran = run_harness("keys", *arguments, env={"HARNESS_DATABASE_URL": url, "COLUMNS": "80"})
+    ran = run_here("keys", *arguments, env={"HARNESS_DATABASE_URL": url, "COLUMNS": "80"})
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
     return ran
@@ -182,6 +182,6 @@ def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: P
 def test_home_is_where_its_stack_keeps_its_database(tmp_path: Path) -> None:
     """Whether the stack runs or not."""
     upgrade(f"sqlite:///{tmp_path}/harness.db")
-    made = run_harness("keys", "create", "--tenant", "a", "--name", "x", "--home", str(tmp_path))
+    made = run_here("keys", "create", "--tenant", "a", "--name", "x", "--home", str(tmp_path))
     assert made.returncode == 0, made.stderr
     assert [row.tenant for row in kept(f"sqlite:///{tmp_path}/harness.db")] == ["a"]

@@ -12,7 +12,7 @@ from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.core.decisions import Decision
 from harness_worker.core.memory.memories import Memory, MemoryKind
 from tests.contract.store_world import World, world_of
-from tests.stacks import run_harness
+from tests.stacks import run_here
 
 pytestmark = pytest.mark.one_database("sqlite")
 
@@ -42,15 +42,15 @@ def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> N
     others = (("bob", "default"), ("ann", "acme"), ("", "default"))
     for user, tenant in others:
         remember(world, TEA, user=user, tenant=tenant)
-    forgot = run_harness("memories", "forget", "--user", "ann", env=env)
+    forgot = run_here("memories", "forget", "--user", "ann", env=env)
     assert (forgot.returncode, forgot.stdout) == (0, "forgot 3 memories of user 'ann' of tenant default\n")
     memories = SqlMemories(world.engine)
     assert memories.recall("default", "user:ann", 10) == ()
     assert memories.recall("default", "user:bob", 10) == (TEA,)
     assert memories.recall("acme", "user:ann", 10) == (TEA,)
-    again = run_harness("memories", "forget", "--user", "ann", "--json", env=env)
+    again = run_here("memories", "forget", "--user", "ann", "--json", env=env)
     assert (again.returncode, json.loads(again.stdout)) == (0, {"forgotten": 0})
-    assert run_harness("memories", "forget", "--user", "ann", "--tenant", "acme", "--json", env=env).returncode == 0
+    assert run_here("memories", "forget", "--user", "ann", "--tenant", "acme", "--json", env=env).returncode == 0
     assert memories.recall("acme", "user:ann", 10) == ()
 
 
@@ -58,16 +58,16 @@ def test_memories_of_a_user_are_listed(world: World, database_url: str) -> None:
     """With the turn that each is from, verbatim in JSON; a terminal is safe from what stands in them."""
     env = {"HARNESS_DATABASE_URL": database_url}
     turn_id = remember(world, NAME, TEA)
-    told = json.loads(run_harness("memories", "list", "--user", "ann", "--json", env=env).stdout)["data"]
+    told = json.loads(run_here("memories", "list", "--user", "ann", "--json", env=env).stdout)["data"]
     assert [(each["kind"], each["text"], each["turn_id"]) for each in told] == [
         ("fact", NAME.text, turn_id),
         ("preference", TEA.text, turn_id),
     ]
-    shown = run_harness("memories", "list", "--user", "ann", env=env)
+    shown = run_here("memories", "list", "--user", "ann", env=env)
     assert [line.split("  ", 1)[1] for line in shown.stdout.splitlines()] == [
         "fact        my name is· Änn",
         "preference  I like tea",
     ]
-    nobody = run_harness("memories", "list", "--user", "zoe", env=env)
+    nobody = run_here("memories", "list", "--user", "zoe", env=env)
     assert (nobody.returncode, nobody.stdout) == (0, "")
     assert nobody.stderr == "nothing is remembered of user 'zoe' of tenant default\n"

@@ -31,7 +31,7 @@ from harness_worker.schema import agents, batches, idempotency_keys, metadata, s
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
 from tests.contract.store_world import World, new_call, new_turn, waiters, world_of
-from tests.stacks import run_harness
+from tests.stacks import run_here
 from tests.unit.builders import CAPS
 
 DAY_S = 86_400.0
@@ -342,7 +342,7 @@ def test_late_word_about_a_turn_that_is_gone_changes_nothing(world: World) -> No
 )
 def test_wrong_age_is_wrong_usage(arguments: list[str], said: str) -> None:
     """Nothing is removed by a slip: less than a day is refused."""
-    refused = run_harness("prune", *arguments)
+    refused = run_here("prune", *arguments)
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -354,11 +354,11 @@ def test_command_says_what_went(world: World, database_url: str) -> None:
     over(world, "talk", tenant="acme")
     env = {"HARNESS_DATABASE_URL": database_url}
     age = ("prune", "--older-than", "4w")
-    dry = run_harness(*age, "--dry-run", env=env)
+    dry = run_here(*age, "--dry-run", env=env)
     assert (dry.returncode, dry.stderr) == (0, "")
     assert dry.stdout.startswith("would remove 1 session, 1 turn, 0 memories: over since before 20")
-    assert run_harness(*age, "--tenant", "umbrella", env=env).stdout.startswith("removed 0 sessions, 0 turns")
-    told = json.loads(run_harness(*age, "--tenant", "acme", "--json", env=env).stdout)
+    assert run_here(*age, "--tenant", "umbrella", env=env).stdout.startswith("removed 0 sessions, 0 turns")
+    told = json.loads(run_here(*age, "--tenant", "acme", "--json", env=env).stdout)
     assert {**told, "before": "then"} == {"before": "then", "dry_run": False, "sessions": 1, "turns": 1, "memories": 0}
     assert session_ids(world) == set()
 
@@ -373,7 +373,7 @@ def test_command_says_what_went(world: World, database_url: str) -> None:
 )
 def test_command_says_what_is_wrong_with_the_database(url: str, code: int, said: str) -> None:
     """And shows no password."""
-    refused = run_harness("prune", "--older-than", "30d", env={"HARNESS_DATABASE_URL": url})
+    refused = run_here("prune", "--older-than", "30d", env={"HARNESS_DATABASE_URL": url})
     assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
     assert "s3cret" not in refused.stderr
