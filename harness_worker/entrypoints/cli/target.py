@@ -1,4 +1,4 @@
-"""The stack a command talks to: one that is named, the one that runs in the home, or one started for the command."""
+"""The stack that a command talks to: a named one, the one that runs in the home, or one started for the command."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness_worker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which stack, and what one that has to be started is like.
+    """Which stack to talk to, and how to start one if need be.
 
     Args:
-        command: Which command looks for it, as others are told who find a stack that was started.
-        settings: Name its gateway, or the home in which it may be running; also the API key, and the app to start.
-        coordinators: Threads that wait for models, of a stack that is started.
-        tools: Processes that run tools, of a stack that is started.
-        app: What was asked for with ``--app``, which a stack that runs must serve.
-        env: Variables of a stack that is started, on top of this process's environment.
+        command: The command that needs the stack; shown to others who find a stack that it started.
+        settings: They name the gateway, or the home in which a stack may be running; also the API key and the app.
+        coordinators: Threads that wait for models, in a stack that is started.
+        tools: Processes that run tools, in a stack that is started.
+        app: The value of ``--app``; a stack that is already running must serve it.
+        env: Variables for a stack that is started, on top of this process's environment.
     """
 
     command: str
@@ -40,12 +40,12 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
     """A client of the target's stack; one that had to be started is drained at the end.
 
     Args:
-        target: Where to look.
-        say: Gets in words what takes time.
+        target: Which stack.
+        say: Called with a message about each step that takes time.
 
     Raises:
         StackUnreachable: Nothing runs, and there is no app to start a stack with.
-        ConfigError: The app cannot be served, or the stack that runs serves another.
+        ConfigError: The app cannot be served, or the running stack serves another one.
     """
     settings = target.settings
     addresses = Addresses(settings)
@@ -69,10 +69,10 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
 
 @contextmanager
 def start(target: Target, app: str, say: Callable[[str], None]) -> Generator[GatewayClient]:
-    """A client of a stack that is started, and drained at the end; it takes no key.
+    """A client of a stack that is started and drained at the end; it needs no key.
 
     Raises:
-        HarnessError: It does not start, or another one runs in the home.
+        HarnessError: The stack does not start, or another one runs in the home.
     """
     stack = open_stack(
         home=target.settings.home,
@@ -105,12 +105,12 @@ def attach(settings: Settings) -> Generator[GatewayClient]:
 
 
 def is_running(target: Target) -> bool:
-    """Whether the target's turns can be asked about now: no longer, once a stack that ``reach`` started is drained."""
+    """Whether the target's stack is running now; one that ``reach`` started no longer runs once it was drained."""
     return Addresses(target.settings).gateway_url is not None
 
 
 def _check_served(target: Target, served: str | None) -> None:
-    """Refuse to ask the agents of another app than was named: they may write, and what they write is real."""
+    """Refuse a stack that serves another app than the named one, because its agents' writes are real."""
     if target.app is not None and served is not None and target.app.strip() != served:
         raise ConfigError(
             f"the stack in {target.settings.home} serves {served}: leave --app out to ask that one, "

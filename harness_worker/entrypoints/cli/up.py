@@ -34,14 +34,14 @@ def up(  # noqa: PLR0913 - one parameter an option
     ] = None,
     flower: Annotated[bool, typer.Option("--flower", help="Start Flower too, to watch the workers.")] = False,
     flower_port: Annotated[int, typer.Option(min=0, max=65_535, help="Flower's port; 0 picks a free one.")] = 5555,
-    as_json: Annotated[bool, typer.Option("--json", help="Say that it is ready in one JSON line on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="When ready, print one JSON line on stdout.")] = False,
     only_for: Annotated[str | None, typer.Option(hidden=True, help="The command that started it for itself.")] = None,
 ) -> None:
     """Run everything on this machine: Redis, database, gateway, a coordinator and a tool worker.
 
-    What is missing is started: a Valkey or Redis, unless HARNESS_REDIS_URL names one, and a SQLite database in the
-    home, unless HARNESS_DATABASE_URL names one. A process that dies is started again. Logs go to stderr; Ctrl-C lets
-    running work finish within HARNESS_GRACE_S seconds (20), a second one stops at once.
+    It starts what is missing: a Valkey or Redis, unless HARNESS_REDIS_URL names one, and an SQLite database in the
+    home, unless HARNESS_DATABASE_URL names one. A process that dies is started again. Logs go to stderr. Ctrl-C lets
+    running work finish within HARNESS_GRACE_S seconds (20); a second Ctrl-C stops at once.
     """
     settings = load_settings(app=app, home=home)
     plan = StackPlan(
@@ -65,7 +65,7 @@ def _announce_json(info: StackInfo) -> None:
 
 
 def _announce(settings: Settings, info: StackInfo) -> None:
-    # A password that we made is printed here and nowhere else; one that was given is known.
+    # A generated password is printed here and nowhere else; one that was given is known.
     _write(ready_screen(info, tells_flower_password=settings.flower_auth is None))
 
 

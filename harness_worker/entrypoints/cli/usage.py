@@ -30,10 +30,10 @@ from harness_worker.wire import JsonObject, rfc3339
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _OPTIONS: Final[Mapping[str, str]] = {"from": "--since", "to": "--until", "session_id": "--session"}
-"""The options that set parameters of another name."""
+"""Options whose parameters have other names."""
 
 _PARAMETER: Final = re.compile("`([a-z_]+)`")
-"""How a message of the gateway names another parameter than its own."""
+"""How a message of the gateway refers to other parameters."""
 
 
 def usage(  # noqa: PLR0913 - one parameter an option
@@ -47,28 +47,29 @@ def usage(  # noqa: PLR0913 - one parameter an option
     since: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="Only turns made since: 30m, 12h, 7d, 4w, a day (2026-01-31) or a time of RFC 3339."
+            metavar="TIME", help="Only turns made since then: 30m, 12h, 7d, 4w, a day (2026-01-31) or an RFC 3339 time."
         ),
     ] = "7d",
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only turns made before: the same. [default: now]")
+        str | None, typer.Option(metavar="TIME", help="Only turns made before then; written likewise. [default: now]")
     ] = None,
     status: OfStatus = None,
     session: OfSession = None,
     agent: OfAgent = None,
     metadata: WithMetadata = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups: those that cost most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups, the most expensive first.")] = 100,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {from, to, by, data, groups, total}.")] = False,
 ) -> None:
-    """What turns have used: model calls (steps), tool calls, tokens of four classes, dollars.
+    """Show what turns have used: model calls (steps), tool calls, tokens of four classes, dollars.
 
     \b
         harness usage --by day --since 30d
         harness usage --by metadata.customer --since 2026-01-01 --until 2026-02-01 --json
 
-    A turn counts in whole when it was made, with what it has used so far. The total is of all groups, shown or not.
+    A turn counts as a whole at the time it was made, with what it has used so far. The total covers all groups, shown
+    or not.
     """  # noqa: D301 - click reads the \b
     now = time.time()
     named = {"status": status, "session_id": session, "agent": agent, "to": until and moment_of(until, now)}
@@ -89,11 +90,11 @@ def usage(  # noqa: PLR0913 - one parameter an option
 
 @contextmanager
 def refused_by_option() -> Generator[None]:
-    """Have a refusal of a parameter name the option that set it.
+    """Within the context, make a refusal of a parameter name the option that set it.
 
     Raises:
         ConfigError: The gateway refuses a parameter.
-        RequestRefused: It refuses for another reason.
+        RequestRefused: The gateway refuses for another reason.
     """
     try:
         yield
@@ -105,7 +106,7 @@ def refused_by_option() -> Generator[None]:
 
 
 def _by_option(error: JsonObject) -> str:
-    """What is wrong with a parameter, as said of the option that set it."""
+    """What is wrong with a parameter, in terms of the option that set it."""
     _, *places = error["loc"]  # the first is "query"
     message = _PARAMETER.sub(lambda found: _option(found[1]), error["msg"])
     return ": ".join([*map(_option, places), message])
@@ -118,6 +119,6 @@ def _option(parameter: str) -> str:
 
 
 def moment_of(text: str, now: float) -> str:
-    """An age as a time of RFC 3339; anything else as it is, for the gateway knows what times are."""
+    """An age as an RFC 3339 time; anything else as it is, because the gateway checks times."""
     found = _AGE.fullmatch(text)
     return text if found is None else rfc3339(now - int(found[1]) * _UNITS_S[found[2]]) or ""

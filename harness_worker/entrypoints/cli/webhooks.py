@@ -15,9 +15,9 @@ from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
 from harness_worker.wire import TENANT
 
-_HELP = """The secret by which a receiver knows that a webhook is genuine.
+_HELP = """Print the secret with which a receiver verifies that a webhook is genuine.
 
-Give it to the receiver, and keep it from everybody else: whoever has it can sign webhooks of that tenant.
+Give it only to the receiver: anybody who has it can sign webhooks as that tenant.
 
 \b
     export WEBHOOK_SECRET=$(harness webhooks secret)
@@ -31,7 +31,7 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction] - a single comman
     pass
 
 
-@app.command("secret", help=_HELP, short_help="The secret that receivers verify with.")
+@app.command("secret", help=_HELP, short_help="Print the secret that receivers verify with.")
 def secret(
     *,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks it verifies.")] = TENANT,
@@ -41,7 +41,7 @@ def secret(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {tenant, secret}.")] = False,
 ) -> None:
-    """Print what HARNESS_WEBHOOK_SECRET, or the one that a stack made in its home, gives this tenant."""
+    """Print the tenant's secret, derived from HARNESS_WEBHOOK_SECRET, or from the one kept in a stack's home."""
     newest, *_ = webhook_secrets(_operators(load_settings(home=home)))
     derived = tenant_webhook_secret(newest, checked_name(tenant, "--tenant"))
     if as_json:

@@ -36,10 +36,10 @@ def worker(
     ] = None,
     ready_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Gets the process id as soon as the worker consumes, for health checks."),
+        typer.Option(metavar="FILE", help="Write the process id here once the worker takes work, for health checks."),
     ] = None,
 ) -> None:
-    """Run one worker; SIGTERM and Ctrl-C let it finish what it does.
+    """Run one worker; SIGTERM and Ctrl-C let it finish what it is doing.
 
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
@@ -51,10 +51,10 @@ def worker(
 
 
 def _chosen(role: Role, queues: str) -> tuple[str, ...]:
-    """The queues that are named.
+    """The queues that ``--queues`` names.
 
     Raises:
-        ConfigError: A coordinator would take one without turns, or another worker one with turns.
+        ConfigError: A coordinator would take a queue without turns, or a tool worker one with turns.
     """
     chosen = tuple(name for name in map(str.strip, queues.split(",")) if name)
     of_turns = [turn_queue(priority) for priority in Priority]
@@ -66,10 +66,10 @@ def _chosen(role: Role, queues: str) -> tuple[str, ...]:
 
 
 def _joined(settings: Settings) -> Settings:
-    """The settings, with the URLs of the stack that runs on the home where none are given.
+    """The settings; missing URLs are those of the stack that runs in the home.
 
     Raises:
-        ConfigError: None are given, and no stack runs there.
+        ConfigError: URLs are missing, and no stack runs there.
     """
     addresses = Addresses(settings)
     named = {

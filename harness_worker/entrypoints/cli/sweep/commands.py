@@ -1,4 +1,4 @@
-"""``harness sweep``: run recorded tasks that nobody here wrote, and hold every turn against a plain replay."""
+"""``harness sweep``: run recorded tasks of public benchmarks, and compare every turn with a plain replay."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Run recorded workloads and hold every turn against a plain replay.
+    help="""Run recorded workloads and compare every turn with a plain replay.
 
-    For cases of your own there is `harness eval`.
+    For your own cases, use `harness eval`.
     """,
 )
 
 
 class Via(StrEnum):
-    """What works the turns."""
+    """What runs the turns."""
 
     HTTP = "http"
     INPROCESS = "inprocess"
@@ -55,9 +55,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
     category: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only this part of a workload that has parts, or all. [default: its first]"),
+        typer.Option(metavar="NAME", help="Only this category of the workload's tasks, or all. [default: its first]"),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of them.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only this many of them, from the first on.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator threads of the stack it starts.")] = 2,
     tools: Annotated[int, typer.Option(min=1, help="Tool processes of the stack it starts.")] = 4,
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Play a workload's recorded actions and compare with a plain replay.
 
-    For cases of your own there is `harness eval`.
+    For your own cases, use `harness eval`.
 
     Every observation, the effect journal and the final state of each task must equal those of the authors' own
     environment. A stack named by --url must run on this machine and serve the workload's app:
@@ -110,13 +110,13 @@ def run(  # noqa: PLR0913 - one parameter an option
             result = sweep.run(runner, progress)
     try:
         _print(result, console, as_json=as_json)
-    finally:  # whoever reads stdout may have left
+    finally:  # the reader of stdout may have gone
         _write(result, effects, observations)
     raise typer.Exit(0 if result.passed else 1)
 
 
 def _check_writable(option: str, file: Path | None) -> None:
-    """Make a file before the run is paid for; what it holds stays until there is something to write.
+    """Create a file before the run is paid for; existing content stays until there is something to write.
 
     Raises:
         ConfigError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Works a sweep's tasks: over HTTP, where any process may be lost meanwhile, or in the calling process."""
+"""Runs a sweep's tasks: over HTTP, where any process may die meanwhile, or in the calling process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
 
 STUCK_S: Final = 360.0
-"""When a turn is called stuck, seconds: a minute after its own time is over."""
+"""After how many seconds a turn counts as stuck: a minute after its own time is over."""
 
 WAIT_S: Final = 20.0
 
@@ -62,7 +62,7 @@ class HttpRunner:
 
 
 class InProcessRunner:
-    """Works turns in the calling thread.
+    """Runs turns on the calling thread.
 
     Args:
         harness: The engine with the workload's registry.
@@ -80,7 +80,7 @@ class InProcessRunner:
 
 
 def finished(turn: Mapping[str, Any]) -> FinishedTurn:
-    """A Turn of the HTTP API, with its messages, as the sweep judges it."""
+    """A Turn of the HTTP API, with its messages, as the sweep's judge needs it."""
     error = turn["error"]
     return FinishedTurn(
         id=turn["id"],

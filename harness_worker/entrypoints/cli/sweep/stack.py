@@ -1,4 +1,4 @@
-"""The stack a sweep runs on: one of its own, or a running one, whose home and database have to be found out."""
+"""The stack that a sweep runs on: its own, or a running one, whose home and database have to be found."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SWEEPS = "sweeps"
 
 
 def sweep_settings(url: str | None, home: Path | None, workload: str) -> Settings:
-    """Settings whose home and database are those of the stack: tools and sweep must find the same state.
+    """Settings with the stack's home and database, because tools and sweep must use the same state.
 
     Args:
-        url: A running one's gateway; ``None``: the sweep starts one.
+        url: The gateway of a running stack; ``None``: the sweep starts one.
         home: Where the stack keeps its data.
-        workload: Its name.
+        workload: The workload's name.
 
     Raises:
         ConfigError: The running stack does not serve the workload, or a new one's home cannot be used.
@@ -43,7 +43,7 @@ def sweep_settings(url: str | None, home: Path | None, workload: str) -> Setting
 
 @contextmanager
 def sweep_gateway(target: Target, workload: Workload, say: Callable[[str], None]) -> Generator[GatewayClient]:
-    """A client of the target's gateway, if it names one, else of a stack that is started, and drained at the end."""
+    """A client of the target's gateway, if it names one; else of a stack that is started and drained at the end."""
     if target.settings.gateway_url is not None:
         with attach(target.settings) as client:
             yield _ready(client)
@@ -61,7 +61,7 @@ def _ready(client: GatewayClient) -> GatewayClient:
 
 
 def _home_at(settings: Settings, workload: str) -> Path:
-    """The home of a stack on this machine: the agent's model names the script in it."""
+    """The home of a stack on this machine, found from its agent's model, which names the script there."""
     with attach(settings) as client:
         models = {agent["name"]: agent["model"] for agent in client.agents()}
     if workload not in models:

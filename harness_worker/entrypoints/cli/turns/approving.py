@@ -12,7 +12,7 @@ from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decid
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 
 Call: TypeAlias = Annotated[
-    str | None, typer.Argument(help="Which call, such as 0.1; each that waits if left out.", show_default=False)
+    str | None, typer.Argument(help="Which call, such as 0.1. [default: all that wait]", show_default=False)
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the turn as it then is.")]
 
@@ -28,9 +28,9 @@ def approve(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let calls run that wait for somebody to agree: one, or all of a turn and of those below it.
+    """Approve calls that wait for a person: one, or all of a turn and of the turns below it.
 
-    Exits with 1 if nobody waits for it any more.
+    Exits with 1 if nothing waits for an answer any more.
     """
     given = arguments_from(arguments)
     with running_at(url, home) as client:
@@ -46,9 +46,9 @@ def deny(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep calls from running that wait for somebody to agree: one, or all of a turn and of those below it.
+    """Deny calls that wait for a person: one, or all of a turn and of the turns below it.
 
-    The turn goes on without them. Exits with 1 if nobody waits for it any more.
+    The turn goes on without them. Exits with 1 if nothing waits for an answer any more.
     """
     with running_at(url, home) as client:
         _tell(decide(client, whole_id(client, turn), call, "deny", reason=reason), "deny", as_json=as_json)

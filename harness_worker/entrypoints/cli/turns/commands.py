@@ -57,17 +57,17 @@ _CANCEL_HELP: Final = """Stop turns: the model call, the tools that run, and tho
     harness turns cancel 9f4ec9b95092
     harness turns cancel --metadata sweep=cases-cb89fbcc
 
-The second stops every turn with this metadata that is not over, and is content if there is none.
+The second stops every unfinished turn with this metadata; that there is none is no error.
 
-Exits with 0 if all of them are over, 1 if one is not yet.
+Exits with 0 once all of them have ended, with 1 if one has not yet.
 """
 
 app = typer.Typer(
     no_args_is_help=True,
     help="""Look at turns, stop them, fork them, and answer those that wait.
 
-    A turn is named by its id or by the end of it, as `list` shows it. All commands talk to the stack at --url, else to
-    the one that runs in --home.
+    A turn is named by its id, or by the end of its id that `list` shows. All commands talk to the stack at --url, else
+    to the one that runs in --home.
 
     \b
         harness turns list --status running
@@ -113,16 +113,16 @@ def list_(  # noqa: PLR0913 - one parameter an option
     tell_next(page)
 
 
-@app.command(short_help="One turn with its waves and calls.")
+@app.command(short_help="Show one turn with its waves and calls.")
 def show(
     turn: Turn,
     *,
-    messages: Annotated[bool, typer.Option("--messages", help="Also the history, as the model saw it.")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="Also show the history, as the model saw it.")] = False,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the turn as the gateway gives it.")] = False,
 ) -> None:
-    """One turn: its steps with their waves and calls, what each took and cost, what was answered, and how it scores."""
+    """Show one turn: its steps with their waves and calls, the time and cost of each, the answer and the scores."""
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
         wanted = {"messages": messages, "scores": not as_json}
@@ -149,7 +149,7 @@ def tail(
     """Follow a turn live until it ends. Exits with 0 if it completed, else with 1."""
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
-        client.turn(turn_id)  # a wrong id, or nobody there, is an error at once
+        client.turn(turn_id)  # report a wrong id, or an absent gateway, at once
         ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id)
     raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
 
@@ -162,7 +162,7 @@ def cancel(
     *,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Instead, all with KEY=VALUE in their metadata; may be given again."),
+        typer.Option(metavar="KEY=VALUE", help="Instead, all with KEY=VALUE in their metadata; may be repeated."),
     ] = None,
     wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for their ends.")] = 5.0,
     url: Url = None,
@@ -189,9 +189,9 @@ def cancel(
     raise typer.Exit(0 if all(each.is_over for each in ended) else 1)
 
 
-app.command(short_help="Let calls run that wait for approval.")(approve)
-app.command(short_help="Keep calls from running that wait for approval.")(deny)
-app.command("fork", help=forking.HELP, short_help="Go on from a step of a turn, another way.")(forking.fork)
+app.command(short_help="Approve calls that wait for a person.")(approve)
+app.command(short_help="Deny calls that wait for a person.")(deny)
+app.command("fork", help=forking.HELP, short_help="Continue from a step of a turn in another way.")(forking.fork)
 
 
 def _print_table(turns: list[JsonObject]) -> None:

@@ -24,18 +24,18 @@ def decide(
 
     Args:
         client: The gateway.
-        turn_id: Which turn.
-        call_id: Which call; ``None``: each that waits.
-        decision: What to say of it.
-        **said: ``reason`` and ``arguments``; what is ``None`` is left out.
+        turn_id: The turn.
+        call_id: The call; ``None``: all that wait.
+        decision: The decision.
+        **said: ``reason`` and ``arguments``; ``None`` counts as absent.
 
     Returns:
-        The turn as it then is.
+        The turn afterwards.
 
     Raises:
-        HarnessError: Nothing waits.
-        ConfigError: Several calls wait, and one set of arguments was given.
-        RequestRefused: Nobody waits for that, or the arguments do not fit.
+        HarnessError: No call waits.
+        ConfigError: Several calls wait, but only one set of arguments was given.
+        RequestRefused: The call no longer waits, or the arguments do not fit.
     """
     given = {name: value for name, value in said.items() if value is not None}
     if call_id is not None:
@@ -56,15 +56,15 @@ def _listed(waiting: Sequence[tuple[str, str]], turn_id: str) -> str:
 
 
 def arguments_from(text: str | None) -> Mapping[str, Any] | None:
-    """Arguments as typed on a command line.
+    """Arguments given on the command line.
 
     Raises:
-        ConfigError: They are no JSON object, or one that cannot be sent.
+        ConfigError: They are not a JSON object, or cannot be sent.
     """
     if text is None:
         return None
     try:
-        found = parsed(text.encode(errors="surrogateescape"))  # as the command line had it
+        found = parsed(text.encode(errors="surrogateescape"))  # the bytes of the command line
     except ValueError as error:
         raise ConfigError(f"--arguments {text}: {error}; {_EXAMPLE}") from None
     if not isinstance(found, dict):

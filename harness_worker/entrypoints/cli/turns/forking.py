@@ -1,4 +1,4 @@
-"""``harness turns fork``: go on from a step of a turn, another way."""
+"""``harness turns fork``: continue from a step of a turn in another way."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 from harness_worker.errors import ConfigError
 
-HELP: Final = """Make a turn that goes on from a step of another one, and print its id.
+HELP: Final = """Make a turn that continues from a step of another one, and print its id.
 
-It has that turn's history up to the step, in a session of its own, and runs nothing of it again; what is not given here
-is as it was there. The turn that is forked stays as it is, and need not be over.
+It has that turn's history up to the step, in a session of its own, and runs none of it again. Options that are left out
+are as in that turn. The forked turn stays as it is, and need not have ended.
 
 \b
     harness turns show 9f4ec9b95092
@@ -29,26 +29,26 @@ def fork(  # noqa: PLR0913 - one parameter an option
     turn: Turn,
     *,
     from_step: Annotated[
-        int, typer.Option("--from-step", min=0, help="The first step that is not that turn's; 0 begins anew.")
+        int, typer.Option("--from-step", min=0, help="The first step that is run anew; 0 starts from the beginning.")
     ],
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Another agent.")] = None,
     text: Annotated[
-        str | None, typer.Option("--input", metavar="TEXT", help="Other words of the user; with --from-step 0.")
+        str | None, typer.Option("--input", metavar="TEXT", help="Another input; only with --from-step 0.")
     ] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="Another system text.")] = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option(metavar="LIMIT=NUMBER", help="LIMIT=NUMBER, such as max_steps=12; may be given again."),
+        typer.Option(metavar="LIMIT=NUMBER", help="LIMIT=NUMBER, such as max_steps=12; may be repeated."),
     ] = None,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to keep instead of that turn's; may be given again."),
+        typer.Option(metavar="KEY=VALUE", help="KEY=VALUE to store instead of that turn's; may be repeated."),
     ] = None,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the new turn as the gateway gives it.")] = False,
 ) -> None:
-    """Make a turn that goes on from a step of another one."""
+    """Make a turn that continues from a step of another one."""
     given = {
         "agent": agent,
         "input": text,
@@ -69,7 +69,7 @@ def _limits(given: list[str]) -> dict[str, Any] | None:
     """``LIMIT=NUMBER`` strings as a budget; ``None`` if there are none.
 
     Raises:
-        ConfigError: One is no limit, or not its number.
+        ConfigError: One of them is not a limit, or its value is not a number.
     """
     limits = {name: _number(value) for name, _, value in (pair.partition("=") for pair in given)}
     problems = "; ".join(budget_problems(limits))
@@ -79,7 +79,7 @@ def _limits(given: list[str]) -> dict[str, Any] | None:
 
 
 def _number(text: str) -> object:
-    """The number that somebody wrote; what is none stays a text, which no limit takes."""
+    """The number in a text; anything else stays text, which no limit accepts."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asking whoever sits at the terminal about a turn's calls, or telling them how to answer."""
+"""Asks the person at the terminal about a turn's calls, or says how to answer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 OnWaiting: TypeAlias = Callable[[GatewayClient, JsonObject], None]
-"""Receives a turn that waits for a person."""
+"""Called with a turn that waits for a person."""
 
 _TOO_LATE: Final = frozenset({"stale_input", "turn_finished"})
-"""How an answer is refused when somebody else was faster, or the question has expired."""
+"""The codes by which an answer is refused because somebody else was faster, or the question has expired."""
 
 
 def prompting(console: Console, clock: Clock, *, ask: bool) -> OnWaiting:
-    """Ask on a terminal, if allowed; else say on the console, once, how to answer, and go on waiting.
+    """Ask on the terminal, if allowed; otherwise say once on the console how to answer, and go on waiting.
 
-    An answer is given again while the gateway is away, by ``clock``: the first that arrives counts.
+    While the gateway is away, an answer is sent again, paced by ``clock``; the first that arrives counts.
     """
     return _asker(console, Patience(clock)) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
 
@@ -40,7 +40,7 @@ def _asker(console: Console, patiently: Patience) -> OnWaiting:
             console.print(f"  {question}", markup=False, soft_wrap=True)
             try:
                 agreed = typer.confirm("  Run it?", err=True)
-            except typer.Abort:  # what it makes of a Ctrl-C, or of a Ctrl-D
+            except typer.Abort:  # raised on Ctrl-C and Ctrl-D
                 raise KeyboardInterrupt from None
             answer = partial(decide, client, action["turn_id"], action["call_id"], "approve" if agreed else "deny")
             try:
