@@ -96,6 +96,11 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert | sqlite.Insert:
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
+def _partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index that has only the rows that meet the condition."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
 _ENDED = "finished_at IS NOT NULL"
 _OPEN = "finished_at IS NULL"
 _CHILD = "parent_id IS NOT NULL"
@@ -159,34 +164,12 @@ turns = Table(
     Index("turns_due", "wake_at"),
     Index("turns_listed", "tenant", "created_at", "id"),
     Index("turns_session", "tenant", "session_id", "number", unique=True),
-    Index(
-        "turns_open",
-        "tenant",
-        "status",
-        "priority",
-        "created_at",
-        sqlite_where=text(_OPEN),
-        postgresql_where=text(_OPEN),
-    ),
-    Index(
-        "turns_unfinished",
-        "tenant",
-        "session_id",
-        "number",
-        sqlite_where=text(_OPEN),
-        postgresql_where=text(_OPEN),
-    ),
-    Index(
-        "turns_carrying",
-        "tenant",
-        "session_id",
-        "number",
-        sqlite_where=text(_CARRIES),
-        postgresql_where=text(_CARRIES),
-    ),
-    Index("turns_children", "parent_id", sqlite_where=text(_CHILD), postgresql_where=text(_CHILD)),
-    Index("turns_ended", "finished_at", sqlite_where=text(_ENDED), postgresql_where=text(_ENDED)),
-    Index("turns_batch", "batch_id", "id", sqlite_where=text(_OF_A_BATCH), postgresql_where=text(_OF_A_BATCH)),
+    _partial_index("turns_open", "tenant", "status", "priority", "created_at", where=_OPEN),
+    _partial_index("turns_unfinished", "tenant", "session_id", "number", where=_OPEN),
+    _partial_index("turns_carrying", "tenant", "session_id", "number", where=_CARRIES),
+    _partial_index("turns_children", "parent_id", where=_CHILD),
+    _partial_index("turns_ended", "finished_at", where=_ENDED),
+    _partial_index("turns_batch", "batch_id", "id", where=_OF_A_BATCH),
 )
 
 sessions = Table(
@@ -325,7 +308,7 @@ scores = Table(
     Column("error", Text),
     Column("at", Double),
     PrimaryKeyConstraint("turn_id", "judge"),
-    Index("scores_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
+    _partial_index("scores_due", "due_at", where=_DUE),
 )
 """What judges say about ended turns. Until a score is given or given up, ``at`` is null and ``due_at`` is not."""
 
@@ -344,7 +327,7 @@ webhooks = Table(
     Column("status_code", Integer),
     Column("error", Text),
     Column("at", Double),
-    Index("webhooks_due", "due_at", sqlite_where=text(_DUE), postgresql_where=text(_DUE)),
+    _partial_index("webhooks_due", "due_at", where=_DUE),
 )
 """Turns' webhooks. ``told_seq`` is the last event that was delivered or given up; ``seq`` and ``attempt`` are the event
 that was tried last and how often, ``failures`` how many of these attempts ended and failed, ``at`` when the last one
