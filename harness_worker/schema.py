@@ -168,6 +168,7 @@ turns = Table(
     _partial_index("turns_unfinished", "tenant", "session_id", "number", where=_OPEN),
     _partial_index("turns_carrying", "tenant", "session_id", "number", where=_CARRIES),
     _partial_index("turns_children", "parent_id", where=_CHILD),
+    _partial_index("turns_by_status", "tenant", "status", "created_at", "id", where=_ENDED),
     _partial_index("turns_ended", "finished_at", where=_ENDED),
     _partial_index("turns_batch", "batch_id", "id", where=_OF_A_BATCH),
 )

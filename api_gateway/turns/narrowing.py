@@ -19,6 +19,8 @@ def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
     equal = [turns.c[name] == value for name, value in wanted.items()]
     if _is_open(query):  # follows from the status, and must be said for the index of open turns to be used
         equal.append(turns.c.finished_at.is_(None))
+    elif query.status is not None and not is_selective(query):  # likewise, unless an index of fewer turns is there
+        equal.append(turns.c.finished_at.is_not(None))
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
 
 
@@ -29,7 +31,7 @@ def is_selective(query: Narrowing) -> bool:
 
 def may_walk(query: Narrowing) -> bool:
     """Whether all of a tenant's turns may have to be looked at for some of those that the query asks for."""
-    return not is_selective(query) and any((query.status, query.agent, query.metadata))
+    return not is_selective(query) and any((query.agent, query.metadata))
 
 
 def _is_open(query: Narrowing) -> bool:

@@ -90,7 +90,7 @@ def waiting_for_locks(gateway: Gateway) -> int:
         return connection.execute(text(waiting)).scalar_one()
 
 
-WALKS = ("metadata.k=never", "agent=nobody", "status=failed")
+WALKS = ("metadata.k=never", "agent=nobody", "status=failed&agent=nobody")
 
 
 def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Executable, insert, select, text
+from sqlalchemy import Executable, insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
@@ -21,13 +21,14 @@ from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pruning import SqlPruning
+from harness_worker.adapters.sql.rows import columns_of
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
 from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
 from harness_worker.schema import batches, idempotency_keys, scores, tool_calls, turns
 from harness_worker.sessions import IS_BEHIND, NEXT, PAST_MESSAGES, PAST_TURNS, UNFINISHED, UNFINISHED_OF_SESSIONS
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
-from tests.contract.store_world import World, new_call, world_of
+from tests.contract.store_world import World, new_call, new_turn, world_of
 from tests.integration.gateway_kit import NOWHERE
 from tests.query_plans import Plans, plans_of
 
@@ -49,6 +50,14 @@ def asked(
     return asyncio.run(run())
 
 
+def fill(world: World, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add turns, alike but for these columns, and have the database count what it holds."""
+    turn = columns_of(new_turn())
+    with world.engine.begin() as connection:
+        connection.execute(insert(turns), [{**turn, **row} for row in rows])
+        connection.execute(text("ANALYZE turns"))
+
+
 @pytest.mark.parametrize(("table", "index"), [("tool_calls", "turns_due"), ("turns", "turns_due")])
 def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, index: str) -> None:
     """Neither the turns that ended nor their calls are read for the figures of those that have not."""
@@ -60,18 +69,13 @@ def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, 
 
 def test_metrics_look_calls_up_however_many_turns_are_open(postgres_url: str) -> None:
     """Postgres would rather read all the calls there are than look up those of some thousand turns."""
+    names = [str(number) for number in range(3_000)]
     with world_of(postgres_url) as world:
-        (turn_id, *others) = (str(number) for number in range(3_000))
-        world.queued(id=turn_id)
-        world.put(*(new_call(turn_id, position) for position in range(3)))
+        fill(world, [{"id": name, "session_id": name} for name in names])
+        calls = [columns_of(new_call(name, position)) for name in names for position in range(3)]
         with world.engine.begin() as connection:
-            copied_turn = connection.execute(select(turns)).mappings().one()
-            copied_calls = connection.execute(select(tool_calls)).mappings().all()
-            connection.execute(insert(turns), [{**copied_turn, "id": each, "session_id": each} for each in others])
-            connection.execute(
-                insert(tool_calls), [{**call, "turn_id": each} for each in others for call in copied_calls]
-            )
-            connection.execute(text("ANALYZE turns, tool_calls"))
+            connection.execute(insert(tool_calls), calls)
+            connection.execute(text("ANALYZE tool_calls"))
     publisher = Publisher(NOWHERE, 1.0)
     plans = asked(
         postgres_url, "tool_calls", lambda engine: FleetFigures(engine, publisher, None).read(), is_filled=True
@@ -89,6 +93,18 @@ NARROW = [
     (TurnsQuery(batch_id="b"), ("turns_batch",)),
     (TurnsQuery(parent_id="p"), ("turns_children",)),
 ]
+
+
+@pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
+def test_turns_that_ended_alike_are_found_without_the_others(database_url: str, status: TurnStatus) -> None:
+    """A page of those that failed, say, begins at its cursor; of a session, it is read as the session is."""
+    for query in (TurnsQuery(status=status, after=DEEP), TurnsQuery(status=status, after=DEEP, agent="a")):
+        plans = asked(database_url, "turns", lambda engine, query=query: Turns(engine, "default").page(query))
+        assert plans.use("turns_by_status"), plans.texts
+        assert plans.begin_at("created_at"), plans.texts
+    of_a_session = TurnsQuery(status=status, session_id="s")
+    plans = asked(database_url, "turns", lambda engine: Turns(engine, "default").page(of_a_session))
+    assert plans.use("turns_session"), plans.texts
 
 
 @pytest.mark.parametrize(("query", "indexes"), NARROW)
@@ -120,6 +136,10 @@ def test_past_is_read_from_its_last_summary_on(database_url: str, statement: Exe
         async with engine.connect() as connection:
             await connection.execute(statement, {**ONE_SESSION, "before_number": 9})
 
+    with world_of(database_url) as world:
+        ended = {"tenant": "a", "finished_at": 1.0}
+        places = [(session, number) for session in "abcdefghijs" for number in range(1, 50)]
+        fill(world, [{**ended, "id": f"{s}{n}", "session_id": s, "number": n} for s, n in places])
     plans = asked(database_url, "turns", ask)
     assert plans.use("turns_carrying"), plans.texts
     assert plans.lie_between("number"), plans.texts

@@ -1,0 +1,19 @@
+"""The index of turns that have ended, by how: a list of the few that failed reads none of the others."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0024"
+down_revision: str | None = "0023"
+branch_labels: None = None
+depends_on: None = None
+
+ENDED = sa.text("finished_at IS NOT NULL")
+
+
+def upgrade() -> None:
+    """As lists have them. A turn comes into it once, when it ends; those that have not are in an index of their own."""
+    columns = ["tenant", "status", "created_at", "id"]
+    op.create_index("turns_by_status", "turns", columns, sqlite_where=ENDED, postgresql_where=ENDED)
