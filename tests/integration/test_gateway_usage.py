@@ -142,7 +142,9 @@ def test_turns_are_grouped_by_what_is_asked_for(gateway: Gateway) -> None:
     spent(gateway, session_id="s", times=3)
     dear = spent(gateway, agent="other", at=JANUARY + 86_399.9996, model="m1", metadata={"a.b'": "x"}, times=10)
     gateway.worker.event(dear, "model.completed", live=False, step=1, usage={}, model="m2")
-    gateway.worker.change(spent(gateway, session_id="s2", at=JANUARY + 2 * 86_400, model="m1"), status="failed")
+    gateway.worker.change(
+        spent(gateway, session_id="s2", at=JANUARY + 2 * 86_400, model="m1"), status="failed", finished_at=JANUARY
+    )
     assert groups(gateway) == [("other", 1), ("support", 2)]
     assert groups(gateway, by="status") == [("queued", 2), ("failed", 1)]
     assert groups(gateway, by="day") == [("2026-01-03", 1), ("2026-01-01", 2)]
