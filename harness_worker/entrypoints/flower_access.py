@@ -1,4 +1,4 @@
-"""Who may look at Flower."""
+"""The user and password for Flower."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _PASSWORD_BYTES: Final = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowerAccess:
-    """A name and its password."""
+    """A user and a password."""
 
     user: str
     password: str = field(repr=False)
 
     @property
     def credentials(self) -> str:
-        """As ``HARNESS_FLOWER_AUTH`` holds them: ``user:password``."""
+        """Both in the form of ``HARNESS_FLOWER_AUTH``: ``user:password``."""
         return f"{self.user}:{self.password}"
 
     def url(self, host: str, port: int) -> str:
-        """An address that can be used as it is; holds the password."""
+        """A URL that can be used as it is; it contains the password."""
         return f"http://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{host}:{port}"
 
 
 def given_access(settings: Settings) -> FlowerAccess | None:
-    """The access that ``HARNESS_FLOWER_AUTH`` names, if it is set.
+    """The access given in ``HARNESS_FLOWER_AUTH``, if it is set.
 
     Raises:
         ConfigError: It is not of the form ``user:password``; the message does not repeat it.
@@ -48,5 +48,5 @@ def given_access(settings: Settings) -> FlowerAccess | None:
 
 
 def new_access() -> FlowerAccess:
-    """An access with a fresh password."""
+    """An access with a new password."""
     return FlowerAccess(user=_USER, password=secrets.token_urlsafe(_PASSWORD_BYTES))

@@ -1,4 +1,4 @@
-"""The database of the stack that a command is about, for commands that work on it without a gateway."""
+"""The stack's database, for commands that work on it without a gateway."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from harness_worker.urls import masked
 
 @contextmanager
 def open_journal(settings: Settings) -> Generator[Engine]:
-    """An engine of HARNESS_DATABASE_URL, else of the stack that runs in the home, else of the home's own file.
+    """An engine for HARNESS_DATABASE_URL, else for the stack that runs in the home, else for the home's own file.
 
     Raises:
-        ConfigError: The URL is none.
+        ConfigError: The URL is invalid.
         TransientError: There is no such file.
     """
     url = Addresses(settings).database_url or Home(settings.home).database_url
@@ -39,6 +39,6 @@ def open_journal(settings: Settings) -> Generator[Engine]:
 
 
 def has_file(url: str) -> bool:
-    """Whether a database may be there: SQLite would make a file that is missing, any other one has to be asked."""
+    """Whether a database may exist there: SQLite would create a missing file; any other database has to be asked."""
     parsed = parse_url(url)
     return parsed.drivername != "sqlite" or Path(str(parsed.database)).exists()

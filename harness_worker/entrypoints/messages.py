@@ -1,4 +1,4 @@
-"""How the command line ends: its exit codes, and how an error message begins."""
+"""The command line's exit codes, and the beginning of its error messages."""
 
 from __future__ import annotations
 

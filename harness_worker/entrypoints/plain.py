@@ -1,4 +1,4 @@
-"""Text of users, models and tools, made harmless for a terminal."""
+"""Makes text of users, models and tools harmless for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
 
 
 def harmless(document: Any) -> Any:  # noqa: ANN401 - any JSON
-    """A document as it may be drawn: a copy, each string of which is plain."""
+    """A copy of a document with every string made plain, so that it may be drawn."""
     if isinstance(document, str):
         return plain(document)
     if isinstance(document, Mapping):

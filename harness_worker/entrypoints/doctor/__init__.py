@@ -1,4 +1,4 @@
-"""Looks a stack over and says what to mend."""
+"""Checks a stack and says what to fix."""
 
 from __future__ import annotations
 

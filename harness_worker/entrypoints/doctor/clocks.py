@@ -12,11 +12,11 @@ MOST_S: Final = 1.0
 
 
 def skew_s(read: Callable[[], float], now: Callable[[], float] = time.time) -> float:
-    """How far another clock is ahead of this host's, in seconds, to half of a round trip.
+    """How far another clock is ahead of this host's, in seconds, accurate to half a round trip.
 
     Args:
-        read: The other clock, in seconds since the epoch.
-        now: This host's.
+        read: Reads the other clock, in seconds since the epoch.
+        now: Reads this host's clock.
     """
     before = now()
     there = read()
@@ -24,7 +24,7 @@ def skew_s(read: Callable[[], float], now: Callable[[], float] = time.time) -> f
 
 
 def judge_clocks(ahead_s: Mapping[str, float]) -> Iterator[Finding]:
-    """A finding on clocks, given how far each is ahead of this host's; none without clocks."""
+    """The finding about clocks, given how far each is ahead of this host's; none without clocks."""
     if not ahead_s:
         return
     clocks = {"this host": 0.0, **ahead_s}

@@ -1,4 +1,4 @@
-"""The database: reachable, of the right kind, migrated; and the catalogue in it."""
+"""Checks of the database (reachable, of the right kind, migrated), and the catalogue in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, lock_s=3.0, checkout_s=3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTool:
-    """A tool of the catalogue: its name, and its queue if the version that published it says so."""
+    """A tool in the catalogue: its name, and its queue if the version that published it recorded that."""
 
     name: str
     queue: str | None
@@ -32,7 +32,7 @@ class PublishedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAgent:
-    """An agent of the catalogue: its name, the app that published it, its tools."""
+    """An agent in the catalogue: its name, the app that published it, its tools."""
 
     name: str
     app: str
@@ -41,10 +41,10 @@ class PublishedAgent:
 
 @contextmanager
 def connected(url: str, *, writes: bool = False) -> Generator[Connection]:
-    """A connection for a short look; one that writes waits for SQLite's write lock.
+    """A connection for a short check; if it ``writes``, it waits for SQLite's write lock.
 
     Raises:
-        HarnessError: The database does not answer, or the URL is none.
+        HarnessError: The database does not answer, or the URL is invalid.
     """
     if not has_file(url):
         raise TransientError(f"there is no database at {masked(url)}")
@@ -57,10 +57,10 @@ def connected(url: str, *, writes: bool = False) -> Generator[Connection]:
 
 
 def check_database(url: str) -> Iterator[Finding]:
-    """Whether it answers, as what, whether it takes writes, and whether it has this version's tables.
+    """Check that the database answers, its kind, that it takes writes, and that it has this version's tables.
 
     Raises:
-        HarnessError: It does not answer, or the URL is none.
+        HarnessError: It does not answer, or the URL is invalid.
     """
     with connected(url) as connection:
         is_postgres = connection.dialect.name == "postgresql"
@@ -93,7 +93,7 @@ def catalogue(url: str) -> list[PublishedAgent]:
 
 
 def _tools(tools: Any) -> tuple[PublishedTool, ...]:  # noqa: ANN401 - a JSON column
-    """Those that tool workers serve; another agent is served by coordinators."""
+    """The tools that tool workers serve; agents used as tools are served by coordinators."""
     return tuple(PublishedTool(name=tool["name"], queue=tool.get("queue")) for tool in tools if "agent" not in tool)
 
 
@@ -121,7 +121,7 @@ def _postgres_taking(connection: Connection) -> Iterator[Finding]:
 
 
 def _sqlite_taking(url: str) -> Iterator[Finding]:
-    """Take the write lock and give it back, with nothing written."""
+    """Take the write lock and release it, without writing anything."""
     try:
         with connected(url, writes=True) as connection:
             connection.execute(text("SELECT 1"))

@@ -1,4 +1,4 @@
-"""All checks, in the order in which a person should mend what they find."""
+"""All checks, in the order in which a person should fix what they find."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DATABASE_INSTEAD = {
     "authentication failed": "mend the user and the password in HARNESS_DATABASE_URL",
     "does not exist": "create it, then `harness migrate` makes the tables; or mend the name in HARNESS_DATABASE_URL",
 }
-"""Of the words in an error, what to do instead of starting it."""
+"""Words in an error, and what to do then instead of starting the service."""
 _MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
 _MEND_FLEET = "see the lines above"
 _MEND_BROKER = "let it answer, and take writes: see the lines above, and what it says"
@@ -40,7 +40,7 @@ class Examination:
     """Everything that was found, in order.
 
     Args:
-        findings: Each thing that was looked at.
+        findings: One for each thing that was checked.
         reached_something: Whether any service answered.
     """
 
@@ -54,7 +54,7 @@ class Examination:
 
 
 def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination:
-    """Look at everything; takes some seconds, and more where something does not answer."""
+    """Check everything; takes some seconds, or longer if something does not answer."""
     key = addresses.settings.gateway_key
     gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
     redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis, _REDIS_INSTEAD)
@@ -83,7 +83,7 @@ def _asked(
 
 
 def _unnamed(addresses: Addresses) -> Iterator[Finding]:
-    """Workers and gateways need both; a single machine's `harness up` brings them."""
+    """Findings about a missing Redis or database URL. Workers and gateways need both; `harness up` brings its own."""
     for name, url, variable in (
         ("redis", addresses.redis_url, "HARNESS_REDIS_URL"),
         ("database", addresses.database_url, "HARNESS_DATABASE_URL"),
@@ -110,7 +110,7 @@ def _clocks(addresses: Addresses, redis: Probe, sql: Probe) -> Probe:
 
 
 def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tuple[Probe, ...]:
-    """Workers and catalogue, as far as they can be asked."""
+    """Checks of workers and catalogue, as far as these can be asked."""
     workers: list[Worker] = []
 
     def ask() -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tup
 
 def _redis_time(url: str) -> float:
     with _redis(url) as client:
-        client.command("PING")  # connected: what follows is the round trip alone
+        client.command("PING")  # connects first, so that only the round trip is measured
         seconds, micros = client.command("TIME")
         return int(seconds) + int(micros) / 1e6
 

@@ -11,7 +11,7 @@ from harness_worker.errors import HarnessError
 
 
 class State(StrEnum):
-    """How bad it is."""
+    """How bad a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,13 +20,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of checking one thing.
 
     Args:
-        name: What: ``redis``, ``workers`` and so on.
+        name: What was checked: ``redis``, ``workers`` and so on.
         state: How bad it is.
         said: What was found, in one sentence.
-        mend: What to do about it; empty if nothing.
+        mend: How to fix it; empty if there is nothing to fix.
     """
 
     name: str
@@ -41,7 +41,7 @@ def ok(name: str, said: str) -> Finding:
 
 
 def warning(name: str, said: str, mend: str) -> Finding:
-    """It works, and should be looked at."""
+    """It works, but should be looked at."""
     return Finding(name=name, state=State.WARNING, said=said, mend=mend)
 
 
@@ -52,11 +52,11 @@ def wrong(name: str, said: str, mend: str) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What became of a look at one service.
+    """The result of checking one service.
 
     Args:
-        answered: Whether it could be looked at.
-        findings: What was found; if it could not, that.
+        answered: Whether the service answered.
+        findings: What was found; if the service did not answer, a finding about that.
     """
 
     answered: bool
@@ -70,13 +70,13 @@ UNASKED: Final = Probe(answered=False, findings=())
 def probe(
     name: str, mend: str, check: Callable[[], Iterable[Finding]], instead: Mapping[str, str] = NO_OTHERS
 ) -> Probe:
-    """Look at something outside; that it does not answer is a finding too.
+    """Check something outside; that it does not answer is also a finding.
 
     Args:
-        name: What it is called then.
-        mend: What to do about it.
-        check: Has the look.
-        instead: What to do if the error has such words.
+        name: The name of that finding.
+        mend: How to fix it then.
+        check: Does the check.
+        instead: How to fix it if the error contains certain words.
     """
     try:
         return Probe(answered=True, findings=tuple(check()))

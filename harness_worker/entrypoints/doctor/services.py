@@ -1,4 +1,4 @@
-"""The gateway, Redis, the broker, the artifact store: whether they answer, and are set up as they should be."""
+"""Checks that the gateway, Redis, the broker and the artifact store answer, and are set up as they should be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness_worker.urls import masked
 
 TIMEOUT_S: Final = 3
 GATEWAY_S: Final = 8.0
-"""Longer than a gateway looks for its own services before it says that it is not ready."""
+"""How long to wait for the gateway, in seconds; longer than it checks its own services before it says "not ready"."""
 ARTIFACTS_S: Final = 10.0
 LEAST_REDIS: Final = 7
 _NO_KEY: Final = "harness:doctor"
@@ -24,10 +24,10 @@ _PROBE: Final = "doctor/probe"
 
 
 def check_gateway(url: str, key: str | None) -> Iterator[Finding]:
-    """Whether it takes turns, and the API key, if there is one.
+    """Check that the gateway accepts turns, and the API key, if there is one.
 
     Raises:
-        HarnessError: It does not answer, or is none.
+        HarnessError: It does not answer, or is not a gateway.
     """
     with GatewayClient(url, key, timeout_s=GATEWAY_S) as client:
         if _is_ready(client):
@@ -39,10 +39,10 @@ def check_gateway(url: str, key: str | None) -> Iterator[Finding]:
 
 
 def _is_ready(client: GatewayClient) -> bool:
-    """Whether it takes turns.
+    """Whether the gateway accepts turns.
 
     Raises:
-        TransientError: It does not answer; the client's own words name options that the doctor has not.
+        TransientError: It does not answer. The client's own message would name options that ``doctor`` does not have.
     """
     try:
         return client.ready()
@@ -55,7 +55,7 @@ def _check_key(client: GatewayClient) -> Iterator[Finding]:
     try:
         client.agents()
     except RequestRefused as refused:
-        if refused.code == "unauthorized":  # anything else is told of by the other checks
+        if refused.code == "unauthorized":  # other checks report anything else
             mend = "set it to a key that `harness keys create` made for that gateway's database, or unset it"
             yield wrong("gateway", "refuses the key in HARNESS_API_KEY", mend)
     else:
@@ -63,7 +63,7 @@ def _check_key(client: GatewayClient) -> Iterator[Finding]:
 
 
 def check_redis(client: RedisClient, url: str) -> Iterator[Finding]:
-    """Version, whether it takes writes, eviction, append-only file.
+    """Check its version, that it takes writes, its eviction policy and its append-only file.
 
     Raises:
         HarnessError: It does not answer.
@@ -89,7 +89,7 @@ def _taking(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _writing(client: RedisClient) -> Iterator[Finding]:
-    """Ask for a write that changes nothing, of a key that is not there; Redis refuses it as any other."""
+    """Try a write that changes nothing, to a key that does not exist; Redis refuses it as it would any other."""
     try:
         client.command("SET", _NO_KEY, "", "XX", "PX", 1)
     except TransientError as refused:
@@ -116,17 +116,17 @@ def _keeping(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def check_broker(url: str) -> Iterator[Finding]:
-    """Whether another broker than Redis answers.
+    """Check that a broker other than Redis answers.
 
     Raises:
-        TransientError: It does not.
+        TransientError: It does not answer.
     """
     reach_broker(url, timeout_s=TIMEOUT_S)
     yield ok("broker", f"answers at {masked(url)}")
 
 
 def check_artifacts(url: str) -> Iterator[Finding]:
-    """Whether the artifact store takes and gives back.
+    """Check that the artifact store stores bytes and returns them.
 
     Raises:
         HarnessError: It does not.

@@ -1,4 +1,4 @@
-"""Variables that look like settings and are none, and settings that only the gateway refuses."""
+"""Checks for variables that look like settings but are none, and for settings that only the gateway refuses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from harness_worker.errors import ConfigError
 from harness_worker.variables import PREFIX
 
 _GATEWAY_CONFIG: Final = "api_gateway.config"
-"""By name: the worker package never imports the gateway."""
+"""Loaded by name, because the worker package never imports the gateway."""
 
 _ELSEWHERE: Final = {"database_url": "sqlite:///unasked", "redis_url": "redis://unasked"}
-"""In the place of what is looked at by itself."""
+"""Stand-ins for settings that have checks of their own."""
 
 FOR_TESTS: Final = frozenset(
     {
@@ -32,13 +32,13 @@ _NAME: Final = "settings"
 
 
 def known_variables() -> frozenset[str]:
-    """Every variable that means something."""
+    """Every variable that is a setting."""
     of_gateway = import_module(_GATEWAY_CONFIG).Settings.model_fields
     return frozenset(map(variable_of, (*Settings.model_fields, *of_gateway))) | FOR_TESTS
 
 
 def refused_by_gateway() -> tuple[str, ...]:
-    """What a gateway says of its own settings in this process's environment, if it would not start with them."""
+    """The gateway's complaints about its settings in this process's environment, if it would not start with them."""
     try:
         import_module(_GATEWAY_CONFIG).load_settings(**_ELSEWHERE)
     except ConfigError as refused:
@@ -47,7 +47,7 @@ def refused_by_gateway() -> tuple[str, ...]:
 
 
 def check_variables(environment: Mapping[str, str], refused: Iterable[str] = ()) -> Iterator[Finding]:
-    """One finding for each unknown variable and each that is refused, or one that says that there is none."""
+    """One finding for each variable that is unknown or refused, or one that says that there are none."""
     known = known_variables()
     given = sorted(name for name in environment if name.startswith(PREFIX))
     found = [_unknown(name, known) for name in given if name not in known]

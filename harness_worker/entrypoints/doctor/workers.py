@@ -1,4 +1,4 @@
-"""The workers that answer, and whether they can do what the catalogue promises."""
+"""Checks which workers answer, and whether they can do what the catalogue promises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Worker:
     Args:
         name: ``ROLE@HOST`` or ``ROLE-N@HOST``.
         tasks: The Celery tasks it runs.
-        queues: What it consumes.
+        queues: The queues that it consumes.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Worker:
 
     @property
     def role(self) -> str:
-        """What it does: ``coordinator`` or ``tools``."""
+        """Its role: ``coordinator`` or ``tools``."""
         return role_of(self.name)
 
 
@@ -71,7 +71,7 @@ def _asked(inspect: Callable[..., Any]) -> list[Worker]:
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
-    """Whether each role has somebody, and each queue of turns."""
+    """Check that each role, and each queue of turns, has a worker."""
     for role in Role:
         mine = [worker for worker in workers if worker.role == role]
         mend = f"start one: harness worker --role {role} --app package.module:registry"
@@ -87,11 +87,11 @@ def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
 
 
 def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None) -> Iterator[Finding]:
-    """Whether there are agents, and somebody serves each of their tools and takes its queue.
+    """Check that there are agents, and that workers serve each of their tools and its queue.
 
     Args:
-        agents: What is published.
-        workers: Who answers; ``None`` if nobody could be asked.
+        agents: The published agents.
+        workers: The workers that answered; ``None`` if they could not be asked.
     """
     if not agents:
         mend = "start a coordinator with --app package.module:registry: coordinators publish what they serve"
@@ -105,7 +105,7 @@ def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] 
 
 
 def _missing(agent: PublishedAgent, workers: Sequence[Worker] | None) -> Iterator[Finding]:
-    """The tools that nobody has, and those that somebody has whose queue nobody takes."""
+    """Findings about tools that no worker has, and tools whose queue no worker takes."""
     if workers is None:
         return
     mend = f"start a worker: harness worker --role tools --app {agent.app or 'M:R'}"

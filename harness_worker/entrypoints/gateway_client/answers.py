@@ -1,4 +1,4 @@
-"""What the gateway answers: documents, streams of events, and refusals."""
+"""The gateway's answers: documents, streams of events, and refusals."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
 
 
 class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
-    """The gateway answered with a problem.
+    """The gateway answered with a problem document.
 
     Args:
         status: The HTTP status.
         code: The problem's stable code, such as ``unknown_agent``.
-        detail: What was wrong, for a person.
+        detail: What was wrong, for people.
         problem: The whole problem document.
-        retry_after_s: How long the gateway asks to be left alone, in seconds, if it says so.
+        retry_after_s: How long the gateway asks to wait before the next try, in seconds, if it does.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
 
 
 def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
-    """The events of a server-sent stream; each has its document in one ``data`` line."""
+    """The events in a server-sent stream; each has its document in one ``data`` line."""
     for line in lines:
         if line.startswith("data:"):
             yield json.loads(line.removeprefix("data:"))
 
 
 def how_to_start(url: str, broken: Exception) -> str:
-    """What to tell somebody whose gateway does not answer."""
+    """The message for a user whose gateway does not answer."""
     return (
         f"nothing answers at {masked(url)} ({broken or type(broken).__name__}). Start a stack with\n"
         "  harness up --app package.module:registry\n"
@@ -65,7 +65,7 @@ def body_of(response: httpx2.Response) -> JsonObject:
     """The JSON object of a successful answer.
 
     Raises:
-        RequestRefused: It is none; it is not the gateway that answered.
+        RequestRefused: It is not one, so it was not the gateway that answered.
     """
     try:
         body = response.json()
@@ -83,7 +83,7 @@ def _unexpected(response: httpx2.Response) -> RequestRefused:
 
 
 def refusal_of(response: httpx2.Response) -> RequestRefused:
-    """A problem document as an error; an answer that is none is an unexpected one."""
+    """A problem document as an error; any other answer is reported as unexpected."""
     try:
         problem: JsonObject = response.json()
         detail = _places(problem) or problem.get("detail") or problem["title"]
@@ -95,13 +95,13 @@ def refusal_of(response: httpx2.Response) -> RequestRefused:
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
-    """``Retry-After`` in seconds; ``None`` for a date, which the gateway never sends, only a proxy may."""
+    """``Retry-After`` in seconds; ``None`` for a date, which only a proxy may send."""
     given = response.headers.get("Retry-After", "")
     return float(given) if given.isascii() and given.isdigit() else None
 
 
 def _about_keys(response: httpx2.Response) -> str:
-    """Why the gateway refused the key, in terms of HARNESS_API_KEY: users of the command line set no headers."""
+    """Why the gateway refused the key, in terms of HARNESS_API_KEY, because command line users set no headers."""
     url = masked(str(response.url.copy_with(path="/", query=None)))
     if response.request.headers.get("authorization", "").startswith("Bearer "):
         wrong = f"the gateway at {url} refuses the key in HARNESS_API_KEY: it is unknown there, expired or revoked"

@@ -27,10 +27,10 @@ __all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable"]
 
 TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 75.0
-"""How long a stream of events may keep silent: longer than the gateway's largest ``HARNESS_SSE_HEARTBEAT_S``."""
+"""How long a stream of events may be silent, in seconds; longer than the largest ``HARNESS_SSE_HEARTBEAT_S``."""
 
 BATCH_TIMEOUT_S: Final = 120.0
-"""Ten thousand turns take a while to be stored, on a busy database."""
+"""How long posting a batch may take, in seconds: a busy database needs a while to store ten thousand turns."""
 
 PAGE: Final = 1_000
 
@@ -42,12 +42,12 @@ class GatewayClient:
 
     Args:
         base_url: Such as ``http://127.0.0.1:8700``.
-        key: The API key, if the gateway asks for one.
-        timeout_s: How long it may keep silent, in seconds.
+        key: The API key, if the gateway requires one.
+        timeout_s: How long it may be silent, in seconds.
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: ``base_url`` is no URL of HTTP.
+        ConfigError: ``base_url`` is not an HTTP URL.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class GatewayClient:
         self._http = httpx2.Client(
             base_url=self.base_url,
             headers=headers,
-            auth=(lambda request: request) if key else None,  # else a user in the URL would take the key's place
+            auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
             timeout=timeout_s,
             transport=transport,
             trust_env=not is_loopback(host_of(self.base_url)),  # HTTP_PROXY is not for this machine
@@ -78,16 +78,16 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def create_turn(
         self, body: Mapping[str, Any], wait_s: float | None = None, idempotency_key: str | None = None
     ) -> JsonObject:
-        """Post a turn and return it, as queued or, with ``wait_s``, perhaps as finished.
+        """Post a turn and return it: queued or, with ``wait_s``, perhaps already ended.
 
         Args:
-            body: ``{agent, input, …}`` as ``POST /v1/turns`` takes it.
+            body: ``{agent, input, …}``, as for ``POST /v1/turns``.
             wait_s: How long the gateway may wait for the end, in seconds.
             idempotency_key: The same key never makes a second turn.
         """
@@ -99,21 +99,21 @@ class GatewayClient:
         return self._send("POST", "/v1/turns", json=dict(body), headers=headers, timeout=TIMEOUT_S + (wait_s or 0.0))
 
     def fork_turn(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
-        """Make a turn that goes on from a step of another one: ``{from_step, …}``."""
+        """Make a turn that continues from a step of another one: ``{from_step, …}``."""
         return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/fork", json=dict(body))
 
     def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
-        """One turn with its calls; ``include`` adds ``"messages"`` (the history) or ``"scores"`` (what judges say)."""
+        """One turn with its calls; ``include`` adds ``"messages"`` (the history) or ``"scores"``."""
         return self._send(
             "GET", f"/v1/turns/{quote(turn_id, safe='')}", params={"include": ",".join(include)} if include else None
         )
 
     def turns(self, **filters: str | int) -> JsonObject:
-        """One page of turns, newest first: ``{data, next}``; give ``next`` as ``after``."""
+        """One page of turns, newest first: ``{data, next}``; pass ``next`` as ``after``."""
         return self._send("GET", "/v1/turns", params=filters)
 
     def usage(self, **query: str | int) -> JsonObject:
-        """What turns have used, added up: ``{from, to, by, data, groups, total}``."""
+        """The usage of turns, added up: ``{from, to, by, data, groups, total}``."""
         return self._send("GET", "/v1/usage", params=query)
 
     def events(self, turn_id: str, after: int = 0) -> JsonObject:
@@ -121,7 +121,7 @@ class GatewayClient:
         return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": PAGE})
 
     def all_events(self, turn_id: str) -> Iterator[JsonObject]:
-        """Every event there is now, over as many pages as it takes."""
+        """Every event that exists now, over as many pages as it takes."""
         cursor: int | None = 0
         while cursor is not None:
             page = self.events(turn_id, after=cursor)
@@ -131,8 +131,8 @@ class GatewayClient:
     def live_events(self, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
         """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream.
 
-        Events without ``seq`` are live hints. Nothing comes if the turn is over and ``after`` is its last event. A
-        gateway that does not stream gives the events there are now.
+        Events without ``seq`` are live hints. Nothing comes if the turn has ended and ``after`` is its last event. If
+        the gateway does not stream, gives the events that exist now.
         """
         headers = {"Accept": "text/event-stream"}
         request = self._http.build_request(
@@ -177,7 +177,7 @@ class GatewayClient:
         return self._send("GET", f"/v1/batches/{quote(batch_id, safe='')}")
 
     def batches(self, **filters: str | int) -> JsonObject:
-        """One page of batches, newest first: ``{data, next}``; give ``next`` as ``after``."""
+        """One page of batches, newest first: ``{data, next}``; pass ``next`` as ``after``."""
         return self._send("GET", "/v1/batches", params=filters)
 
     def cancel_batch(self, batch_id: str) -> JsonObject:
@@ -185,7 +185,7 @@ class GatewayClient:
         return self._send("POST", f"/v1/batches/{quote(batch_id, safe='')}/cancel")
 
     def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
-        """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those behind turn ``after``."""
+        """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``."""
         path = f"/v1/batches/{quote(batch_id, safe='')}/results"
         with self._reaching(), self._http.stream("GET", path, params={"after": after} if after else None) as response:
             if not response.is_success:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 AGAIN_S: Final = 0.1
-"""Between two requests for a turn's events."""
+"""Seconds between two requests for a turn's events."""
 
 
 def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
@@ -24,9 +24,9 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
 
     Args:
         client: The gateway; one that does not stream is polled.
-        clock: Time.
-        turn_id: Which turn.
-        after: The ``seq`` of the last event that is known already.
+        clock: For waiting.
+        turn_id: The turn.
+        after: The ``seq`` of the last event that is already known.
 
     Raises:
         StackUnreachable: The gateway went away and did not come back in time.
@@ -51,7 +51,7 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
 
 
 def is_hint(event: JsonObject) -> bool:
-    """Whether an event is only sent live: it has no ``seq``, and is in no log."""
+    """Whether an event is only sent live: it has no ``seq``, and is not in the journal."""
     return "seq" not in event
 
 
@@ -60,12 +60,12 @@ def _is_over(client: GatewayClient, turn_id: str, after: int) -> bool:
 
 
 class EventFeed:
-    """Follows a turn, with its live hints, in a thread, while the caller draws. A context manager.
+    """Follows a turn, with its live hints, on a thread, while the caller draws. A context manager.
 
     Args:
         client: The gateway.
-        clock: Time.
-        turn_id: Which turn.
+        clock: For waiting.
+        turn_id: The turn.
     """
 
     def __init__(self, client: GatewayClient, clock: Clock, turn_id: str) -> None:
@@ -84,10 +84,10 @@ class EventFeed:
         self._left.set()
 
     def ready(self, timeout_s: float) -> list[JsonObject]:
-        """The events that have come since the last time; waits for the first of them.
+        """The events that have come since the last call; waits for the first of them.
 
         Raises:
-            HarnessError: The following failed, see :func:`follow`.
+            HarnessError: Following failed; see :func:`follow`.
         """
         events: list[JsonObject] = []
         try:

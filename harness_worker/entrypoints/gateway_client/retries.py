@@ -1,4 +1,4 @@
-"""Asking a gateway again while what keeps it from answering may pass: a restart, a database away, too much to do."""
+"""Retries requests while the reason for their failure may pass: a restart, an absent database, too much to do."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 AWAY_S: Final = 30.0
-"""How long a gateway may be away, seconds: it is restarted when it dies."""
+"""How long a gateway may be away, in seconds; it is restarted when it dies."""
 
 SOON_S: Final = 0.25
 LATER_S: Final = 5.0
 LOOKS_A_WAIT: Final = 10
-"""Polls per time waited so far: the end is noticed about a tenth late."""
+"""Polls per time waited so far: the end of a wait is noticed about a tenth of it late."""
 
 SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})
 LIMITS: Final = frozenset({"queue_full", "rate_limited"})
-"""The gateway's own codes among the 429: a proxy's need not name a time."""
+"""The gateway's own codes for 429; a proxy's 429 need not name a time."""
 
 BEHIND: Final = frozenset({502, 504})
 """What a proxy answers while the gateway behind it is away."""
@@ -34,11 +34,11 @@ T = TypeVar("T")
 class Patience:
     """Retries requests to a gateway while their failure may be temporary.
 
-    A refusal that names a time (``Retry-After``) is retried after it, any other ever more rarely.
+    A refusal that names a time (``Retry-After``) is retried after it, any other one at growing intervals.
 
     Args:
         clock: For waiting.
-        busy_s: How long the gateway may say that it cannot just now, in seconds.
+        busy_s: How long the gateway may say that it is busy, in seconds.
     """
 
     def __init__(self, clock: Clock, *, busy_s: float = AWAY_S) -> None:
@@ -46,7 +46,7 @@ class Patience:
         self._busy_s = busy_s
 
     def __call__(self, ask: Callable[[], T]) -> T:
-        """What ``ask`` returns in the end.
+        """What ``ask`` finally returns.
 
         Raises:
             StackUnreachable: Nothing has answered for too long.
@@ -64,7 +64,7 @@ class Patience:
             pause_s = min(LATER_S, pause_s * 2)
 
     def _bound_s(self, refused: Refusal) -> float:
-        """How long, in all, this failure is retried, in seconds; 0: not at all."""
+        """For how long, in all, this failure is retried, in seconds; 0: not at all."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
             return AWAY_S
         return self._busy_s if is_passing(refused) else 0.0
@@ -85,7 +85,7 @@ class PatientGateway:
     Args:
         client: The gateway.
         clock: For waiting.
-        busy_s: How long it may say that it cannot just now, in seconds.
+        busy_s: How long it may say that it is busy, in seconds.
     """
 
     def __init__(self, client: GatewayClient, clock: Clock, *, busy_s: float = AWAY_S) -> None:
@@ -102,7 +102,7 @@ class PatientGateway:
         return self._patiently(lambda: self._client.turn(turn_id, include))
 
     def turns(self, **filters: str | int) -> list[JsonObject]:
-        """All turns that are asked for, newest first, over as many pages as it takes."""
+        """All turns that match, newest first, over as many pages as it takes."""
         found: list[JsonObject] = []
         after: dict[str, str] | None = {}
         while after is not None:
@@ -122,7 +122,7 @@ class PatientGateway:
     def awaited(
         self, look: Callable[[], JsonObject], is_over: Callable[[JsonObject], bool], most_s: float
     ) -> JsonObject:
-        """Poll ``look`` until what it gives is over, or return it as it is when ``most_s`` seconds have passed."""
+        """Poll ``look`` until its result ``is_over``, or return the latest one when ``most_s`` seconds have passed."""
         began = self._clock.monotonic()
         while not is_over(found := look()):
             waited_s = self._clock.monotonic() - began

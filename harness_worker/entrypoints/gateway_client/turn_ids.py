@@ -1,4 +1,4 @@
-"""Full ids of turns and batches that were given by the end of their id."""
+"""Finds the full ids of turns and batches that were given by the end of their id."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ABBREVIATED: Final = re.compile(r"[0-9a-f-]{1,35}")
 
 
 def whole_id(client: GatewayClient, given: str) -> str:
-    """The id of the one turn among the newest 1,000 whose id ends in ``given``; a whole id as it is.
+    """The id of the one turn among the newest 1,000 whose id ends in ``given``; a whole id is returned as it is.
 
-    A turn that was submitted has the id that its producer chose, which may look like the end of another.
+    A turn submitted by a Celery producer has an id that the producer chose, which may look like the end of another.
 
     Raises:
-        ConfigError: There is none, or there are several, or too little was given.
+        ConfigError: There is no such turn, or there are several, or ``given`` is too short.
     """
     if _ABBREVIATED.fullmatch(given) and _is_there(client, given):
         return given
@@ -30,10 +30,10 @@ def whole_id(client: GatewayClient, given: str) -> str:
 
 
 def whole_batch_id(client: GatewayClient, given: str) -> str:
-    """The id of the one batch among the newest 1,000 whose id ends in ``given``; a whole id as it is.
+    """The id of the one batch among the newest 1,000 whose id ends in ``given``; a whole id is returned as it is.
 
     Raises:
-        ConfigError: There is none, or there are several, or too little was given.
+        ConfigError: There is no such batch, or there are several, or ``given`` is too short.
     """
     return _whole(given, client.batches, "batch", "batches")
 

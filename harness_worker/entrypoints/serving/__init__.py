@@ -1,3 +1,3 @@
-"""What ``harness gateway`` and ``harness flower`` serve with: the socket, and connections that are cut in time."""
+"""Shared by ``harness gateway`` and ``harness flower``: listening sockets, and connections that are cut in time."""
 
 from __future__ import annotations

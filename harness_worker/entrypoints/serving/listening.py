@@ -1,4 +1,4 @@
-"""The socket that a service of the command line serves."""
+"""The socket on which a service of the command line listens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address of this machine; port 0 picks a free one.
 
     Raises:
-        ConfigError: That is not possible; the message says why.
+        ConfigError: Listening there is not possible; the message says why.
     """
     family = socket.AF_INET6 if _is_ipv6(host) else socket.AF_INET
     try:
@@ -28,17 +28,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def cut_stalled(listener: socket.socket) -> None:
-    """Have the kernel cut each accepted connection whose client takes nothing for 30 s though something is sent.
+    """Have the kernel cut each accepted connection whose client takes no data for 30 s although some is sent.
 
-    Such a client is not waited for by what serves it; a stream of events is resumed by its last id. Linux only:
-    elsewhere a stalled client costs its connection until it goes.
+    The service does not wait for such clients; a stream of events is resumed by its last id. Linux only: elsewhere a
+    stalled client keeps its connection until it goes.
     """
     if sys.platform == "linux":
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
 
 
 def allow_all_descriptors() -> None:
-    """Let this process have as many connections as the system allows it: often a thousand, unless it asks for more."""
+    """Let this process open as many files as the system allows; the default is often only a thousand."""
     if sys.platform == "linux":
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""HTTP connections that do not wait for ever for a request: uvicorn waits without end for the rest of a head."""
+"""HTTP connections with a time limit for requests; uvicorn would wait for ever for the rest of a request's head."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class TimedHeads(H11Protocol):
     """Closes a connection whose next request's head is not complete in time, however slowly it comes.
 
-    How long a connection may be idle after an answer is uvicorn's to limit, by its ``timeout_keep_alive``.
+    How long a connection may be idle after an answer is limited by uvicorn's ``timeout_keep_alive``.
 
     Attributes:
         head_s: How long a head may take: from the connection's start, or from its first byte after an answer.
-        upload_s: How long the next head may take to come where the body before has not been read to its end, as one
-            that was refused by its head; from the answer.
+        upload_s: How long after an answer the next head may take if the body before was not read to its end, such as
+            one that was refused because of its head.
     """
 
     head_s: ClassVar[float] = 20.0
@@ -25,17 +25,17 @@ class TimedHeads(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first request may come."""
+        """Start the time of the first request."""
         super().connection_made(transport)
         self._await_head(self.head_s)
 
     def data_received(self, data: bytes) -> None:
-        """A head may begin."""
+        """Start the time of a head that begins."""
         super().data_received(data)
         self._time_begun_head()
 
     def on_response_complete(self) -> None:
-        """The next request may come, or has come already, whole or in part."""
+        """Start the time of the next request, which may already have come, completely or in part."""
         self._stop_waiting()
         if self.conn.their_state is h11.SEND_BODY:
             self._await_head(self.upload_s)
@@ -43,7 +43,7 @@ class TimedHeads(H11Protocol):
         self._time_begun_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """None will come."""
+        """Stop waiting: no further request will come."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -60,6 +60,6 @@ class TimedHeads(H11Protocol):
             self._timer = None
 
     def _close_after(self, last: object) -> None:
-        """Close unless another request has come since that one."""
+        """Close the connection unless another request has come since ``last``."""
         if self.cycle is last:
             self.transport.close()

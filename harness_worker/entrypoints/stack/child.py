@@ -20,20 +20,20 @@ from harness_worker.entrypoints.stack.killing import kill_session
 from harness_worker.entrypoints.stack.logs import LogWriter
 
 CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
-"""How a process of the harness starts another one."""
+"""The command by which a process of the harness starts another one."""
 
 _LOG_END_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """What a child is.
+    """How to start a child.
 
     Args:
         role: Its name in logs and in the ready line.
         command: Program and arguments.
-        environment: All of its environment.
-        descriptors: File descriptors it inherits.
+        environment: Its complete environment.
+        descriptors: File descriptors that it inherits.
     """
 
     role: str
@@ -48,8 +48,8 @@ class Child:
     Start it from the main thread: the kernel ends a child with the *thread* that started it.
 
     Args:
-        spec: What it is.
-        home: Where it is written down.
+        spec: How to start it.
+        home: Where its process is recorded.
         log: Where its output goes.
     """
 
@@ -69,19 +69,19 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The pid of its present process; 0 before the first one starts."""
+        """The pid of its current process; 0 before the first one starts."""
         return self._process.pid if self._process else 0
 
     @property
     def ready_said(self) -> bool:
-        """Whether the present process has said that it is ready."""
+        """Whether the current process has reported that it is ready."""
         return self._home.ready_file(self.role).exists()
 
     def start(self) -> None:
-        """Start a process, in a session of its own: Ctrl-C reaches only the supervisor, which drains in order.
+        """Start a process in a session of its own, so that Ctrl-C reaches only the supervisor, which drains in order.
 
         Raises:
-            OSError: The system has no process to spare, or nothing can be written to the home.
+            OSError: The system cannot start a process, or nothing can be written to the home.
         """
         self._home.ready_file(self.role).unlink(missing_ok=True)
         process = subprocess.Popen(  # noqa: S603 - our own commands
@@ -101,16 +101,16 @@ class Child:
         self._write_down(process.pid)
 
     def exit_code(self) -> int | None:
-        """The present process' exit code once it ended; negative is a signal."""
+        """The current process's exit code once it has ended; negative for a signal."""
         return self._process.poll() if self._process else 0
 
     def send(self, sig: signal.Signals) -> None:
-        """Signal the present process, if it still runs."""
+        """Send a signal to the current process, if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(sig)
 
     def bury(self) -> None:
-        """Kill what is left of a dead process's session, and forget that process."""
+        """Kill what is left of a dead process's session, and remove the record of the process."""
         if self._process is not None:
             kill_session(self._process.pid)
         if self._pump is not None:

@@ -13,7 +13,7 @@ from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.signals import StopSignal
 
 CHILD_GRACE_SHARE: Final = 0.7
-"""A child's own share of the grace time; the rest is for those that overrun it, and for the one that goes last."""
+"""A child's own share of the grace time; the rest is for children that overrun it, and for the one that ends last."""
 
 _URGENT_SHARE: Final = 0.8
 _KILL_SHARE: Final = 0.9
@@ -26,10 +26,10 @@ def drain(children: Sequence[Child], stop: StopSignal, log: LogWriter, *, grace_
     """Send SIGTERM to all, then SIGQUIT, then SIGKILL; Redis ends last, because the others still use it.
 
     Args:
-        children: All of them.
-        stop: A second Ctrl-C there kills at once.
-        log: Where it logs what happens.
-        grace_s: How long all of it may take, in seconds.
+        children: All children.
+        stop: A second Ctrl-C on it kills at once.
+        log: Where to log what happens.
+        grace_s: How long everything may take, in seconds.
     """
     began = time.monotonic()
     services = [child for child in children if child.role != _FOUNDATION]

@@ -23,7 +23,7 @@ def ensure_redis(
     """The URL of a Redis that answers; starts one unless one is given.
 
     Raises:
-        ConfigError: The given URL is wrong, or there is no server to start.
+        ConfigError: The given URL is wrong, or no server program was found.
         TransientError: The given Redis does not answer.
         StartFailed: The embedded one does not start, even with an empty directory.
     """
@@ -34,8 +34,8 @@ def ensure_redis(
     try:
         return _start(plan, supervisor, make_child)
     except StartFailed as failed:
-        # Data that this server cannot read (another version's, a damaged disk's) must not block the start: everything
-        # in Redis may be lost, SQL is the truth.
+        # Data that this server cannot read (of another version, or damaged) must not block the start: everything in
+        # Redis may be lost, because SQL is the truth.
         aside = _set_aside(plan.home)
         log.line("up", f"redis did not start ({failed}); once more with an empty directory, the old one is {aside}")
         return _start(plan, supervisor, make_child)
@@ -43,7 +43,7 @@ def ensure_redis(
 
 def _start(plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child]) -> str:
     port = free_port()
-    password = token_urlsafe()  # a port of the loopback is open to every user of this machine
+    password = token_urlsafe()  # every user of this machine can reach a loopback port
     plan.home.write_private(plan.home.valkey_file, password_setting(password))
     url = server_url(port, password=password)
     child = make_child(redis_spec(plan, port))

@@ -1,4 +1,4 @@
-"""Why a stack did not start, as the person who started it should read it."""
+"""Explains to the person who started a stack why it did not start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class StartFailed(HarnessError):  # noqa: N818 - reads as what it says
 
 
 def start_failure(role: str, code: int, last_words: str) -> HarnessError:
-    """The error of a child that ended before it was ready, of the class its exit code stands for.
+    """The error for a child that ended before it was ready, of the class that its exit code stands for.
 
     Args:
-        role: Which child.
+        role: The child's role.
         code: Its exit code.
         last_words: The end of its log.
     """
@@ -34,7 +34,7 @@ def _in_words(role: str, code: int) -> str:
 
 
 def own_message(log: str) -> str:
-    """The last error message that the command line wrote into a log; empty if there is none."""
+    """The last error message of the command line in a log; empty if there is none."""
     lines = log.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)]
     return "\n".join(lines[starts[-1] :]).removeprefix(MESSAGE_PREFIX).strip() if starts else ""

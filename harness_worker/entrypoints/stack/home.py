@@ -1,4 +1,4 @@
-"""The directory of one stack: what lies where, and the lock that keeps a second stack out."""
+"""The directory of one stack: its files, and the lock that keeps a second stack out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET_BYTES: Final = 32
 
 
 class HomeInUse(HarnessError):  # noqa: N818 - reads as what it says
-    """Another stack runs on this home; the message names both."""
+    """Another stack runs in this home; the message names the home and the stack."""
 
 
 class Home:
@@ -27,7 +27,7 @@ class Home:
         path: The directory; relative ones are taken from the working directory.
 
     Raises:
-        ConfigError: It is of a user who is not known, or relative to a working directory that was removed.
+        ConfigError: The path names an unknown user, or is relative to a working directory that was removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,32 +46,32 @@ class Home:
 
     @property
     def database_url(self) -> str:
-        """The SQLite database that is used where no other is given."""
+        """The SQLite database that is used unless another database is given."""
         return f"sqlite:///{self.path / 'harness.db'}"
 
     @property
     def artifact_url(self) -> str:
-        """The artifact store that is used where no other is given."""
+        """The artifact store that is used unless another one is given."""
         return self.artifacts.as_uri()
 
     def prepare(self) -> None:
-        """Make the directories, readable by this user only; an existing home keeps its permissions.
+        """Create the directories, readable only by this user; an existing home keeps its permissions.
 
         Raises:
-            ConfigError: That is not possible here.
+            ConfigError: They cannot be created or written to.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             for directory in (self.run, self.logs, self.valkey, self.artifacts):
                 directory.mkdir(mode=0o700, exist_ok=True)
-            self._lock_file.touch(mode=0o600)  # there may be all of them, and nothing be written to
+            self._lock_file.touch(mode=0o600)  # they may all exist and still not be writable
         except OSError as refused:
             raise ConfigError(
                 f"cannot use {self.path} as home: {refused.strerror}; choose another with --home"
             ) from None
 
     def ready_file(self, role: str) -> Path:
-        """The file that the process of that role writes when it is ready."""
+        """The file that the process of that role writes once it is ready."""
         return self.run / f"{role}.ready"
 
     def pid_file(self, role: str) -> Path:
@@ -82,7 +82,7 @@ class Home:
         """The secret that signs webhooks unless a setting gives one; ``None`` before the first start.
 
         Raises:
-            ConfigError: The file holds something else; an empty one holds nothing.
+            ConfigError: The file holds something else; an empty file counts as absent.
         """
         file = self._webhook_secret_file
         try:
@@ -96,7 +96,7 @@ class Home:
             ) from None
 
     def webhook_secret(self) -> str:
-        """The secret that signs webhooks, made if there is none yet; the caller must hold the lock."""
+        """The secret that signs webhooks, created if there is none yet; the caller must hold the lock."""
         kept = self.kept_webhook_secret()
         if kept is None:
             kept = token_hex(_SECRET_BYTES)
@@ -104,7 +104,7 @@ class Home:
         return kept
 
     def write_private(self, file: Path, text: str) -> None:
-        """Replace a file's content at once, readable by this user only."""
+        """Replace a file's content atomically; only this user can read it."""
         new = file.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as stream:
@@ -118,7 +118,7 @@ class Home:
         """Lock the home for this process; the kernel releases the lock when the process ends.
 
         Args:
-            only_for: The command that this process is for, as others are told who find the home in use.
+            only_for: The command that this process serves; shown to others who find the home in use.
 
         Raises:
             HomeInUse: Another process holds it.
@@ -148,6 +148,6 @@ class Home:
 def _secret_in(content: bytes) -> str | None:
     text = content.decode().strip()
     secrets = webhook_secrets(text) if text else ()
-    if not all(each.isprintable() for each in secrets):  # a power cut may leave zeros, which no environment takes
+    if not all(each.isprintable() for each in secrets):  # a power cut may leave zeros, which no environment accepts
         raise ValueError
     return " ".join(secrets) or None

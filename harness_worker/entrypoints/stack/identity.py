@@ -11,7 +11,7 @@ import psutil
 
 _PROC: Final = Path("/proc")
 _START_FIELD: Final = 19
-"""Of ``/proc/PID/stat`` behind the name: clock ticks from the boot to the start (proc_pid_stat(5), field 22)."""
+"""The field in ``/proc/PID/stat``, after the name, of clock ticks from boot to start (proc_pid_stat(5), field 22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """The process that has ``pid`` now; one that is gone already has no start."""
+        """The process that has ``pid`` now; a process that is already gone has no start."""
         return cls(pid=pid, start=_start_of(pid))
 
     def process(self) -> psutil.Process | None:
-        """The process, unless it ended."""
+        """The process, unless it has ended."""
         try:
             process = psutil.Process(self.pid)
             same = self.start != "" and _start_of(self.pid) == self.start
@@ -41,7 +41,7 @@ class ProcessIdentity:
 
 
 def _start_of(pid: int) -> str:
-    """On Linux in ticks since a boot, for its times of day are counted from a moment that moves with the clock."""
+    """A process's start. On Linux in ticks since boot, because its times of day move when the clock is set."""
     try:
         if not psutil.LINUX:
             return f"{psutil.Process(pid).create_time():.2f}"

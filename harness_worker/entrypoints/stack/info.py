@@ -1,4 +1,4 @@
-"""What a running stack publishes about itself, and in which file."""
+"""What a running stack publishes about itself, and the file that it publishes it in."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class StackInfo:
     """A running stack.
 
     Args:
-        gateway_url: Where it serves HTTP.
+        gateway_url: The gateway's URL.
         redis_url: Usable as ``HARNESS_REDIS_URL``; may hold a password.
         database_url: Usable as ``HARNESS_DATABASE_URL``; may hold a password.
         pid: The process that supervises the others.
-        home: Where it keeps its data, absolute.
-        processes: The others.
-        broker_url: Usable as ``HARNESS_BROKER_URL``, if its broker is another than that Redis; may hold a password.
-        flower_url: Where Flower serves HTTP, if it was asked for; holds its user and password.
-        only_for: The command that started it for itself, and with which it ends.
-        app: The import string of what it serves; ``None`` of a stack of an earlier build.
+        home: The absolute path of its data.
+        processes: The other processes.
+        broker_url: Usable as ``HARNESS_BROKER_URL``, if its broker is not that Redis; may hold a password.
+        flower_url: Flower's URL, if Flower was requested; contains user and password.
+        only_for: The command that started the stack for itself, and that will end it.
+        app: The import string of the app that it serves; ``None`` if an earlier version started the stack.
     """
 
     gateway_url: str
@@ -70,7 +70,7 @@ def from_ready_line(line: str) -> StackInfo:
     """The stack that wrote this line.
 
     Raises:
-        ValueError: It is no ready line.
+        ValueError: It is not a ready line.
     """
     try:
         return _from_document(json.loads(line))
@@ -85,7 +85,7 @@ def publish(home: Home, info: StackInfo) -> None:
 
 
 def running_stack(home: Path) -> StackInfo | None:
-    """The stack that runs on ``home``, if one does."""
+    """The stack that runs in ``home``, if there is one."""
     try:
         document = json.loads(Home(home).stack_file.read_text())
         info = from_ready_line(document["stack"])

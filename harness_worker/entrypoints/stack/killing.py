@@ -1,4 +1,4 @@
-"""Kills processes, found by their POSIX session or by the home that they were started for."""
+"""Kills processes, which it finds by their POSIX session or by the home that they were started for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends what an earlier, killed stack left on its home."""
+"""Ends processes that an earlier, killed stack has left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness_worker.entrypoints.stack.logs import LogWriter
 def end_leftovers(home: Home, log: LogWriter) -> None:
     """Kill the processes of an earlier stack on ``home``; the caller must hold its lock.
 
-    A server may overwrite its environment to set its title, so it is known by its written pid and start time; what
-    it started is known by the mark it inherited.
+    Servers may overwrite their environment to set their title, so they are found by their recorded pid and start time;
+    the processes that they started are found by the mark that they inherited.
     """
     files = list(home.run.glob("*.pid"))
     written = (_written(file) for file in files)

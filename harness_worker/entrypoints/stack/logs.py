@@ -21,14 +21,14 @@ _WIDTH: Final = max(map(len, _COLOURS))
 
 _KEPT_LINES: Final = 50
 _LONGEST_LINE_BYTES: Final = 65_536
-"""Longer lines are cut in pieces: what a tool prints must not fill the supervisor's memory."""
+"""Longer lines are cut into pieces, so that what a tool prints cannot fill the supervisor's memory."""
 
 
 class LogWriter:
     """Writes whole prefixed lines to one stream; safe to share between threads.
 
     Args:
-        stream: Where to.
+        stream: The stream to write to.
         coloured: Whether the prefixes are coloured, for people at a terminal.
     """
 
@@ -38,7 +38,7 @@ class LogWriter:
         self._lock = threading.Lock()
 
     def line(self, role: str, text: str) -> None:
-        """Write one line, plain; a stream that is gone is ignored, a closed terminal must not stop the stack."""
+        """Write one line, made plain. A stream that is gone is ignored: a closed terminal must not stop the stack."""
         with self._lock:
             try:
                 self._stream.write(f"{self._prefix(role)} {plain(text)}\n")
@@ -51,12 +51,12 @@ class LogWriter:
         return f"{_COLOURS[role]}{name}{_RESET}" if self._coloured and role in _COLOURS else name
 
     def pump(self, role: str, source: IO[bytes], keep: list[str]) -> threading.Thread:
-        """Copy ``source`` line by line in a thread until it ends.
+        """Copy ``source`` line by line on a thread until it ends.
 
         Args:
-            role: Whose it is.
-            source: A child's output.
-            keep: Takes the latest lines, for an error message.
+            role: The child's role.
+            source: The child's output.
+            keep: Receives the latest lines, for an error message.
         """
         thread = threading.Thread(target=self._copy, args=(role, source, keep), name=f"log-{role}", daemon=True)
         thread.start()

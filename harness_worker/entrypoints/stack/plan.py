@@ -25,11 +25,11 @@ _SQLITE: Final = "sqlite:///"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowerPlan:
-    """Flower beside a stack.
+    """Flower as part of a stack.
 
     Args:
-        port: Where it serves; 0 picks a free one.
-        access: Who may look.
+        port: The port to serve on; 0 picks a free one.
+        access: The user and password that it asks for.
     """
 
     port: int
@@ -38,15 +38,15 @@ class FlowerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
-    """What ``harness up`` was asked for.
+    """What ``harness up`` is to run.
 
     Args:
         settings: The worker's settings.
         port: The gateway's; 0 picks a free one.
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool; 0 starts none.
-        flower: Flower, if it was asked for.
-        only_for: The command that started it for itself, if one did.
+        flower: Flower, if it was requested.
+        only_for: The command that started the stack for itself, if one did.
     """
 
     settings: Settings
@@ -77,7 +77,7 @@ class StackPlan:
 
     @property
     def database_url(self) -> str:
-        """The database, usable from any working directory."""
+        """The database's URL, usable from any working directory."""
         given = self.settings.database_url
         if given is None:
             return self.home.database_url
@@ -90,7 +90,7 @@ def redis_spec(plan: StackPlan, port: int) -> ChildSpec:
     """The embedded server, with its data and its password in the home.
 
     Raises:
-        ConfigError: No server program is there.
+        ConfigError: No server program was found.
     """
     home = plan.home
     command = server_command(find_server(), port=port, directory=home.valkey, durable=True, file=home.valkey_file)
@@ -101,9 +101,9 @@ def service_specs(plan: StackPlan, redis_url: str, descriptor: int) -> list[Chil
     """The gateway and the workers.
 
     Args:
-        plan: What was asked for.
-        redis_url: The Redis they share.
-        descriptor: The listening socket of the gateway.
+        plan: What to run.
+        redis_url: The Redis that they share.
+        descriptor: The gateway's listening socket.
     """
     shared = _environment(plan, redis_url)
     gateway = ChildSpec(
@@ -125,11 +125,11 @@ def _for_one_machine(plan: StackPlan, shared: Mapping[str, str]) -> dict[str, st
 
 
 def flower_spec(plan: StackPlan, access: FlowerAccess, redis_url: str, descriptor: int) -> ChildSpec:
-    """Flower; its password reaches it by the environment, which other users cannot read, unlike its arguments.
+    """Flower. It gets its password in its environment, which other users cannot read, unlike its arguments.
 
     Args:
-        plan: What was asked for.
-        access: Who may look.
+        plan: What to run.
+        access: The user and password that it asks for.
         redis_url: The Redis whose queues it watches.
         descriptor: Its listening socket.
     """
@@ -151,7 +151,7 @@ def _worker(plan: StackPlan, role: Role, concurrency: int, shared: Mapping[str, 
 def _environment(plan: StackPlan, redis_url: str) -> dict[str, str]:
     home = plan.home
     given = environment()
-    given.pop(_WEBHOOK_KEY, None)  # for the gateway alone: tools do what models choose
+    given.pop(_WEBHOOK_KEY, None)  # only for the gateway, because tools do what models choose
     return {
         **given,
         "HARNESS_APP": plan.app,

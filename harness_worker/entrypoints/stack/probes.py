@@ -1,4 +1,4 @@
-"""Whether the parts of a stack answer."""
+"""Checks whether the parts of a stack answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness_worker.urls import masked
 
 _TIMEOUT_S: Final = 3
 _GATEWAY_TIMEOUT_S: Final = 1.0
-"""Short: until the gateway accepts, a request waits in the queue of the socket that its supervisor holds."""
+"""Short, because a request waits in the queue of the supervisor's socket until the gateway accepts connections."""
 
 _OK: Final = 200
 
@@ -35,7 +35,7 @@ def check_redis(url: str) -> None:
     """Make sure that a given Redis answers.
 
     Raises:
-        ConfigError: The URL is not one.
+        ConfigError: The URL is invalid.
         TransientError: Nothing usable answers there.
     """
     try:
@@ -57,8 +57,8 @@ def check_broker(url: str) -> None:
     """Make sure that a given broker answers.
 
     Raises:
-        ConfigError: The URL is not one.
-        TransientError: None answers there, or it refuses.
+        ConfigError: The URL is invalid.
+        TransientError: No broker answers there, or it refuses.
     """
     try:
         reach_broker(url, timeout_s=_TIMEOUT_S)

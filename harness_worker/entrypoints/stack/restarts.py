@@ -1,4 +1,4 @@
-"""When a child that died is started again."""
+"""Decides when a child that died is started again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEALTHY_S: Final = 30.0
 class Backoff:
     """A pause that grows with each early exit, and is reset once a process has run for long.
 
-    A child that cannot even start waits longer than one that was killed at work, whose work waits for it.
+    A child that cannot even start waits longer than one that was killed at work, because that one's work is waiting.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Backoff:
 
     @property
     def pending(self) -> bool:
-        """Whether a restart is waiting for its time."""
+        """Whether a restart is pending."""
         return self._due_at is not None
 
     def died(self, *, lived_s: float, was_ready: bool) -> float:
-        """Note that a process ended after ``lived_s`` seconds, and whether it had become ready.
+        """Record that a process ended after ``lived_s`` seconds, and whether it had become ready.
 
         Returns:
             Seconds until the restart.
@@ -43,5 +43,5 @@ class Backoff:
         return self._due_at is not None and time.monotonic() >= self._due_at
 
     def restarted(self) -> None:
-        """Note that the restart was made."""
+        """Record that the restart was made."""
         self._due_at = None

@@ -23,24 +23,24 @@ class StopSignal:
         """Whether Ctrl-C was pressed."""
         self.at_once = False
         """Whether Ctrl-C was pressed once more while the stack was stopping."""
-        # Not an Event: its lock is held for moments of a wait, and a signal's handler that interrupts one would wait
-        # for it for ever. A SimpleQueue may be put to at any moment.
+        # Not an Event: a wait holds its lock for moments, and a signal handler that interrupts the wait just then would
+        # block on it for ever. A SimpleQueue may be put to at any moment.
         self._wake = SimpleQueue[None]()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until somebody asks, at most ``timeout_s`` seconds; whether somebody did."""
+        """Wait until somebody asks to stop, at most ``timeout_s`` seconds; return whether somebody did."""
         if not self.asked:
             with suppress(Empty):
                 self._wake.get(timeout=timeout_s)
         return self.asked
 
     def check(self) -> None:
-        """Go on, or raise ``StopRequested``."""
+        """Raise ``StopRequested`` if somebody asked to stop."""
         if self.asked:
             raise StopRequested
 
     def request(self, signum: int, _frame: FrameType | None = None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         if signum == signal.SIGINT:
             self.interrupted, self.at_once = True, self.asked
         self.asked = True

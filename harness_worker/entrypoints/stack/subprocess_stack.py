@@ -1,4 +1,4 @@
-"""A stack in a process of its own, for as long as a context lasts."""
+"""Runs a stack in a process of its own for as long as a context lasts."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def open_stack(
     Its log is ``HOME/logs/up.log``. It dies with the calling thread, however that ends.
 
     Args:
-        home: Where it keeps its data.
+        home: The directory for its data.
         app: The registry to serve, ``package.module:registry``.
         coordinators: Threads of the coordinator process.
         tools: Processes of the tool worker's pool.
         env: Variables on top of this process's environment.
-        only_for: The command that it is for, as others are told who find it.
+        only_for: The command that it serves; shown to others who find it.
 
     Raises:
         HomeInUse: Another stack runs there.
-        HarnessError: It did not start, with the message and of the class it ended with: ``ConfigError``,
+        HarnessError: It did not start. The message and the class are those of its own error: ``ConfigError``,
             ``TransientError`` or ``StartFailed``.
     """
     place = Home(home)
@@ -59,7 +59,7 @@ def open_stack(
     grace_s = load_settings(grace_s=variables.get("HARNESS_GRACE_S") or None).grace_s
     log = place.logs / "up.log"
     with place.locked(only_for):
-        pass  # else the log that would be emptied is another stack's
+        pass  # else another stack's log would be emptied
     with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes, *whose], variables, sink) as process:
         try:
             yield _await_ready(process, log)

@@ -18,7 +18,7 @@ from harness_worker.entrypoints.stack.signals import StopSignal
 _LOOK_S: Final = 0.1
 _START_TIMEOUT_S: Final = 120.0
 _STARTING_S: Final = 5.0
-"""A child that lived longer was not ended by its own start, whether it says that it is ready or not."""
+"""A child that lived longer than this, in seconds, did not fail at its start, whether it was ready or not."""
 
 
 class Supervisor:
@@ -26,7 +26,7 @@ class Supervisor:
 
     Args:
         stop: Says when to stop.
-        log: Where it logs what it does.
+        log: Where to log what it does.
         grace_s: How long ending may take, in seconds.
         on_change: Called after a child got a new process.
     """
@@ -48,13 +48,13 @@ class Supervisor:
         drain(self.children, self._stop, self._log, grace_s=self._grace_s)
 
     def start(self, child: Child) -> None:
-        """Start a child and keep it from now on."""
+        """Start a child and keep it running from now on."""
         self.children.append(child)
         self._backoff[child] = Backoff()
         child.start()
 
     def forget(self, child: Child) -> None:
-        """Keep a child no longer; ends it if it still runs."""
+        """Stop keeping a child running; ends it if it still runs."""
         child.kill()
         self.children.remove(child)
 
@@ -78,7 +78,7 @@ class Supervisor:
             self._stop.wait(_LOOK_S if waiting else 0.0)
 
     def watch(self) -> None:
-        """Restart what dies, until somebody asks to stop."""
+        """Restart children that die, until somebody asks to stop."""
         while not self._stop.wait(_LOOK_S):
             for child in self.children:
                 self._tend(child)
@@ -107,7 +107,7 @@ class Supervisor:
         try:
             child.start()
             self._on_change()
-        except OSError as refused:  # no process, memory or disk to spare for a moment: the others go on meanwhile
+        except OSError as refused:  # no process, memory or disk space for a moment: the others go on
             child.kill()
             delay_s = backoff.died(lived_s=0.0, was_ready=False)
             self._log.line("up", f"{child.role} cannot be started ({refused.strerror}); trying again in {delay_s:g} s")

@@ -25,18 +25,18 @@ Announce = Callable[[StackInfo], None]
 
 
 def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
-    """Run a stack until it is asked to stop; returns when no process of it is left.
+    """Run a stack until it is asked to stop; returns once none of its processes is left.
 
     Args:
         plan: What to run.
-        log: Where all its processes' logs go.
+        log: Where the logs of all its processes go.
         announce: Called once, when everything is ready.
 
     Raises:
         ConfigError: An option, a setting or the app is wrong.
         TransientError: A given broker, Redis or database does not answer.
-        HomeInUse: Another stack runs on the same home.
-        StartFailed: A process of it does not start.
+        HomeInUse: Another stack runs in the same home.
+        StartFailed: One of its processes does not start.
         KeyboardInterrupt: Ctrl-C was pressed before it was ready.
     """
     check_app(plan.app)  # before anything is started

@@ -1,3 +1,3 @@
-"""How a running turn looks in a terminal: events folded into lines, lines drawn live or plainly."""
+"""Shows turns and figures in a terminal: events are folded into lines, which are drawn live or plainly."""
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from harness_worker.entrypoints.view.turn_table import SHORT_ID
 
 
 def batch_words(batch: Mapping[str, Any]) -> str:
-    """How its turns stand: ``3 turns: 1 running, 2 completed``."""
+    """The statuses of a batch's turns: ``3 turns: 1 running, 2 completed``."""
     counts = ", ".join(f"{number:,} {status}" for status, number in batch["counts"].items() if number)
     return f"{counted(batch['total'], 'turn')}: {counts or 'none is left'}"
 
 
 def batch_line(batch: Mapping[str, Any], now: datetime) -> str:
-    """A batch in a list: the end of its id, its age, its status, and how its turns stand."""
+    """A batch in a list: the end of its id, its age, its status, and the statuses of its turns."""
     return f"{batch['id'][-SHORT_ID:]}  {age(batch['created_at'], now):>3}  {batch['status']:<11}  {batch_words(batch)}"
 
 

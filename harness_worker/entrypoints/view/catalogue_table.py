@@ -20,8 +20,8 @@ def catalogue_table(agents: Sequence[Mapping[str, Any]], width: int) -> Iterator
     """A line per agent: its name, which is never cut, its model, its tools.
 
     Args:
-        agents: As ``GET /v1/agents`` gives them.
-        width: Columns there are.
+        agents: The agents, as from ``GET /v1/agents``.
+        width: The width available, in columns.
     """
     rows = [_HEAD, *((one_line(agent["name"]), cut(one_line(agent["model"]), _MOST)) for agent in agents)]
     sizes = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]

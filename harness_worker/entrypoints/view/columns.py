@@ -1,4 +1,4 @@
-"""Text in the columns of a terminal, in which a character may take two."""
+"""Fits text into the columns of a terminal, where a character may take two."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 MAX_WIDTH: Final = 100
-"""Of a terminal that is wider, no more is used: long lines are hard to read."""
+"""How many columns of a wider terminal are used; longer lines are hard to read."""
 
 GAP: Final = "  "
-"""Between two columns."""
+"""The space between two columns."""
 
 
 def cut(text: str, room: int) -> str:

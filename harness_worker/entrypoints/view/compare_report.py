@@ -1,4 +1,4 @@
-"""What changed from one sweep to another, for people."""
+"""Reports for people what changed from one sweep to another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 
 def comparison_table(found: Json) -> Table:
-    """One comparison's figures, as :func:`~harness_worker.evaluation.comparison.comparison` has them."""
+    """One comparison's figures, as :func:`~harness_worker.evaluation.comparison.comparison` returns them."""
     drawn = Table(title=Text(f"{one_line(_named(found))}: {counted(found['cases'], 'case')}"))
     drawn.add_column("mean of a cell")
     for name in ("before", "after", "difference"):
@@ -37,7 +37,7 @@ def comparison_table(found: Json) -> Table:
 
 
 def changed_lines(found: Json) -> Iterator[Text]:
-    """The cases that pass less often with why, those that pass more often, and what could not be compared."""
+    """The cases that pass less often, with the reason, those that pass more often, and those that were not compared."""
     yield from _cases(found["worse"], "worse", "red")
     yield from _cases(found["better"], "better", "green")
     if otherwise := found["expected_otherwise"]:

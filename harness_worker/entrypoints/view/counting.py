@@ -1,4 +1,4 @@
-"""How the progress of many tasks looks: a bar in a terminal, a plain line every few seconds in a pipe."""
+"""Shows the progress of many tasks: as a bar in a terminal, or as a plain line every few seconds in a pipe."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class CountingProgress:
 
     Args:
         console: Where to draw.
-        clock: For the plain lines, and for what is left.
-        name: What is under way.
+        clock: For pacing the plain lines, and for estimating the time left.
+        name: The name of the work.
         total: How many tasks there are.
-        noun: What one of them is called.
+        noun: The word for one task.
     """
 
     def __init__(self, console: Console, clock: Clock, name: str, total: int, noun: str = "task") -> None:
@@ -53,7 +53,7 @@ class CountingProgress:
             self._bar.stop()
 
     def count(self, task: str, why: str | None) -> None:
-        """One task more is done; ``why`` says how it failed, if it did."""
+        """Count one more task as done; ``why`` says how it failed, if it did."""
         self._done += 1
         if why is not None:
             self._failed += 1
@@ -71,7 +71,7 @@ class CountingProgress:
             self._console.print(f"{self._name}: {done}{self._left(now)}", markup=False)
 
     def _left(self, now: float) -> str:
-        """How long the rest takes if it goes on as it did."""
+        """How long the rest will take at the speed so far."""
         if not 0 < self._done < self._total:
             return ""
         return f", about {duration((now - self._began) * (self._total - self._done) / self._done)} left"

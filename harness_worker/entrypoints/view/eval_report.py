@@ -1,4 +1,4 @@
-"""What a sweep over somebody's cases came to, for people."""
+"""Reports the results of a sweep over a user's cases for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 
 def agent_table(figures: Json, repeats: int) -> Table:
-    """One agent's figures, as :func:`~harness_worker.evaluation.summary.summary` has them."""
+    """One agent's figures, as :func:`~harness_worker.evaluation.summary.summary` returns them."""
     drawn = Table(title=Text(f"{figures['agent']}: {figures['passed']}/{figures['cells']} cells passed"))
     drawn.add_column("what")
     drawn.add_column("found", justify="right")
@@ -28,7 +28,7 @@ def agent_table(figures: Json, repeats: int) -> Table:
 
 
 def failure_lines(failures: Sequence[Json], restart: str | None = None) -> Iterator[Text]:
-    """The first failures with why, and how to see more of them; ``restart`` starts their stack if it is gone."""
+    """The first failures with their reasons, and how to see more; ``restart`` restarts their stack if it is gone."""
     for failure in failures[:SHOWN]:
         named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
         turn = f" (turn {failure['turn_id']})" if failure["turn_id"] else ""

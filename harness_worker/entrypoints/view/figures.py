@@ -1,4 +1,4 @@
-"""Figures in words: times, ages, counts, and what a turn adds up to."""
+"""Figures in words: times, ages, counts, and a turn's totals."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
     """A number with its noun: ``1 step``, ``4,120 tokens``.
 
     Args:
-        number: How many.
-        noun: One of them.
-        nouns: Several; with an ``s`` if left out.
+        number: The number.
+        noun: The singular.
+        nouns: The plural; by default the singular with an ``s``.
     """
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
@@ -44,5 +44,5 @@ def tokens_of(usage: Mapping[str, Any]) -> int:
 
 
 def waves_of(turn: Mapping[str, Any]) -> int:
-    """How many waves a turn's calls made."""
+    """How many waves a turn's calls were in."""
     return len({(call["step"], call["wave"]) for call in turn["calls"]})

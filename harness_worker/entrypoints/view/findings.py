@@ -18,7 +18,7 @@ _STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.WRONG: "red"
 
 
 def draw_finding(finding: Finding, *, width: int, encoding: str) -> Iterator[Text]:
-    """A finding's lines: its sign, its name, what was found, and how to mend it."""
+    """A finding's lines: its sign, its name, what was found, and how to fix it."""
     sign = _SIGNS[finding.state][0 if encoding.lower().startswith("utf") else 1]
     indent = len(sign) + 1 + LABEL
     rows = _wrapped(finding.said, width - indent)

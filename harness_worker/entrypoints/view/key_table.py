@@ -20,7 +20,7 @@ _DAY: Final = len("2026-01-31")
 
 
 def key_table(keys: Sequence[tuple[ApiKey, KeyState]]) -> Iterator[Text]:
-    """A line per key: its id, whether it is accepted, the days of its life, its tenant, its name."""
+    """A line per key: its id, whether it is accepted, the days of its creation and end, its tenant, its name."""
     rows = [_HEAD, *(_cells(key, state) for key, state in keys)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
     styles = ["bold", *(STYLES[state] for _, state in keys)]

@@ -1,4 +1,4 @@
-"""One line of progress as styled text that fits a width; no escape codes unless a terminal asks for them."""
+"""Draws one line of progress as styled text that fits a width; escape codes are only used in a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASCII_MARKS: Final = Marks(ok="ok", bad="FAILED", denied="DENIED", running="..")
 
 
 def marks_for(encoding: str) -> Marks:
-    """Signs that the output's encoding can carry."""
+    """Signs that the output's encoding can represent."""
     return UNICODE_MARKS if encoding.lower().startswith("utf") else ASCII_MARKS
 
 
@@ -43,9 +43,9 @@ def draw(line: Line, *, width: int, marks: Marks, details: Mapping[str, str] | N
 
     Args:
         line: What to draw.
-        width: Columns there are; more than 100 are not used.
+        width: The width available, in columns, of which at most 100 are used.
         marks: The signs.
-        details: What each failed call told the model, by call id.
+        details: What the model was told of each failed call, by call id.
     """
     width = min(width, MAX_WIDTH)
     if isinstance(line, ModelLine):
@@ -108,7 +108,7 @@ def _detail(cell: CallCell, content: str, width: int) -> Text:
 
 
 def totals(turn: Mapping[str, Any], elapsed_s: float) -> str:
-    """What a finished turn came to, in one line."""
+    """A finished turn's totals in one line."""
     usage = turn["usage"]
     counts = (
         counted(usage["steps"], "step"),

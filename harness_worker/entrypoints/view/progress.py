@@ -1,4 +1,4 @@
-"""A turn's events folded into what a person wants to see: what the model said, and waves of calls side by side."""
+"""Folds a turn's events into what a person wants to see: what the model said, and waves of calls side by side."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ModelLine:
     """One model call.
 
     Args:
-        step: Which, from 0.
-        attempt: Which try of the step the text is of, from 1; 0 before anything was said.
-        text: What it said beside asking for tools; while it speaks, what it has said so far.
-        is_answer: Whether it asked for nothing more.
-        elapsed_s: Wall time since the line before it; ``None`` while it is thinking or speaking.
+        step: The step, from 0.
+        attempt: The attempt at the step that the text is from, from 1; 0 before anything was said.
+        text: What the model said besides requesting tools; while it speaks, what it has said so far.
+        is_answer: Whether it requested no more tools.
+        elapsed_s: Wall time since the previous line, in seconds; ``None`` while the model is thinking or speaking.
     """
 
     step: int
@@ -50,13 +50,13 @@ class CallCell:
 
     @property
     def name(self) -> str:
-        """The tool, on one line; the call's id as long as the tool is not known."""
+        """The tool's name, on one line; the call's id as long as the tool is unknown."""
         return one_line(self.tool) or self.call_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveLine:
-    """Calls that run together; ``elapsed_s`` is wall time since the line before it, ``None`` while they run."""
+    """Calls that run together; ``elapsed_s`` is wall time since the previous line, ``None`` while they run."""
 
     step: int
     wave: int
@@ -77,8 +77,8 @@ class Progress:
     """Everything seen of a turn so far. The lines' elapsed times add up to the turn's.
 
     Args:
-        lines: In order; those still open have no elapsed time.
-        since: When the last line closed, or the turn was queued; seconds since the epoch.
+        lines: The lines in order; open ones have no elapsed time.
+        since: When the last line was closed, or the turn was queued, in seconds since the epoch.
         end: The terminal event's type, once seen.
     """
 
@@ -88,7 +88,7 @@ class Progress:
 
 
 def fold(progress: Progress, event: Event) -> Progress:
-    """The progress after one more event; unknown types change nothing. Text is taken in as it may be drawn."""
+    """The progress after one more event; unknown types change nothing. Texts are made plain, ready to be drawn."""
     event = harmless(event)
     at = datetime.fromisoformat(event["at"]).timestamp()
     if progress.since is None:  # the first event: the turn was queued
@@ -113,7 +113,7 @@ def _speak(progress: Progress, data: Event, _at: float) -> Progress:
 
 
 def _spoken(line: Line, data: Event) -> Line:
-    """An open line with one more piece; a higher attempt begins anew, a lower one is of a try that was given up."""
+    """An open line with one more piece of text; a higher attempt starts it anew, a lower one is ignored as outdated."""
     if line.place != ("model", data["step"], 0) or line.elapsed_s is not None or isinstance(line, WaveLine):
         return line
     if data["attempt"] < line.attempt:

@@ -1,4 +1,4 @@
-"""What a turn, and the turns below it, wait for people to agree to."""
+"""The approvals that a turn, and the turns below it, wait for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness_worker.wire import JsonObject
 
 
 def asked_of(turn: Mapping[str, Any]) -> Sequence[JsonObject]:
-    """What a turn and those below it wait for, each with the ``turn_id`` to answer."""
+    """The approvals that a turn and those below it wait for, each with the ``turn_id`` to answer."""
     return [*({**action, "turn_id": turn["id"]} for action in turn["required_actions"]), *_below(turn)]
 
 
@@ -26,5 +26,5 @@ def _question(action: JsonObject) -> str:
 
 
 def _below(turn: Mapping[str, Any]) -> Sequence[JsonObject]:
-    """What turns below it wait for; a gateway of an earlier version does not say."""
+    """The approvals that turns below it wait for; a gateway of an earlier version does not report them."""
     return turn.get("subagent_actions", ())

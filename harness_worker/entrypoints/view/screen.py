@@ -1,4 +1,4 @@
-"""Where progress is drawn: a terminal, in which the open line moves, or a pipe, which gets each line once."""
+"""Draws progress on a terminal, where the open line is animated, or into a pipe, which gets each line once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ INDENT: Final = 2
 """Columns left free on the left."""
 
 SPOKEN_ROWS: Final = 4
-"""How much of a model's text is seen while it speaks."""
+"""How many rows of a model's text are shown while it speaks."""
 
 QUIET_S: Final = 5.0
-"""How long nothing is written to a pipe before a line says what is being waited for."""
+"""After how many silent seconds a line in a pipe says what is being waited for."""
 
 
 class Screen:
-    """Draws one turn. A context manager: the moving line is gone after it.
+    """Draws one turn. A context manager; the animated line disappears at its end.
 
     Args:
         console: Where to draw.
-        monotonic: Seconds since some point in the past.
+        monotonic: A monotonic clock, in seconds.
     """
 
     def __init__(self, console: Console, monotonic: Callable[[], float]) -> None:
@@ -57,7 +57,7 @@ class Screen:
 
     @contextmanager
     def resting(self) -> Generator[None]:
-        """Without the moving line within the context, so that somebody else may use the terminal."""
+        """Within the context the animated line is hidden, so that others can use the terminal."""
         if self._live is not None:
             self._live.stop()
         try:
@@ -67,10 +67,10 @@ class Screen:
                 self._live.start()
 
     def show(self, progress: Progress, calls: Sequence[Mapping[str, Any]]) -> None:
-        """Draw what has closed since the last time, and what is open now.
+        """Draw the lines that have closed since the last call, and what is open now.
 
         Args:
-            progress: All that was seen of the turn.
+            progress: Everything seen of the turn.
             calls: The turn's calls as the gateway last returned them.
         """
         told = harmless({call["call_id"]: call["content"] for call in calls if call["is_error"]})
@@ -102,7 +102,7 @@ class Screen:
         return Text.assemble(self._text(line, {}), (f"   {waited_s:.1f} s", "dim"))
 
     def _speaking(self, line: ModelLine) -> Text:
-        """The last rows of what the model has said so far; the whole of it is printed when it is whole."""
+        """The last rows of what the model has said so far; all of it is printed once it is complete."""
         words = Text(line.text, style="italic")
         rows = words.wrap(self._console, self._width - LABEL)[-SPOKEN_ROWS:]
         labels = ("model", *[""] * (len(rows) - 1))
@@ -119,7 +119,7 @@ class Screen:
 
     def _print(self, text: Text) -> None:
         if self._live is not None:
-            self._live.update(Text(), refresh=True)  # a line that has closed is not drawn as open below itself
+            self._live.update(Text(), refresh=True)  # else a closed line would still be drawn as open below itself
         self._console.print(self._indented(text), soft_wrap=True)
         self._last_drawn = self._monotonic()
 

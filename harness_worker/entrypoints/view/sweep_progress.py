@@ -1,4 +1,4 @@
-"""How a sweep's progress looks."""
+"""Shows a sweep's progress."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class SweepProgress(CountingProgress):
     """Counts verdicts, and reports each task that failed. A context manager."""
 
     def found(self, task: WorkloadTask, verdict: Verdict) -> None:
-        """One task more has ended."""
+        """Count one more task."""
         self.count(task.id, None if verdict.passed else verdict.why[0])

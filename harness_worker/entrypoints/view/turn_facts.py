@@ -1,4 +1,4 @@
-"""What a turn, its calls and its model calls came to, in words."""
+"""Facts about a turn, its calls and its model calls, in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 
 
 def facts(turn: Json) -> dict[str, str]:
-    """What stands at the head of a turn's page, by label; empty ones are left out there."""
+    """The facts at the head of a turn's page, by label; empty ones are left out there."""
     usage, budget = turn["usage"], turn["budget"]
     used = (
         counted(usage["steps"], "step"),
@@ -80,7 +80,7 @@ def _apart(earlier: str, later: str) -> float:
 
 
 def span(calls: Sequence[Json]) -> str:
-    """From the first call's start to the last one's end; nothing while one of them runs or if none ran."""
+    """The time from the first call's start to the last one's end; empty while one of them runs, or if none ran."""
     started = [call["started_at"] for call in calls if call["started_at"]]
     finished = [call["finished_at"] for call in calls if call["finished_at"]]
     if not started or len(finished) < len(started):
@@ -89,7 +89,7 @@ def span(calls: Sequence[Json]) -> str:
 
 
 def score_line(score: Json) -> str:
-    """What a judge says, in a line."""
+    """A judge's score in one line."""
     if score["at"] is None:
         return f"{score['judge']}  due"
     if score["error"] is not None:
@@ -98,7 +98,7 @@ def score_line(score: Json) -> str:
 
 
 def model_calls(events: Sequence[Json]) -> dict[int, Json]:
-    """What each step's model said, what it cost, and ``elapsed_s``."""
+    """What the model said in each step, what that cost, and ``elapsed_s``."""
     began: dict[Any, str] = {}
     calls: dict[int, Json] = {}
     for event in events:
@@ -111,7 +111,7 @@ def model_calls(events: Sequence[Json]) -> dict[int, Json]:
 
 
 def model_cost(model: Json | None) -> str:
-    """What a model call cost, in words."""
+    """The cost of a model call, in words."""
     if model is None:
         return ""
     usage: dict[str, float] = model["usage"]

@@ -1,4 +1,4 @@
-"""One turn as a page: what was asked, each step with its waves and calls and what they cost, what was answered."""
+"""One turn as a page: the question, each step with its waves, calls and costs, and the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TurnPage:
     """Draws turns.
 
     Args:
-        width: Columns there are; more than 100 are not used.
+        width: The width available, in columns, of which at most 100 are used.
         marks: The signs for how a call ended.
     """
 
@@ -39,8 +39,8 @@ class TurnPage:
         """The page's lines.
 
         Args:
-            turn: As ``GET /v1/turns/{id}`` gives it.
-            events: All its events: they say what each model call took and cost.
+            turn: The turn, as from ``GET /v1/turns/{id}``.
+            events: All its events, which tell the time and cost of each model call.
         """
         turn, events = harmless(turn), harmless(list(events))
         yield from self._head(turn)
@@ -61,7 +61,7 @@ class TurnPage:
             yield from self._section("scores", "\n".join(map(score_line, turn["scores"])))
 
     def messages(self, turn: Json) -> Iterator[Text]:
-        """The lines of a turn's history, and of what the model was sent before it."""
+        """The lines of a turn's history, and of the context that the model was sent before it."""
         turn = harmless(turn)
         if turn["context"]:
             yield from self._section("context", "\n".join(turn["context"]))

@@ -1,4 +1,4 @@
-"""Many turns as a table that fits the width there is."""
+"""Many turns as a table that fits the available width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness_worker.entrypoints.view.columns import GAP, cut, left, right
 from harness_worker.entrypoints.view.figures import age, tokens_of
 
 SHORT_ID: Final = 12
-"""How many characters of an id's end are shown; the beginning is a time, and alike for turns of the same hour."""
+"""How many characters of an id's end are shown; its beginning is a time, and similar for turns of the same hour."""
 
 STYLES: Final[Mapping[str, str]] = {
     "running": "yellow",
@@ -36,9 +36,9 @@ def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime, width: int) ->
     """A line per turn: the end of its id, age, status, agent, steps, calls, tokens, and how its input starts.
 
     Args:
-        turns: As ``GET /v1/turns`` gives them.
-        now: What ages are counted to.
-        width: Columns there are.
+        turns: The turns, as from ``GET /v1/turns``.
+        now: The time to which ages are counted.
+        width: The width available, in columns.
     """
     rows = [_HEAD, *(_cells(turn, now) for turn in turns)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]

@@ -1,4 +1,4 @@
-"""What turns have used as a table: a line a group, the total last."""
+"""The usage of turns as a table: one line per group, the total last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.columns import GAP, cut, left, right
 
 NONE: Final = "(none)"
-"""Stands for the group of those that have no key."""
+"""Shown as the key of the group of turns without one."""
 
 _COLUMNS: Final[Mapping[str, str]] = {
     "turns": "turns",
@@ -31,8 +31,8 @@ def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
     """A line per group: its key, turns, steps, calls, tokens of each class, dollars.
 
     Args:
-        report: As ``GET /v1/usage`` gives it.
-        width: Columns there are.
+        report: The report, as from ``GET /v1/usage``.
+        width: The width available, in columns.
     """
     rows = [
         (one_line(report["by"]), *_COLUMNS.values(), "dollars"),
@@ -53,5 +53,5 @@ def _cells(key: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: int) -> str:
-    """Below a million as it is, above with four digits or so."""
+    """A number: below a million in full, above it with about four digits."""
     return next((f"{number / size:,.2f}{unit}" for size, unit in _UNITS if number >= size), f"{number:,}")

@@ -1,4 +1,4 @@
-"""Following one turn to its end, and drawing it."""
+"""Follows one turn to its end, and draws it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 TICK_S: Final = 0.1
-"""How often the screen is drawn anew while nothing happens."""
+"""How often the screen is redrawn while nothing happens, in seconds."""
 
 
 class Watcher:
@@ -25,8 +25,8 @@ class Watcher:
 
     Args:
         client: The gateway.
-        clock: Time.
-        on_waiting: Called whenever a turn waits for a person, or one below it does; the screen rests meanwhile.
+        clock: For waiting.
+        on_waiting: Called whenever a turn, or one below it, waits for a person; the screen rests meanwhile.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Watcher:
         self._on_waiting = on_waiting
 
     def follow(self, turn_id: str, screen: Screen, on_event: Callable[[JsonObject], None] | None = None) -> JsonObject:
-        """Draw a turn until it ends, and return it as it then is.
+        """Draw a turn until it ends, and return it.
 
         Args:
-            turn_id: Which turn.
+            turn_id: The turn.
             screen: Where to draw it.
             on_event: Receives each durable event once, in order.
 
@@ -75,5 +75,5 @@ class Watcher:
 
 
 def _tells_of_calls(event: JsonObject) -> bool:
-    """Whether only the turn itself says the rest: running calls' tools, and what a failed call told the model."""
+    """Whether only the turn itself has the details: running calls' tools, and what the model was told of failures."""
     return event["type"] == "wave.started" or (event["type"] == "tool.completed" and event["data"]["is_error"])
