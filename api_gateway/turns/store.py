@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, and_, exists, select, true, update
+from sqlalchemy import ColumnElement, Integer, Row, and_, bindparam, exists, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import writer_of
@@ -21,8 +21,17 @@ from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_o
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
-_EVENT_BYTES: Final = octets(turn_events.c.data)
-_IN_ORDER: Final = Order(by=("seq",))
+_IS_TENANTS: Final = exists().where(turns.c.id == bindparam("of_turn"), turns.c.tenant == bindparam("of_tenant"))
+_EVENTS: Final = within_bytes(
+    select(turn_events)
+    .where(turn_events.c.turn_id == bindparam("of_turn"), turn_events.c.seq > bindparam("after"), _IS_TENANTS)
+    .order_by(turn_events.c.seq)
+    .limit(bindparam("most", type_=Integer)),
+    turn_events,
+    octets(turn_events.c.data),
+    Order(by=("seq",)),
+)
+"""A page of a turn's events; made once, for each stream of events begins with it."""
 
 
 class Turns:
@@ -85,14 +94,9 @@ class Turns:
 
         It is empty for a turn that does not exist.
         """
-        page = (
-            select(turn_events)
-            .where(turn_events.c.turn_id == turn_id, turn_events.c.seq > query.after, exists().where(self._is(turn_id)))
-            .order_by(turn_events.c.seq)
-            .limit(query.limit + 1)
-        )
+        asked = {"of_turn": turn_id, "of_tenant": self._tenant, "after": query.after, "most": query.limit + 1}
         async with self._engine.connect() as connection:
-            rows = (await connection.execute(within_bytes(page, turn_events, _EVENT_BYTES, _IN_ORDER))).all()
+            rows = (await connection.execute(_EVENTS, asked)).all()
         shown = [event_of(row) for row in rows[: query.limit]]
         return EventPage(data=shown, next=shown[-1].seq if rows and rows[0].found > len(shown) else None)
 
