@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     LargeBinary,
+    Subquery,
     Table,
     Text,
     and_,
@@ -107,8 +108,8 @@ AS_MADE: Final = Order(by=("id",))
 def within_bytes(page: AnySelect, table: Table, size_bytes: ColumnElement[int], order: Order) -> AnySelect:
     """The first rows of a page, as many as have ``MOST_BYTES`` together; the first one in any case.
 
-    Each says beside its columns how many rows the page has, ``found``. The rows are chosen by their keys and sizes, and
-    only those that are chosen are read.
+    Each says beside its columns how many rows the page has, ``found``. The page is sorted by keys alone; only its own
+    rows are sized, because an older SQLite reads a whole text for that; only the chosen rows are read.
 
     Args:
         page: Columns of the table, ordered and limited.
@@ -118,7 +119,10 @@ def within_bytes(page: AnySelect, table: Table, size_bytes: ColumnElement[int], 
     """
     keys = [column.name for column in table.primary_key]
     names = dict.fromkeys((*keys, *order.by))
-    sized = page.with_only_columns(*(table.c[name] for name in names), size_bytes.label("bytes")).subquery("sized")
+    listed = page.with_only_columns(*(table.c[name] for name in names)).subquery("listed")
+    sized = (
+        select(listed, size_bytes.label("bytes")).join_from(listed, table, _is_same(listed, table)).subquery("sized")
+    )
     by = order.of(sized)
     chosen = select(
         *(sized.c[name] for name in keys),
@@ -126,9 +130,12 @@ def within_bytes(page: AnySelect, table: Table, size_bytes: ColumnElement[int], 
         func.sum(sized.c.bytes).over(order_by=by).label("bytes"),
         func.count().over().label("found"),
     ).subquery("chosen")
-    is_same = and_(*(table.c[name] == chosen.c[name] for name in keys))
-    rows = select(*page.selected_columns, chosen.c.found).join_from(chosen, table, is_same)
+    rows = select(*page.selected_columns, chosen.c.found).join_from(chosen, table, _is_same(chosen, table))
     return rows.where(or_(chosen.c.place == 1, chosen.c.bytes <= MOST_BYTES)).order_by(chosen.c.place)
+
+
+def _is_same(rows: Subquery, table: Table) -> ColumnElement[bool]:
+    return and_(*(table.c[column.name] == rows.c[column.name] for column in table.primary_key))
 
 
 def next_of(shown: Sequence[AnyRow], found: int) -> str | None:

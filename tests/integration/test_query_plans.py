@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Executable, insert, text
+from sqlalchemy import Executable, event, insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
@@ -172,6 +172,31 @@ def test_page_does_not_read_the_pages_before_it(database_url: str, table: str) -
     plans = asked(database_url, table, LISTS[table])
     assert plans.use(f"{table}_listed"), plans.texts
     assert plans.begin_at("created_at"), plans.texts
+
+
+def test_page_asks_how_long_its_own_turns_are_alone(sqlite_url: str) -> None:
+    """Not all those among which it is found: a SQLite without ``octet_length`` reads a text wholly to tell."""
+    with world_of(sqlite_url) as world:
+        fill(world, [{"id": str(number), "session_id": "s", "number": number} for number in range(99)])
+    sizes = 0
+
+    def size(value: bytes | str | None) -> int | None:
+        nonlocal sizes
+        sizes += 1
+        return None if value is None else len(value)
+
+    def count_sizes(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's
+        for name in ("length", "octet_length"):
+            connection.create_function(name, 1, size)
+
+    async def ask() -> int:
+        engine = create_engine(sqlite_url)
+        event.listen(engine.sync_engine, "connect", count_sizes)
+        page = await Turns(engine, "default").page(TurnsQuery(session_id="s", limit=3))
+        await engine.dispose()
+        return len(page.data)
+
+    assert (asyncio.run(ask()), sizes) == (3, 2 * 4)
 
 
 def test_state_of_batches_reads_their_turns_alone(database_url: str) -> None:
