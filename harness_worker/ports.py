@@ -178,7 +178,7 @@ class TurnStore(Protocol):
         """Turns that need a look and that nobody holds, the oldest first; puts off their ``wake_at``.
 
         It is put off by ``backoff_s``, or by a queued turn's age if that is more: by at most a minute, or ten minutes
-        for a turn of a batch.
+        for a turn of the priority ``batch``.
         """
         ...
 

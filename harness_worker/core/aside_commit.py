@@ -20,7 +20,7 @@ def commit_aside(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[
 
 
 def _with(turn: Turn, aside: Aside) -> Turn:
-    """The turn, charged for the aside; a summary allows a new warning about the context's length."""
+    """The turn, charged for the aside; after a summary, its context's length may be warned of again."""
     warned = turn.recall.warned
     if aside.event.type == "compaction.completed":
         warned = tuple(name for name in warned if name != CONTEXT_LIMIT)

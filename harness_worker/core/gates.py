@@ -85,7 +85,7 @@ class Gates:
         return key_for(self.recall, call)
 
     def _outdated(self, call: Call) -> ToolDenied | None:
-        """A denial if a deployment has removed or changed the kind of its tool since; never for the artifact reader."""
+        """A denial if a deployment has removed its tool or changed the tool's kind; never for the artifact reader."""
         if self.tools is None or call.tool == READ_ARTIFACT:
             return None
         spec = next((tool for tool in self.tools if tool.name == call.tool), None)

@@ -112,8 +112,9 @@ class Turn:
     somebody must look at it if nothing happens before; ``wakes`` counts the nudges that met a live lease. ``step``
     counts committed assistant messages.
 
-    Session: ``number`` counts the session's turns from 1, in the order of their creation; ``waits`` says that an
-    earlier turn had not ended at that time, ``followed`` that a later one waits for this one.
+    Session: ``number`` counts the session's turns from 1, in the order of their creation. ``waits``: its time starts
+    only when it is claimed, because an earlier turn of its session had not ended, its tenant's share was used up, or it
+    came in a batch. ``followed``: a later turn of the session waits for it.
 
     Waits for people: ``parked_at`` is the time since which the turn, or all that it waits for, has waited for a person.
     That wait is not charged to ``deadline_at``. ``parked_below`` are the waits of turns below it that its events have

@@ -49,7 +49,7 @@ def next_segment(
         turn: The turn.
         calls: Its calls.
         now: Seconds since the epoch.
-        apart: The ids of reads that may not run beside those before them in their wave; each starts a part of its own.
+        apart: The ids of reads that may not run beside those before them in their wave; each starts its next part.
         tools: The agent's tools; ``None`` if they are not known here.
     """
     gates = Gates.of(turn, calls, now=now, tools=tools)
