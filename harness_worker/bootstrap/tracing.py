@@ -34,7 +34,7 @@ def make_traces(settings: Settings) -> Traces | None:
         return import_module(_OTLP).OtlpTraces(url)
     except ValueError as wrong:
         reason = f"{given} is set, but OpenTelemetry refuses what is set beside it: {masked(str(wrong))}"
-        raise ConfigError(f"{reason}; mend or unset that, or unset {given}") from None
+        raise ConfigError(f"{reason}; correct or unset that, or unset {given}") from None
     except ImportError as missing:
         raise ConfigError(f"{given} is set: {missing}; {installing('otel')}, or unset {given}") from None
 

@@ -106,7 +106,7 @@ def test_doctor_names_settings_that_only_the_gateway_refuses(stack: StackInfo, n
     checks = examined(stack, 1, **{f"HARNESS_{name}": value})
     assert states(checks, "settings") == ["wrong"]
     assert f"HARNESS_{name}=" in checks["settings"][0]["said"]
-    assert checks["settings"][0]["mend"] == "mend or unset it: no gateway starts with it"
+    assert checks["settings"][0]["mend"] == "correct or unset it: no gateway starts with it"
     assert states(checks, "gateway") == ["ok"]
 
 

@@ -22,7 +22,7 @@ from tests.stacks import APP, run_harness
         (["--app", APP], {"HARNESS_REDIS_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "redis://:***@127.0.0.1:1/0"),
         (["--app", APP], {"HARNESS_REDIS_URL": "http://127.0.0.1"}, 2, "HARNESS_REDIS_URL"),
         (["--app", APP], {"HARNESS_BROKER_URL": "amqp://me:hidden@127.0.0.1:1//"}, 3, "me:***@127.0.0.1:1// does not"),
-        (["--app", APP], {"HARNESS_BROKER_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "mend HARNESS_BROKER_URL"),
+        (["--app", APP], {"HARNESS_BROKER_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "correct HARNESS_BROKER_URL"),
         (["--app", APP], {"HARNESS_DATABASE_URL": "postgresql://me:hidden@127.0.0.1:1/x"}, 3, "me:***@127.0.0.1"),
         (["--app", APP], {"HARNESS_GRACE_S": "soon"}, 2, "HARNESS_GRACE_S"),
         (["--app", APP], {"HARNESS_BODY_IDLE_S": "soon"}, 2, "harness: HARNESS_BODY_IDLE_S='soon'"),

@@ -444,7 +444,7 @@ def test_schema_that_claude_refuses_is_refused_of_its_agents(registry: Registry)
     registry.add_tool(echo, name="raw", schema={**draft_7, "properties": {"p": {"$id": "#p"}}}, description="")
     registry.agent("played", model="scripted:s.jsonl", tools=["pair", "raw"])
     registry.agent("claude", model="claude-sonnet-5-5", tools=["pair"])
-    refused = r"^agent 'a': the schema of its tool 'raw': properties\.p\.\$id: .*draft 2020-12; mend it"
+    refused = r"^agent 'a': the schema of its tool 'raw': properties\.p\.\$id: .*draft 2020-12; correct it"
     with pytest.raises(ConfigError, match=refused):
         registry.agent("a", model="claude-sonnet-5-5", tools=["pair", "raw"])
 

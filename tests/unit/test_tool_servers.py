@@ -62,7 +62,7 @@ def test_tool_that_is_not_there_cannot_be_chosen(word: str) -> None:
 
 def test_server_without_a_tool_is_refused() -> None:
     """An agent would miss them."""
-    with pytest.raises(ConfigError, match="no tool is left of: a; mend include and exclude"):
+    with pytest.raises(ConfigError, match="no tool is left of: a; correct include and exclude"):
         wanted("s", listed("a"), include=None, exclude=["a"], changed=[])
 
 

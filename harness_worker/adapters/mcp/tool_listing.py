@@ -37,7 +37,7 @@ def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, .
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         try:  # on a thread of its own, as a notebook's thread already has a loop
             return within(timeout_s + _CLOSING_S, partial(asyncio.run, _listed(place, exchange, said, timeout_s)))
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the application's author is told what to mend
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the application's author is told what to fix
             reason = reason_of(error, exchange, within_s=timeout_s)
             raise ConfigError(
                 f"{place} cannot be asked for its tools: {reason}{_last(said, place)}; {_mend(place)}"

@@ -90,7 +90,7 @@ def _argument_problems(spec: AgentSpec) -> Iterator[str]:
 def _schema_problems(spec: AgentSpec) -> Iterator[str]:
     for tool in spec.tools:
         if problem := problem_in_2020_12(in_2020_12(tool.schema)):
-            only = "Claude only takes what is valid in JSON Schema draft 2020-12; mend it, or leave the tool out"
+            only = "Claude only takes what is valid in JSON Schema draft 2020-12; correct it, or leave the tool out"
             yield f"the schema of its tool {tool.name!r}: {problem}: {only}"
 
 

@@ -97,7 +97,7 @@ def wanted(
     left = [tool for tool in known.values() if include is None or tool.name in set(include)]
     left = [tool for tool in left if tool.name not in set(exclude)]
     if not left:
-        raise ConfigError(f"MCP server {server!r}: no tool is left of: {_shown(known)}; mend include and exclude")
+        raise ConfigError(f"MCP server {server!r}: no tool is left of: {_shown(known)}; correct include and exclude")
     return tuple(left)
 
 

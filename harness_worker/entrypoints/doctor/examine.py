@@ -14,20 +14,20 @@ from harness_worker.entrypoints.doctor.finding import NO_OTHERS, UNASKED, Findin
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
-_MEND_GATEWAY = "start one: harness up, or harness gateway; or mend HARNESS_GATEWAY_URL"
-_MEND_REDIS = "start it, or mend HARNESS_REDIS_URL; `harness up` starts one where none is named"
-_MEND_DATABASE = "start it, or mend HARNESS_DATABASE_URL; `harness migrate` makes the tables"
+_MEND_GATEWAY = "start one: harness up, or harness gateway; or correct HARNESS_GATEWAY_URL"
+_MEND_REDIS = "start it, or correct HARNESS_REDIS_URL; `harness up` starts one where none is named"
+_MEND_DATABASE = "start it, or correct HARNESS_DATABASE_URL; `harness migrate` makes the tables"
 _FEWER = "allow more connections (max_connections, or the limit of the role), or run fewer workers and gateways"
 _REDIS_INSTEAD = {
-    "refused the credentials": "mend the user and the password in HARNESS_REDIS_URL",
-    "certificate": "name its CA with ?ssl_ca_certs=FILE in HARNESS_REDIS_URL, or mend the server's certificate",
+    "refused the credentials": "correct the user and the password in HARNESS_REDIS_URL",
+    "certificate": "name its CA with ?ssl_ca_certs=FILE in HARNESS_REDIS_URL, or correct the server's certificate",
 }
 _DATABASE_INSTEAD = {
     "too many connections": _FEWER,
     "too many clients": _FEWER,
     "connection slots": _FEWER,
-    "authentication failed": "mend the user and the password in HARNESS_DATABASE_URL",
-    "does not exist": "create it, then `harness migrate` makes the tables; or mend the name in HARNESS_DATABASE_URL",
+    "authentication failed": "correct the user and the password in HARNESS_DATABASE_URL",
+    "does not exist": "create it, then `harness migrate` makes the tables; or correct the name in HARNESS_DATABASE_URL",
 }
 """Words in an error, and what to do then instead of starting the service."""
 _MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
@@ -58,7 +58,7 @@ def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination
     key = addresses.settings.gateway_key
     gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
     redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis, _REDIS_INSTEAD)
-    broker = _asked(addresses.broker_url, "broker", "start it, or mend HARNESS_BROKER_URL", services.check_broker)
+    broker = _asked(addresses.broker_url, "broker", "start it, or correct HARNESS_BROKER_URL", services.check_broker)
     sql = _asked(addresses.database_url, "database", _MEND_DATABASE, database.check_database, _DATABASE_INSTEAD)
     fleet = _fleet(addresses, broker if addresses.broker_url else redis, redis, sql)
     artifacts = _asked(addresses.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)

@@ -93,7 +93,7 @@ def _writing(client: RedisClient) -> Iterator[Finding]:
     try:
         client.command("SET", _NO_KEY, "", "XX", "PX", 1)
     except TransientError as refused:
-        mend = "mend what it says: memory (maxmemory), replicas (min-replicas-to-write), or its disk"
+        mend = "fix what it names: memory (maxmemory), replicas (min-replicas-to-write), or its disk"
         yield wrong("redis", f"takes no writes: {refused}", mend)
 
 

@@ -51,7 +51,7 @@ def check_variables(environment: Mapping[str, str], refused: Iterable[str] = ())
     known = known_variables()
     given = sorted(name for name in environment if name.startswith(PREFIX))
     found = [_unknown(name, known) for name in given if name not in known]
-    found += [wrong(_NAME, said, "mend or unset it: no gateway starts with it") for said in refused]
+    found += [wrong(_NAME, said, "correct or unset it: no gateway starts with it") for said in refused]
     yield from found or [ok(_NAME, ", ".join(given) if given else "none set; every default holds")]
 
 

@@ -46,7 +46,7 @@ def check_redis(url: str) -> None:
         client.ping()  # pyright: ignore[reportUnknownMemberType] - typed for clients of both colours
     except redis.RedisError as silent:
         raise TransientError(
-            f"Redis at {masked(url)} does not answer ({silent}): start it, or mend HARNESS_REDIS_URL; "
+            f"Redis at {masked(url)} does not answer ({silent}): start it, or correct HARNESS_REDIS_URL; "
             "without that variable `harness up` starts a server of its own"
         ) from None
     finally:
@@ -66,5 +66,5 @@ def check_broker(url: str) -> None:
         raise ConfigError(f"HARNESS_BROKER_URL={masked(url)}: {wrong}") from None
     except TransientError as away:
         raise TransientError(
-            f"{away}; start it, or mend HARNESS_BROKER_URL; without that variable Redis is the broker"
+            f"{away}; start it, or correct HARNESS_BROKER_URL; without that variable Redis is the broker"
         ) from None
