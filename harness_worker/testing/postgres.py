@@ -34,6 +34,7 @@ _OPTIONS = {
     "fsync": "off",  # the tests kill processes, never the machine
     "synchronous_commit": "off",
     "full_page_writes": "off",
+    "max_wal_size": "256MB",  # it may lie in memory
 }
 _numbers = count(1)
 
@@ -75,14 +76,15 @@ def database_name(url: str) -> str:
 @contextmanager
 def postgres_service(*, host: str = LOOPBACK) -> Generator[PostgresServer]:
     """A Postgres of its own on a free port of an address, gone at the end; it trusts whoever reaches it."""
-    with server_directory("postgres") as directory:
+    with server_directory("postgres") as directory, server_directory("postgres", in_memory=True) as memory:
         launch = _launcher(directory)
-        launch.initialise(directory / "data", host)
+        data = memory / "data"
+        launch.initialise(data, host)
         port = free_port()
         options = {**_OPTIONS, "listen_addresses": host, "port": str(port)}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         url = f"postgresql://{_OWNER}@{host}:{port}/postgres"
-        command = launch.command("postgres", "-D", str(directory / "data"), *arguments)
+        command = launch.command("postgres", "-D", str(data), *arguments)
         log = directory / "postgres.log"
         with running_server(command, log=log, is_ready=lambda: _accepts(url), stop=signal.SIGQUIT):
             yield PostgresServer(url=url)
@@ -103,6 +105,7 @@ class _Launcher:
     def initialise(self, data: Path, host: str) -> None:
         data.mkdir(mode=0o700)
         if self.user:
+            data.parent.chmod(0o755)
             shutil.chown(data, self.user)
         _check(self.command("initdb", "-D", str(data), "-U", _OWNER, *_INITDB_OPTIONS))
         if host != LOOPBACK:

@@ -15,9 +15,10 @@ from sqlalchemy import create_engine, inspect
 
 from harness_worker.adapters.embedded.valkey import answers, find_server
 from harness_worker.schema import metadata
-from harness_worker.testing import postgres
+from harness_worker.testing import postgres, temporary
 from harness_worker.testing.postgres import postgres_service
 from harness_worker.testing.services import valkey_service
+from harness_worker.testing.temporary import server_directory
 from harness_worker.testing.waiting import wait_until
 
 
@@ -58,10 +59,21 @@ def test_postgres_runs_without_user_namespaces(monkeypatch: pytest.MonkeyPatch) 
         server.drop_database(server.create_database())
 
 
+def test_many_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere they are where all others are; gone they are everywhere."""
+    monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
+    for room_bytes, is_there in ((0, True), (1 << 62, False)):
+        monkeypatch.setattr(temporary, "_ROOM_BYTES", room_bytes)
+        with server_directory("test", in_memory=True) as directory:
+            assert (directory.parent == tmp_path) is is_there
+        assert not directory.exists()
+
+
 _HOLDS_SERVERS = """
 import signal
 from harness_worker.testing.postgres import postgres_service
 from harness_worker.testing.services import valkey_service
+from harness_worker.testing.temporary import server_directory
 with valkey_service() as valkey, postgres_service() as postgres:
     print(valkey, flush=True)
     signal.pause()
