@@ -1,1 +1,1 @@
-"""The HTTP service: it stores what clients ask for and tells what became of it; it never runs anything."""
+"""The HTTP service: it stores what clients ask for and reports what became of it; it never runs turns or tools."""

@@ -1,4 +1,4 @@
-"""The catalogue that coordinators publish: every tenant's."""
+"""The catalogue of agents that coordinators publish; all tenants share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentTool(Answer):
-    """A tool an agent may use; ``schema`` is the JSON Schema of its arguments."""
+    """A tool that an agent may use; ``schema`` is the JSON Schema of its arguments."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,7 +28,7 @@ class AgentTool(Answer):
 
 
 class Agent(Answer):
-    """An agent that workers have published; ``budget`` is default and cap."""
+    """An agent that workers have published; its ``budget`` is both the default and the cap for its turns."""
 
     name: str
     model: str
@@ -38,7 +38,7 @@ class Agent(Answer):
 
 
 class AgentList(Answer):
-    """Every agent, by name."""
+    """Every agent, ordered by name."""
 
     data: list[Agent]
 
@@ -50,20 +50,20 @@ class Agents:
         self._engine = engine
 
     async def all(self) -> AgentList:
-        """Every agent, by name, without what cannot be shown."""
+        """Every agent, ordered by name, without those that cannot be shown."""
         async with self._engine.connect() as connection:
             rows = await connection.execute(select(agents).order_by(agents.c.name))
             return AgentList(data=[agent for agent in map(agent_of, rows) if agent is not None])
 
     async def published(self) -> dict[str, float]:
-        """When each agent was published last, by name; seconds since the epoch."""
+        """When each agent was last published, by name; seconds since the epoch."""
         query = select(agents.c.name, agents.c.published_at).order_by(agents.c.name)
         async with self._engine.connect() as connection:
             return {row.name: row.published_at for row in await connection.execute(query)}
 
 
 def agent_of(row: AnyRow) -> Agent | None:
-    """A row of ``agents``; ``None`` for one that no answer can hold, which a worker may have published once."""
+    """The agent of a row of ``agents``; ``None`` if no answer can hold it, as with one from an older worker."""
     try:
         agent = Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
         agent.model_dump_json()

@@ -69,7 +69,7 @@ TITLE: Final = "Agent harness"
 VERSION: Final = "1"
 WRONG_USAGE: Final = 2
 MESSAGE_PREFIX: Final = "harness: "
-"""As the command line begins its messages: `harness up` finds the gateway's by it."""
+"""The prefix of the command line's messages, by which `harness up` finds the gateway's."""
 
 
 def create_app_from_env() -> FastAPI:
@@ -87,13 +87,13 @@ def create_app_from_env() -> FastAPI:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application. It connects to nothing before it is asked something."""
+    """The application. It makes no connection before it needs one."""
     once = [Depends(no_repeats)]
     app = FastAPI(
         title=TITLE,
         version=VERSION,
         redirect_slashes=False,
-        redoc_url=None,  # /docs is enough: each such page runs a script of another host as this one's
+        redoc_url=None,  # /docs is enough: each such page runs another host's script with this host's origin
         lifespan=_lifespan,
         dependencies=once,
     )
@@ -156,7 +156,7 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
 
 
 def new_id() -> str:
-    """A fresh id: a UUID of version 7, so that later ids sort later."""
+    """A new id: a version 7 UUID, so that ids sort by when they were made."""
     return str(uuids.uuid7())
 
 

@@ -1,4 +1,4 @@
-"""Artifacts: their rows in SQL, their bytes in any file system fsspec knows, the same that the workers write to."""
+"""Artifacts: rows in SQL, and bytes in the workers' store, which may be any file system that fsspec knows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from harness_worker.wire import artifact_key
 
 CHUNK_BYTES: Final = 1_000_000
 READ_TIMEOUT_S: Final = 20.0
-"""For each chunk."""
+"""How long reading one chunk may take."""
 
 THREADS: Final = 8
-"""Of their own: a store that hangs must not hold up what else the process does in threads."""
+"""Threads for the store alone: if it hangs, it must not hold up the process's other work in threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class StoredArtifact:
 
     Args:
         id: Its id, ``art_<hex>``.
-        key: Where its bytes are, below the store's root.
-        size_bytes: How many they are.
+        key: The path of its bytes below the store's root.
+        size_bytes: How many bytes it has.
     """
 
     id: str
@@ -42,7 +42,7 @@ class StoredArtifact:
 
 
 class ArtifactFiles:
-    """A directory of any file system.
+    """The files below a directory of any file system.
 
     Args:
         url: The store's root.
@@ -61,12 +61,12 @@ class ArtifactFiles:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="artifacts")
 
     async def read(self, key: str, start: int, stop: int) -> bytes:
-        """Part of a file; raises ``OSError`` if it cannot be read, or not in time."""
+        """The bytes ``start`` up to ``stop`` of a file; raises ``OSError`` if they cannot be read in time."""
         reading = asyncio.get_running_loop().run_in_executor(self._threads, self._read, key, start, stop)
         return await asyncio.wait_for(reading, READ_TIMEOUT_S)
 
     def close(self) -> None:
-        """Begin no other read."""
+        """Begin no further reads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, key: str, start: int, stop: int) -> bytes:
@@ -74,7 +74,7 @@ class ArtifactFiles:
             return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
         except OSError:
             raise
-        except Exception as error:  # of the library that reaches a file system over a network
+        except Exception as error:  # raised by the library that reaches the file system over a network
             raise OSError(str(error)) from error
 
 
@@ -83,8 +83,8 @@ class Artifacts:
 
     Args:
         engine: The database.
-        tenant: Whose.
-        files: Their bytes; ``None`` if this gateway was not told where they are.
+        tenant: Whose artifacts.
+        files: Their bytes; ``None`` if this gateway was not told where the store is.
     """
 
     def __init__(self, engine: AsyncEngine, tenant: str, files: ArtifactFiles | None) -> None:
@@ -98,7 +98,7 @@ class Artifacts:
         return self._files is not None
 
     async def one(self, artifact_id: str) -> StoredArtifact | None:
-        """The artifact of that id; ``None`` if there is none, or no more."""
+        """The artifact with that id; ``None`` if there is none, or it has expired."""
         mine = (artifacts.c.id == artifact_id, artifacts.c.tenant == self._tenant, artifacts.c.expires_at > db_now())
         query = select(artifacts.c.id, artifacts.c.turn_id, artifacts.c.size_bytes).where(*mine)
         async with self._engine.connect() as connection:
@@ -111,7 +111,7 @@ class Artifacts:
         """The bytes of ``span``, in order.
 
         Raises:
-            FileNotFoundError: They are gone.
+            FileNotFoundError: The bytes are gone.
             OSError: The file system does not answer.
         """
         if self._files is None:

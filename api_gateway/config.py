@@ -25,7 +25,7 @@ from harness_worker.variables import (
 
 
 def _parsed(value: object) -> object:
-    """JSON text as what it says."""
+    """A text parsed as JSON; any other value unchanged."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -33,7 +33,7 @@ def _parsed(value: object) -> object:
 
 
 def _checked_rates(text: str) -> str:
-    """A text that tells rates, as it is."""
+    """``text`` unchanged, if it is a list of rates."""
     rates_in(text)
     return text
 
@@ -63,7 +63,7 @@ class Settings(BaseSettings):
         default=None, description="the most a turn of a tenant may have, whatever its agent's budget, as JSON"
     )
     tenant_queue: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="with so many turns of one tenant queued or running, no other is taken"
+        default=None, description="how many turns of one tenant may be queued or running; further ones are refused"
     )
     tenant_rate: Annotated[str, AfterValidator(_checked_rates)] | None = Field(
         default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
@@ -90,7 +90,7 @@ def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - any field's v
         **overrides: Values that win over the environment, by field name; ``None`` is ignored.
 
     Raises:
-        ConfigError: A value is missing or not allowed; the message names its variable and says what is.
+        ConfigError: A value is missing or not allowed; the message names its variable and says what is allowed.
     """
     settings = loaded(Settings, overrides, _complaint)
     if not settings.broker:
@@ -103,6 +103,6 @@ def _complaint(error: ErrorDetails) -> str:
     name = ".".join([PREFIX + field.upper(), *inner])
     if error["type"] == "missing":
         return f"{name} is not set: give {Settings.model_fields[field].description}"
-    if error["type"] == "extra_forbidden" and inner:  # only a budget has names of its own
+    if error["type"] == "extra_forbidden" and inner:  # only a budget has inner names
         return f"{name} is unknown: there are {', '.join(BudgetRequest.model_fields)}"
     return refusal(name, error, is_secret=field == "webhook_secret")

@@ -25,33 +25,33 @@ AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 _WRITES: Final = "harness_writes"
-"""Execution option of connections whose transactions write."""
+"""The execution option of connections whose transactions write."""
 
 BUSY_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5
 POOL_SIZE: Final = 10
 POOL_TIMEOUT_S: Final = 15.0
-"""How long a request waits in line for a connection when very many came at once: longer than hundreds of posts take."""
+"""How long a request waits for a free connection during a rush, in seconds: longer than hundreds of posts take."""
 
 IDLE_S: Final = 5
-"""Postgres ends a transaction of a gateway that stands still for longer: it may hold a turn's row."""
+"""How long a gateway's transaction may be idle before Postgres ends it, in seconds: it may hold a turn's row."""
 
 STATEMENT_S: Final = 30
-"""Postgres ends a gateway's statement that takes longer, waits for locks included: its client may try again. A second
-later a connection that was not answered is lost."""
+"""How long a gateway's statement may take before Postgres ends it, in seconds, including waits for locks; the client
+may try again. A second later a connection without an answer counts as lost."""
 
 T = TypeVar("T")
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
 class AnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection to Postgres that is lost when an answer does not come in time; see ``longest_answer_s``."""
+    """A connection to Postgres that counts as lost if an answer does not come in time; see ``longest_answer_s``."""
 
     answer_s: float | None = None
     """The longest that a statement, a commit or a rollback may take, in seconds."""
 
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ASYNC109 - the driver's own signature
-        """As the driver waits, with a limit.
+        """Wait as the driver does, but with a time limit.
 
         Raises:
             OperationalError: No answer came in time, or the connection was lost; either way it is closed.
@@ -60,7 +60,7 @@ class AnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
             return await super().wait(gen, interval, self.answer_s if timeout is None else timeout)
         except psycopg.OperationalError as error:
             if error.sqlstate is None and timeout is None:
-                self.pgconn.finish()  # not close(): a connection that is broken is one that was lost
+                self.pgconn.finish()  # not close(): a connection lost in this way must count as broken
             raise
 
 
@@ -68,7 +68,7 @@ def create_engine(database_url: str) -> AsyncEngine:
     """An engine for ``sqlite:///FILE`` or ``postgresql://…`` that connects when first used.
 
     Raises:
-        ConfigError: The URL is of another kind, or none.
+        ConfigError: It is another kind of URL, or not a URL.
     """
     url = parse_url(database_url)
     if url.get_backend_name() == "sqlite":
@@ -93,10 +93,10 @@ def writer_of(engine: AsyncEngine) -> AsyncEngine:
 
 
 async def check_tables(engine: AsyncEngine) -> None:
-    """Read from every table, one of them as if to write.
+    """Check that every table can be read, and that the database takes writes.
 
-    Raises SQLAlchemy's error if one is missing, or the database does not answer or only reads: ``SELECT … FOR UPDATE``
-    is refused by a Postgres that does, as a write would be, and connections to it are dropped then.
+    Raises SQLAlchemy's error if a table is missing, or if the database does not answer or is read-only: a read-only
+    Postgres refuses ``SELECT … FOR UPDATE`` as it would a write, and connections to it are then dropped.
     """
     async with engine.connect() as connection:
         await connection.execute(select(turns.c.id).limit(0).with_for_update())
@@ -118,7 +118,7 @@ def _postgres_arguments(url: URL) -> dict[str, Any]:
 
 
 def _sqlite(url: URL) -> AsyncEngine:
-    # isolation_level None: the driver leaves BEGIN to us.
+    # isolation_level None: the driver must leave BEGIN to this module.
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
         pool_size=POOL_SIZE,
@@ -134,6 +134,6 @@ def _sqlite(url: URL) -> AsyncEngine:
 
 
 def _begin(connection: Connection) -> None:
-    """Take the write lock at once: a read that turns into a write fails when another writer was faster."""
+    """Take the write lock at once: a transaction that reads before it writes fails if another writer is faster."""
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -32,14 +32,15 @@ from api_gateway.database import AnyRow, AnySelect
 from api_gateway.requests.cursors import Cursor, format_cursor
 
 MOST_BYTES: Final = 8_000_000
-"""Of what may be long on one page: a text may be as long as a request's body, and a page is in memory several times."""
+"""Bytes that the long values of one page may have: a text may be as long as a request's body, and a page is in memory
+several times."""
 
 OCTET_LENGTH: Final = (3, 43)
-"""The first SQLite that knows ``octet_length``, which needs not read the text."""
+"""The first version of SQLite with ``octet_length``, which need not read the text."""
 
 
 class octets(FunctionElement[int]):  # noqa: N801 - used like an SQL function
-    """How many bytes a text has, or JSON as text; none if it is null."""
+    """How many bytes a text has, or JSON as text; 0 if it is null."""
 
     type: TypeEngine[int] = BigInteger()
     inherit_cache = True
@@ -49,7 +50,7 @@ class octets(FunctionElement[int]):  # noqa: N801 - used like an SQL function
 def _octets(element: octets, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
     given: Any = next(iter(element.clauses))
     if compiler.dialect.name != "sqlite":
-        size: Any = func.octet_length(cast(given, Text))  # of JSON there is none
+        size: Any = func.octet_length(cast(given, Text))  # JSON has no octet_length
     elif sqlite3.sqlite_version_info < OCTET_LENGTH:
         size = func.length(cast(given, LargeBinary))
     else:
@@ -62,9 +63,9 @@ def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, is_sel
 
     Args:
         rows: Rows of ``table``.
-        table: One with ``created_at`` and ``id``.
-        cursor: The last row of the page before.
-        is_selective: Whether an index finds the rows, few of the table's: they are found first then, and sorted.
+        table: A table with ``created_at`` and ``id``.
+        cursor: The last row of the previous page.
+        is_selective: Whether an index finds the rows and they are few of the table's: then they are sorted once found.
     """
     created_at = _without_index(table.c.created_at) if is_selective else table.c.created_at
     ordered = rows.order_by(created_at.desc(), table.c.id.desc())
@@ -72,50 +73,50 @@ def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, is_sel
 
 
 def _without_index(column: Column[float]) -> ColumnElement[float]:
-    """The column's values, by which no index is walked: none has what stands behind SQL's unary plus.
+    """The column's values, written so that no index is walked by them: with SQL's unary plus before the column.
 
-    Without statistics SQLite would rather walk all of a table in an index's order, so as not to sort, than find a few
+    Without statistics SQLite would walk the whole table in an index's order, to avoid sorting, rather than find a few
     rows by another index (https://www.sqlite.org/optoverview.html#disqualifying_where_clause_terms_using_unary_).
     """
     return literal_column(f"+{column.table.name}.{column.name}", column.type)
 
 
 def _older(created_at: ColumnElement[float], row_id: Column[Any], cursor: Cursor) -> ColumnElement[bool]:
-    # As rows: of two conditions joined by OR no index is a bound, and all the pages before would be read again.
+    # A row comparison: with two conditions joined by OR no index bounds the scan, and all pages before are read again.
     return tuple_(created_at, row_id) < (cursor.created_at, cursor.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What the rows of a page are ordered by: columns of theirs, by name, in one direction."""
+    """The columns that the rows of a page are ordered by, by name, all in one direction."""
 
     by: Sequence[str]
     is_descending: bool = False
 
     def of(self, rows: FromClause) -> list[ColumnElement[Any]]:
-        """This order, of rows that have the columns."""
+        """This order as an ``ORDER BY`` of rows that have the columns."""
         columns = [rows.c[name] for name in self.by]
         return [column.desc() for column in columns] if self.is_descending else [*columns]
 
 
 AS_LISTED: Final = Order(by=("created_at", "id"), is_descending=True)
-"""As :func:`newest_first` has them."""
+"""The order of :func:`newest_first`."""
 
 AS_MADE: Final = Order(by=("id",))
-"""What was made later has a later id."""
+"""The order in which rows were made: later ones have later ids."""
 
 
 def within_bytes(page: AnySelect, table: Table, size_bytes: ColumnElement[int], order: Order) -> AnySelect:
-    """The first rows of a page, as many as have ``MOST_BYTES`` together; the first one in any case.
+    """The first rows of a page, as many as fit into ``MOST_BYTES``, but at least one.
 
-    Each says beside its columns how many rows the page has, ``found``. The page is sorted by keys alone; only its own
-    rows are sized, because an older SQLite reads a whole text for that; only the chosen rows are read.
+    Besides its columns each row has ``found``, how many rows the whole page has. The page is sorted by keys alone; only
+    its own rows are sized, because an older SQLite reads a whole text to size it; only the chosen rows are read.
 
     Args:
         page: Columns of the table, ordered and limited.
         table: Which table.
-        size_bytes: What of a row may be long, in bytes; see :class:`octets`.
-        order: That of the page.
+        size_bytes: The size of a row's long values, in bytes; see :class:`octets`.
+        order: The page's order.
     """
     keys = [column.name for column in table.primary_key]
     names = dict.fromkeys((*keys, *order.by))
@@ -139,6 +140,6 @@ def _is_same(rows: Subquery, table: Table) -> ColumnElement[bool]:
 
 
 def next_of(shown: Sequence[AnyRow], found: int) -> str | None:
-    """The cursor behind the rows of a page, if more than these were found."""
+    """The cursor to continue after the rows shown, if more than these were found."""
     last = shown[-1:]
     return format_cursor(Cursor(created_at=last[0].created_at, id=last[0].id)) if found > len(shown) else None

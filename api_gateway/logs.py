@@ -1,4 +1,4 @@
-"""The gateway's log: one JSON object a line on stderr, of its own and of its libraries."""
+"""The gateway's log: one JSON object a line on stderr, from the gateway and its libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_
 from structlog.types import EventDict, Processor
 
 QUIET_S: Final = 10.0
-"""How long nothing is said of a lack that goes on."""
+"""How long an error that keeps recurring is not logged again."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ def _without_colors(_logger: object, _name: str, line: EventDict) -> EventDict:
 
 
 def log_to_stderr(level: str) -> None:
-    """Write what is logged from now on.
+    """Write everything logged from now on to stderr.
 
-    A line is of ASCII, so that no request moves a terminal's cursor. It has ``event``, ``timestamp`` (UTC), ``level``,
-    ``logger``, what its caller gave as ``extra``, and the traceback of an error as ``exception``.
+    Lines are ASCII, so that no request can move a terminal's cursor. Each has ``event``, ``timestamp`` (UTC),
+    ``level``, ``logger``, what the caller passed as ``extra``, and the traceback of an error as ``exception``.
 
     Args:
-        level: Of the gateway's own loggers. Libraries stay at ``WARNING``: a database driver's debug log holds users'
-            texts.
+        level: The level of the gateway's own loggers. Libraries stay at ``WARNING``: a database driver's debug log
+            contains users' texts.
     """
     handler = logging.StreamHandler(sys.stderr)
     processors: list[Processor] = [ProcessorFormatter.remove_processors_meta, _without_colors, JSONRenderer()]
@@ -48,16 +48,17 @@ def log_to_stderr(level: str) -> None:
 
 
 class AcceptErrors:
-    """An event loop's handler of errors: of connections that it cannot accept it tells now and then, in one line.
+    """An event loop's error handler that logs connections it cannot accept only now and then, in one line.
 
-    asyncio itself tells of each of its tries, thousands a second, with a traceback. All else it tells as ever.
+    asyncio itself would log every attempt, thousands a second, each with a traceback. All other errors are left to
+    the loop's default handler.
     """
 
     def __init__(self) -> None:
         self._quiet_until = 0.0
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Tell of an error."""
+        """Log an error."""
         error = context.get("exception")
         if not isinstance(error, OSError) or "accept()" not in context["message"]:
             loop.default_exception_handler(context)
@@ -67,5 +68,5 @@ class AcceptErrors:
 
 
 def in_a_line(error: Exception) -> str:
-    """What an error says, in one line; its type if it says nothing."""
+    """The first line of an error's message; its type if it has none."""
     return str(error).partition("\n")[0] or type(error).__name__

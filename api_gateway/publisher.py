@@ -1,4 +1,4 @@
-"""Messages to the workers: look at a turn, stop what you do for one. They may be lost; the row is the truth."""
+"""Messages to the workers: to look at a turn, or to stop working for it. They may be lost; the row is the truth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, message_
 
 THREADS: Final = 4
 AT_ONCE: Final = 50
-"""Wake-ups of one job of a thread: a post that comes meanwhile waits for that many, not for a whole batch."""
+"""Wake-ups sent by one job of a thread: a post that comes meanwhile waits for that many, not for a whole batch."""
 
 SOCKET_TIMEOUT_S: Final = 1.0
 ONE_MORE_TRY: Final = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
@@ -39,19 +39,19 @@ class Publisher:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="publish")
 
     async def advance(self, turn_id: str, priority: str, tenant: str, *, begins: bool = False) -> None:
-        """Ask some coordinator to look at a tenant's turn; a broker that does not answer is logged, no more.
+        """Ask for a coordinator to look at a tenant's turn; if the broker does not answer, that is only logged.
 
-        ``begins``: it has not begun, and may wait for those that have.
+        ``begins``: whether the turn has yet to begin, so that it may wait for those that have begun.
         """
         try:
             await self._in_thread(lambda: self._send(turn_id, priority, tenant, begins=begins))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
-            _log.warning("turn %s is stored, its wake-up is not sent: %s", turn_id, in_a_line(error))
+            _log.warning("turn %s is stored, but its wake-up was not sent: %s", turn_id, in_a_line(error))
 
     async def advance_all(self, turns: Sequence[tuple[str, str]], tenant: str, *, begins: bool) -> None:
-        """Ask for a look at each of a tenant's turns, as (id, priority): a few at a time, others' between them.
+        """Ask for a look at each of a tenant's turns, given as (id, priority): some at a time, so that others get in.
 
-        A broker that does not answer is logged once, no more: the reconciler finds the rest. ``begins``: as for
+        If the broker does not answer, that is only logged, once: the reconciler finds the rest. ``begins`` is as for
         :meth:`advance`.
         """
         for first in range(0, len(turns), AT_ONCE):
@@ -59,28 +59,28 @@ class Publisher:
                 await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant, begins=begins))
             except Exception as error:  # noqa: BLE001 - never raises: the turns are stored
                 left = len(turns) - first
-                _log.warning("%d turns are stored, their wake-ups are not sent: %s", left, in_a_line(error))
+                _log.warning("%d turns are stored, but their wake-ups were not sent: %s", left, in_a_line(error))
                 return
 
     async def stop(self, turn_id: str) -> None:
-        """Tell every worker to stop what it does for the turn; a broker that does not answer is logged, no more."""
+        """Tell every worker to stop working for the turn; if the broker does not answer, that is only logged."""
         try:
             await self._in_thread(lambda: self._broadcast(turn_id))
-        except Exception as error:  # noqa: BLE001 - never raises: who looks at the turn next tells the workers too
-            _log.warning("turn %s is cancelled, its workers are not told yet: %s", turn_id, in_a_line(error))
+        except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
+            _log.warning("turn %s is cancelled, but workers have not been told yet: %s", turn_id, in_a_line(error))
 
     async def stop_all(self, turn_ids: Sequence[str]) -> None:
-        """Tell every worker to stop what it does for these turns; a broker that does not answer is logged once."""
+        """Tell every worker to stop working for these turns; if the broker does not answer, that is logged once."""
         for told, turn_id in enumerate(turn_ids):
             try:
                 await self._in_thread(partial(self._broadcast, turn_id))
             except Exception as error:  # noqa: BLE001 - never raises: as in ``stop``
                 left = len(turn_ids) - told
-                _log.warning("%d turns are cancelled, their workers are not told yet: %s", left, in_a_line(error))
+                _log.warning("%d turns are cancelled, but workers have not been told yet: %s", left, in_a_line(error))
                 return
 
     async def interrupt(self, turn_id: str, priority: str, tenant: str) -> None:
-        """What follows a cancel that is stored: somebody looks at the turn, and its workers stop."""
+        """Act on a stored cancel: ask for a look at the turn, and tell its workers to stop."""
         await asyncio.gather(self.advance(turn_id, priority, tenant), self.stop(turn_id))
 
     async def depths(self, queues: Sequence[str]) -> dict[str, int]:
@@ -92,7 +92,7 @@ class Publisher:
         await self._in_thread(self._connect)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._celery.close()
 
@@ -118,7 +118,7 @@ class Publisher:
         )
 
     def _broadcast(self, turn_id: str) -> None:
-        """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
+        """Send as Celery's ``control.broadcast`` does, which would retry for ever while the broker is away."""
         exchange = self._celery.control.mailbox.exchange
         with self._celery.amqp.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
             producer.publish(
@@ -140,7 +140,7 @@ class Publisher:
             if _is_redis(connection):
                 connection.default_channel.client.ping()
             else:
-                connection.ensure_connection(**ONE_MORE_TRY)  # which would try for ever, and keep the thread
+                connection.ensure_connection(**ONE_MORE_TRY)  # by default it retries for ever, and keeps the thread
 
 
 def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types
@@ -158,7 +158,7 @@ def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types
 
 
 def _impatient() -> dict[str, Any]:
-    """One quick try: kombu would otherwise connect again and again, for ever."""
+    """Transport options for one quick try: by default kombu tries to connect for ever."""
     return {
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": SOCKET_TIMEOUT_S,
@@ -170,7 +170,7 @@ def _impatient() -> dict[str, Any]:
 
 
 def _depth(connection: Any, queue: str) -> int:  # noqa: ANN401 - kombu has no types
-    """A queue that nobody has made yet is empty. A broker closes the channel on which it was asked for one."""
+    """The queue's length, 0 if it does not exist yet; asking a broker for such a queue makes it close the channel."""
     with connection.channel() as channel:
         try:
             return channel.queue_declare(queue=queue, passive=True).message_count

@@ -1,4 +1,4 @@
-"""What the handlers of requests work with: what the process has once, and what is the tenant's who asks."""
+"""What the request handlers work with: services shared by the whole process, and those of the request's tenant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from api_gateway.webhooks.reading import Webhooks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """One process's collaborators, whoever asks; wired in ``app``."""
+    """The services of one process that requests of all tenants share; wired in ``app``."""
 
     settings: Settings
     engine: AsyncEngine
@@ -57,7 +57,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What serves one tenant, and reaches nothing of another; wired in ``app`` for each request."""
+    """The services of one tenant, which reach nothing of any other; wired in ``app`` for each request."""
 
     tenant: str
     may_go_on: MayGoOn
@@ -74,7 +74,7 @@ class Services:
     webhooks: Webhooks
 
     def stream_of(self, turn_id: str, *, after: int = 0, heartbeat_s: float | None = None) -> EventStream:
-        """A stream of the turn's events, with the heartbeat of the settings unless another is given."""
+        """A stream of the turn's events after ``after``, with the settings' heartbeat unless another is given."""
         shared = self.shared
         return EventStream(
             turn_id=turn_id,

@@ -1,4 +1,4 @@
-"""What the gateway reads of sessions."""
+"""Sessions, as the gateway reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Session(Answer):
 
 
 class SessionPage(Answer):
-    """Sessions, newest first; pass ``next`` as ``after``."""
+    """Sessions, newest first; pass ``next`` as ``after`` to get the next page."""
 
     data: list[Session]
     next: str | None
@@ -59,7 +59,7 @@ class Sessions:
         self._rows = _ROWS.where(sessions.c.tenant == tenant)
 
     async def page(self, query: PageQuery) -> SessionPage:
-        """One page, newest first, without those in which only an agent has spoken to another."""
+        """One page, newest first, without sessions in which only agents have spoken to each other."""
         page = newest_first(self._rows.where(turns.c.parent_id.is_(None)), sessions, query.cursor).limit(
             query.limit + 1
         )
@@ -69,14 +69,14 @@ class Sessions:
         return SessionPage(data=[session_of(row) for row in shown], next=next_of(shown, len(found)))
 
     async def one(self, session_id: str) -> Session | None:
-        """The session of that id."""
+        """The session with that id; ``None`` if there is none."""
         async with self._engine.connect() as connection:
             row = (await connection.execute(self._rows.where(sessions.c.id == session_id))).one_or_none()
         return None if row is None else session_of(row)
 
 
 def session_of(row: AnyRow) -> Session:
-    """A row of ``sessions`` with the id, the status and the times of its last turn."""
+    """The session of a row of ``sessions`` joined with the id, the status and the times of its last turn."""
     changed_at = max(at for at in (row.made_at, row.started_at, row.finished_at) if at is not None)
     return Session(
         id=row.id,

@@ -372,9 +372,9 @@ def test_cancel_asks_a_broker_that_is_away_but_once(
         wait_until(lambda: "1 turns are stored" in caplog.text, "what waits to be told, last")
     told = [record.getMessage() for record in caplog.records if record.name == "api_gateway.publisher"]
     assert sorted(each.partition(":")[0] for each in told) == [
-        "1 turns are stored, their wake-ups are not sent",
-        "3 turns are cancelled, their workers are not told yet",
-        "3 turns are stored, their wake-ups are not sent",
+        "1 turns are stored, but their wake-ups were not sent",
+        "3 turns are cancelled, but workers have not been told yet",
+        "3 turns are stored, but their wake-ups were not sent",
     ]
 
 
