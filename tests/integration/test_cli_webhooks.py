@@ -62,8 +62,7 @@ def test_secret_whose_file_holds_none_is_wrong_usage(tmp_path: Path, content: by
     file = tmp_path / "webhook_secret"
     file.write_bytes(content)
     env = {"HARNESS_WEBHOOK_SECRET": "", "HARNESS_HOME": str(tmp_path), "HARNESS_APP": APP}
-    for command in (("webhooks", "secret"), ("up", "--port", "0")):
-        told = run_harness(*command, env=env)
+    for told in (run_here("webhooks", "secret", env=env), run_harness("up", "--port", "0", env=env)):
         assert (told.returncode, told.stdout) == (2, ""), told.stderr
         assert f"harness: {file} holds no secret for webhooks" in told.stderr
         assert "hidden" not in told.stderr

@@ -24,7 +24,7 @@ from harness_worker.entrypoints.stack import StackInfo, running_stack
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Priority, turn_queue
-from tests.stacks import harness_up, none_runs, role_pid, run_harness
+from tests.stacks import harness_up, none_runs, role_pid, run_here
 
 SHOP: Final = "harness_worker.demo.shop:registry"
 TURNS: Final = turn_queue(Priority.INTERACTIVE)
@@ -221,9 +221,7 @@ def test_stack_tells_where_flower_is(stack: StackInfo) -> None:
 @pytest.mark.parametrize("value", ["hidden", ":hidden", "user:", "user:hiddén"])
 def test_wrong_credentials_are_refused_without_repeating_them(tmp_path: Path, value: str) -> None:
     """A password that cannot be used is wrong usage; the message names the variable and not the value."""
-    refused = run_harness(
-        "flower", "--port", "0", "--home", str(tmp_path), env={"HARNESS_FLOWER_AUTH": value, "PYTHONUTF8": "1"}
-    )
+    refused = run_here("flower", "--port", "0", "--home", str(tmp_path), env={"HARNESS_FLOWER_AUTH": value})
     assert refused.returncode == 2
     assert "HARNESS_FLOWER_AUTH" in refused.stderr
     assert "hidd" not in refused.stderr
@@ -243,7 +241,7 @@ def test_given_credentials_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_flower_without_password_is_refused(tmp_path: Path) -> None:
     """It is never served open."""
-    refused = run_harness("flower", "--port", "0", "--home", str(tmp_path))
+    refused = run_here("flower", "--port", "0", "--home", str(tmp_path))
     assert refused.returncode == 2
     assert "HARNESS_FLOWER_AUTH is not set" in refused.stderr
     with pytest.raises(ConfigError):

@@ -9,7 +9,7 @@ import pytest
 
 from harness_worker.adapters.embedded.ports import listening_socket, port_of
 from harness_worker.entrypoints.stack.killing import marked_processes
-from tests.stacks import APP, run_harness
+from tests.stacks import APP, run_harness, run_here
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_up_refuses_with_a_message(
 )
 def test_up_refuses_an_app_that_cannot_be_before_it_starts_anything(tmp_path: Path, app: str, words: str) -> None:
     """One line, at once: no Redis has begun, nor is there a home."""
-    refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", app)
+    refused = run_here("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", app)
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"harness: application {app!r}: ")
     assert words in refused.stderr
@@ -72,11 +72,11 @@ def test_a_home_that_cannot_be_is_named(tmp_path: Path, command: list[str]) -> N
     """A home that is a file is wrong usage, and so is one that is there and cannot be written to."""
     home = tmp_path / "home"
     home.write_text("not a directory")
-    refusals = [run_harness(*command, "--home", str(home))]
+    refusals = [run_here(*command, "--home", str(home))]
     home.unlink()
     (home / "run").mkdir(parents=True)
     (home / "run" / "lock").symlink_to("/proc/nothing/can/be/written/here")
-    refusals.append(run_harness(*command, "--home", str(home)))
+    refusals.append(run_here(*command, "--home", str(home)))
     for refused in refusals:
         assert refused.returncode == 2, refused.stderr
         assert f"cannot use {home} as home" in refused.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness_worker.entrypoints.stack import open_stack
+from tests.stacks import run_here
 
 CLI = [sys.executable, "-m", "harness_worker.entrypoints.cli", "sweep", "run"]
 WITHOUT = (
@@ -94,7 +95,7 @@ def test_sweep_of_a_category_equals_the_plain_replay(tmp_path: Path):
 
 def test_sweep_says_that_nothing_answers(tmp_path: Path):
     """A URL where no gateway is: a message, exit code 3."""
-    ended = _sweep("tau2-retail", "--url", "http://127.0.0.1:9", "--home", str(tmp_path))
+    ended = run_here("sweep", "run", "tau2-retail", "--url", "http://127.0.0.1:9", "--home", str(tmp_path))
     assert ended.returncode == 3
     assert "nothing answers at http://127.0.0.1:9" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -112,7 +113,7 @@ def test_sweep_says_that_nothing_answers(tmp_path: Path):
 )
 def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
     """An unknown workload or a bad option: exit code 2."""
-    ended = _sweep(*arguments, "--home", str(tmp_path))
+    ended = run_here("sweep", "run", *arguments, "--home", str(tmp_path))
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
 
@@ -120,7 +121,7 @@ def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
 @pytest.mark.parametrize("option", ["--effects", "--observations"])
 def test_sweep_looks_first_whether_it_can_write(option: str, tmp_path: Path):
     """Before anything runs: exit code 2, and no stack was started."""
-    ended = _sweep("tau2-retail", option, str(tmp_path), "--home", str(tmp_path / "home"))
+    ended = run_here("sweep", "run", "tau2-retail", option, str(tmp_path), "--home", str(tmp_path / "home"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"harness: {option} {tmp_path}: Is a directory\n"
     assert not (tmp_path / "home").exists()
