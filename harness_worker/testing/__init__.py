@@ -1,3 +1,3 @@
-"""What tests need: real servers from wheels, and waiting with a deadline."""
+"""What tests need: real servers started from wheels, a stub of the Messages API, and waiting with a deadline."""
 
 from __future__ import annotations

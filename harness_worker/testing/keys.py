@@ -1,4 +1,4 @@
-"""Finds Redis keys that would stay for ever."""
+"""Finds Redis keys that never expire."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ SCAN_COUNT = 1_000
 
 
 def keys_without_ttl(client: RedisClient, *, pattern: str = "*") -> list[str]:
-    """The keys that match ``pattern`` and never expire, sorted.
+    """Return the keys that match ``pattern`` and never expire, sorted.
 
     Args:
-        client: The Redis to look at.
-        pattern: A glob as in ``SCAN MATCH``.
+        client: The Redis to search.
+        pattern: A glob, as for ``SCAN MATCH``.
     """
     keys = sorted(matching_keys(client, pattern))
     lifetimes = client.batch([("PTTL", key) for key in keys])
@@ -21,7 +21,7 @@ def keys_without_ttl(client: RedisClient, *, pattern: str = "*") -> list[str]:
 
 
 def matching_keys(client: RedisClient, pattern: str) -> set[str]:
-    """Every key that matches the glob ``pattern``."""
+    """Return every key that matches the glob ``pattern``."""
     cursor, found = client.command("SCAN", 0, "MATCH", pattern, "COUNT", SCAN_COUNT)
     keys = set[str](found)
     while cursor:

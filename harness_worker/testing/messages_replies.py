@@ -1,4 +1,4 @@
-"""What a stub of the Messages API is told to answer, and the stream's events that say it."""
+"""The scripted answers of the Messages API stub, and the stream events that deliver them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EMPTY: Final[Mapping[str, Block]] = {
     "tool_use": {"input": {}},
     "thinking": {"thinking": "", "signature": ""},
 }
-"""What a block's stream starts with, in the place of what its deltas bring."""
+"""The empty fields with which a streamed block starts; its deltas fill them."""
 
 
 class Ending(StrEnum):
@@ -40,14 +40,14 @@ class Reply:
     """A streamed message, or the beginning of one.
 
     Args:
-        content: Its blocks. A tool_use whose ``input`` is a string streams that as it is: malformed on purpose.
-        stop_reason: ``None`` is ``tool_use`` if it asks for tools, else ``end_turn``.
-        usage: By Anthropic's names; those of ``message_start`` but the output tokens.
-        piece_chars: Characters a delta.
-        pause_s: Seconds before each delta.
+        content: Its blocks. A tool_use whose ``input`` is a string streams it unchanged, as malformed JSON.
+        stop_reason: ``None`` means ``tool_use`` if the content asks for tools, else ``end_turn``.
+        usage: By Anthropic's names. ``message_start`` reports all of it except the output tokens.
+        piece_chars: Characters in each delta.
+        pause_s: Seconds before each event.
         ending: How the stream ends.
-        after: How many events are sent before an ``ending`` other than whole, ``ping`` not counted.
-        error: What an ``ERROR`` ending says: type and message.
+        after: How many events are sent before an ``ending`` other than whole, not counting ``ping``.
+        error: The type and message that an ``ERROR`` ending sends.
     """
 
     content: Sequence[Block]
@@ -62,7 +62,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer that is no success, such as 429 with ``retry-after``."""
+    """An HTTP error, such as 429 with ``retry-after``."""
 
     status: int
     kind: str
@@ -72,14 +72,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """No answer at all, for as long as the client waits."""
+    """No answer at all, however long the client waits."""
 
 
 Answer: TypeAlias = Reply | Refusal | Silence
 
 
 def said(text: str, **options: Any) -> Reply:  # noqa: ANN401 - any of Reply's
-    """A reply of one text."""
+    """A reply with a single text block."""
     return Reply(content=[{"type": "text", "text": text}], **options)
 
 
@@ -89,12 +89,12 @@ def tool_use(number: int, name: str, /, **arguments: Any) -> dict[str, Any]:  # 
 
 
 def events_of(reply: Reply, model: str, number: int) -> Iterator[Event]:
-    """Every event of a whole stream except pings.
+    """Yield every event of a whole stream except pings.
 
     Args:
-        reply: What is said.
-        model: As the request named it.
-        number: Makes the message's id.
+        reply: The message to stream.
+        model: The model that the request named.
+        number: Becomes part of the message's id.
     """
     usage = {**DEFAULT_USAGE, **reply.usage}
     message: Event = {

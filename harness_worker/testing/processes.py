@@ -1,4 +1,4 @@
-"""A server process for as long as a context lasts."""
+"""Runs a server process for as long as a context lasts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def running_server(
 
     Args:
         command: Program and arguments.
-        log: Where its output goes.
-        is_ready: Whether it answers.
+        log: The file for its output.
+        is_ready: Whether the server answers.
         stop: The signal that ends it at once and cleanly.
 
     Raises:
-        RuntimeError: It ended before it answered; the message holds its log.
+        RuntimeError: It ended before it answered; the message contains its log.
     """
     with log.open("wb") as output:
-        # A session of its own: Ctrl-C in the terminal reaches the tests, which then stop it.
+        # In a session of its own, so that Ctrl-C in the terminal reaches only the tests, which then stop the server.
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)  # noqa: S603 - the tests' own
     try:
         wait_until(lambda: _answers(process, is_ready, log), f"{command[0]} to answer", _START_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """The servers that tests run against: given ones, or real ones started from wheels.
 
-Every service is a context manager that leaves neither process nor directory behind; a killed test process takes its
-servers along.
+Every service is a context manager that leaves neither a process nor a directory behind. If the test process is killed,
+its servers die with it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DATABASE_URL_VARIABLE = "HARNESS_TEST_DATABASE_URL"
 
 @contextmanager
 def valkey_service(port: int | None = None, *, host: str = LOOPBACK) -> Generator[str]:
-    """A Valkey of its own on ``port`` or a free one, without persistence; yields its URL.
+    """Run a new Valkey without persistence, and yield its URL.
 
     Args:
-        port: Where it listens.
-        host: The address it serves; on another than the loopback it serves whoever reaches it.
+        port: The port it listens on; ``None``: a free one.
+        host: The address it listens on. On any but the loopback address it accepts every client that reaches it.
     """
     with server_directory("valkey") as directory:
         port = port or free_port()
@@ -43,8 +43,8 @@ def valkey_service(port: int | None = None, *, host: str = LOOPBACK) -> Generato
 
 @contextmanager
 def given_or_own_valkey() -> Generator[str]:
-    """The Redis of ``HARNESS_TEST_REDIS_URL``, else one of its own."""
-    given = os.environ.get(REDIS_URL_VARIABLE)  # noqa: TID251 - what the tests run against is theirs to choose
+    """Yield the URL of the Redis in ``HARNESS_TEST_REDIS_URL``, or else of a new Valkey."""
+    given = os.environ.get(REDIS_URL_VARIABLE)  # noqa: TID251 - the variable is for tests, and not a setting
     if given:
         yield given
         return
@@ -54,8 +54,8 @@ def given_or_own_valkey() -> Generator[str]:
 
 @contextmanager
 def given_or_own_postgres() -> Generator[PostgresServer]:
-    """The Postgres of ``HARNESS_TEST_DATABASE_URL``, whose user may make databases, else one of its own."""
-    given = os.environ.get(DATABASE_URL_VARIABLE)  # noqa: TID251 - what the tests run against is theirs to choose
+    """Yield the Postgres in ``HARNESS_TEST_DATABASE_URL`` or a new one; its user must be able to create databases."""
+    given = os.environ.get(DATABASE_URL_VARIABLE)  # noqa: TID251 - the variable is for tests, and not a setting
     if given:
         yield PostgresServer(url=given)
         return

@@ -1,4 +1,4 @@
-"""Temporary directories of servers, that go away even when the process that made them was killed."""
+"""Temporary directories for servers, which are removed even if the process that made them was killed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ROOM_BYTES: Final = 2 * 1024**3
 
 @contextmanager
 def server_directory(name: str, *, in_memory: bool = False) -> Generator[Path]:
-    """A directory for as long as the context lasts; sweeps those of dead processes first.
+    """Make a directory for as long as the context lasts, after removing those that dead processes left behind.
 
     Args:
-        name: What it is for; part of its name.
-        in_memory: Whether it is for very many files, and lies in memory where there is room: ext4 looks, for each file
-            that it makes, through all that were removed in the last minutes.
+        name: What the directory is for; becomes part of its name.
+        in_memory: Whether it will hold very many files, and should be in memory if there is room: ext4 searches, for
+            each file that it creates, through all files that were removed in the last minutes.
     """
     place = _MEMORY if in_memory and _has_room() else Path(tempfile.gettempdir())
     _sweep(place)

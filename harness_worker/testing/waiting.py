@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, in the place of sleeping for a guessed time."""
+"""Waiting for a condition with a deadline, instead of sleeping for a guessed time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ T = TypeVar("T")
 def wait_until(
     predicate: Callable[[], T | None], description: str, timeout_s: float = 20.0, *, interval_s: float = 0.02
 ) -> T:
-    """Ask ``predicate`` again and again until its answer is true.
+    """Call ``predicate`` repeatedly until it returns something true.
 
     Args:
-        predicate: The question.
-        description: What is waited for, as the failure shall say it.
-        timeout_s: Seconds until it is given up.
-        interval_s: Seconds between two questions.
+        predicate: The condition.
+        description: What is waited for, in the words of the failure's message.
+        timeout_s: Seconds before giving up.
+        interval_s: Seconds between two calls.
 
     Returns:
-        The first true answer.
+        The first true value.
 
     Raises:
-        TimeoutError: It never was.
+        TimeoutError: The predicate returned nothing true in time.
     """
     deadline = time.monotonic() + timeout_s
     while not (answer := predicate()):

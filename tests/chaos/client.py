@@ -1,4 +1,4 @@
-"""Posts turns to a fleet in a storm, a few in flight at a time, and keeps each as it was when it ended."""
+"""Posts turns to a fleet in a storm, a few in flight at a time, and records each as it was when it ended."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ UNAVAILABLE: Final = 503
 
 
 class Client:
-    """Knows only HTTP.
+    """A client that knows only HTTP.
 
     Args:
-        url: The gateway's.
+        url: The gateway's URL.
         seed: Decides which turns are slow.
-        in_flight: How many turns run at a time.
+        in_flight: How many turns run at the same time.
     """
 
     def __init__(self, url: str, *, seed: int, in_flight: int) -> None:
@@ -37,25 +37,25 @@ class Client:
         self.ended: list[Ended] = []
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def post_while(self, goes_on: Callable[[], bool]) -> None:
-        """Keep some turns in flight for as long as ``goes_on`` says."""
+        """Keep turns in flight for as long as ``goes_on`` returns ``True``."""
         while goes_on():
             while len(self._running) < self._in_flight and goes_on():
                 self._post()
             self._collect()
 
     def await_all(self, timeout_s: float) -> list[str]:
-        """Wait until every turn has ended, at most so long; returns those that have not."""
+        """Wait until every turn has ended, or for ``timeout_s`` seconds; return the ids of those that have not."""
         until = time.monotonic() + timeout_s
         while self._running and time.monotonic() < until:
             self._collect()
         return self._running
 
     def look_again(self) -> list[Ended]:
-        """Every turn that ended, as it is now."""
+        """Read every turn that ended once more, as it is now."""
         again = [self._ended(self._turn(each.turn["id"])) for each in self.ended]
         return [each for each in again if each is not None]
 
@@ -88,7 +88,7 @@ class Client:
         return self._said(self._http.get(f"/v1/turns/{turn_id}", params={"include": "messages"}))
 
     def _said(self, answer: httpx2.Response) -> dict[str, Any] | None:
-        """What the gateway answers; ``None`` while its database stands still."""
+        """The body of the gateway's answer; ``None`` while its database does not respond."""
         if answer.status_code == UNAVAILABLE:
             return None
         answer.raise_for_status()

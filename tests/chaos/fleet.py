@@ -1,4 +1,4 @@
-"""A stack with more workers beside it, so that one may be stopped while the others go on; and all its processes."""
+"""A stack with more workers beside it, so that the others go on while one is stopped; finds all its processes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Fleet:
     keepers: Sequence[Keeper]
 
     def workers(self, role: str) -> list[psutil.Process]:
-        """The workers of a role that live: the stack's and those beside it; of tool workers the pools' parents."""
+        """The living workers of a role, in the stack and beside it; of a tool worker, the parent of its pool."""
         stack = running_stack(self.stack.home)
         pids = [each.pid for each in stack.processes if each.role == role] if stack else []
         pids += [keeper.pid for keeper in self.keepers if keeper.role == role]
         return [process for pid in pids if (process := _living(pid)) is not None]
 
     def at_work(self, role: str) -> list[psutil.Process]:
-        """The workers of a role that consume: who kills those that are still starting only keeps them from it."""
+        """The workers of a role that consume; killing those that are still starting would only keep them from it."""
         ready = {keeper.pid for keeper in self.keepers if keeper.role == role and keeper.is_ready}
         if (self.stack.home / "run" / f"{role}.ready").exists():
             stack = running_stack(self.stack.home)
@@ -49,22 +49,22 @@ class Fleet:
         return [child for worker in self.at_work("tools") for child in _children_of(worker)]
 
     def redis(self) -> list[psutil.Process]:
-        """The stack's Redis, if it has one of its own."""
+        """The stack's Redis, if the stack started one."""
         return self.workers("redis")
 
     def log(self) -> str:
-        """What all of them said."""
+        """The logs of all of them."""
         logs = [self.stack.home / "logs" / "up.log", *(keeper.log for keeper in self.keepers)]
         return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
 
 
 class Keeper(threading.Thread):
-    """Keeps one more worker running beside a stack, whatever becomes of it.
+    """Keeps one more worker running beside a stack, and starts it again whenever it dies.
 
     Args:
-        stack: Which stack it joins.
-        role: What the worker does.
-        env: Variables on top of this process's environment.
+        stack: The stack that the worker joins.
+        role: The worker's role.
+        env: Environment variables in addition to this process's.
     """
 
     def __init__(self, stack: StackInfo, role: str, env: Mapping[str, str]) -> None:
@@ -79,26 +79,26 @@ class Keeper(threading.Thread):
 
     @property
     def pid(self) -> int:
-        """The worker's present process."""
+        """The id of the worker's current process."""
         return self._process.pid
 
     @property
     def is_ready(self) -> bool:
-        """Whether the present process consumes."""
+        """Whether the current process consumes."""
         return self._ready.exists()
 
     def run(self) -> None:
-        """Start it again whenever it has ended."""
+        """Start the worker again whenever it has ended."""
         while not self._over.wait(0.2):
             if self._process.poll() is not None:
                 self._process = self._start()
 
     def await_ready(self) -> None:
-        """Wait until it consumes."""
+        """Wait until the worker consumes."""
         wait_until(self._ready.exists, f"the {self.role} beside the stack to be ready", START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it, and keep it no more."""
+        """End the worker, and do not start it again."""
         self._over.set()
         self.join()
         self._process.send_signal(signal.SIGCONT)
@@ -124,7 +124,7 @@ class Keeper(threading.Thread):
 
 @contextmanager
 def open_fleet(home: Path, env: Mapping[str, str], *, beside: Sequence[str] = ROLES) -> Generator[Fleet]:
-    """A stack on ``home`` with one more worker of each role in ``beside``; all gone at the end."""
+    """Run a stack in ``home`` with one more worker of each role in ``beside``; all of it is stopped at the end."""
     with ExitStack() as stacked:
         stack = stacked.enter_context(open_stack(home=home, app=APP, coordinators=4, tools=4, env=env))
         keepers = [Keeper(stack, role, env) for role in beside]

@@ -1,4 +1,4 @@
-"""Whether the promise held: every turn ended, each call has one result, each effect happened as often as it is told."""
+"""Judges whether the promise held: each turn ended, each call has one result, each effect happened as reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATE: Final = re.compile(r"late result of ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A turn that is over, as a client saw it then: with its messages, and all its events."""
+    """A turn as a client saw it when it ended, with its messages and all its events."""
 
     turn: Json
     events: list[Json]
@@ -39,19 +39,19 @@ class Verdict:
         kills: Processes killed.
         redeliveries: Visits and calls that somebody else took over.
         faults: Everything else that went wrong on purpose.
-        effects: Effects that the service outside counted.
-        effects_lost: Calls told as done whose effect never happened.
+        effects: Effects that the outside service counted.
+        effects_lost: Calls reported as done whose effect never happened.
         effects_doubled: Calls whose effect happened more than once.
-        effects_forbidden: Calls told as not run, or as cut before they began, that had an effect.
-        effects_doubtful: Calls told as in doubt.
-        effects_confirmed: Of those, how many had had their effect.
+        effects_forbidden: Calls reported as not run, or as cut before they began, that had an effect.
+        effects_doubtful: Calls reported as in doubt.
+        effects_confirmed: How many of those in doubt did have their effect.
         late_commits: Turns that changed after their end.
         late_rejected: Results that came too late and were dropped.
-        unsound: What else was wrong with a turn, its calls or its events.
-        left_behind: Processes, connections, keys and temporary files that stayed.
+        unsound: Everything else that was wrong with a turn, its calls or its events.
+        left_behind: Processes, connections, keys and temporary files that were left over.
         recovery_s_max: The longest silence of a turn under way, in seconds, whatever struck it meanwhile.
-        recovery_s_a_loss_max: The longest a single loss cost: a silence without the run that ended it, divided among
-            the attempts that were lost in it.
+        recovery_s_a_loss_max: The most time that a single loss cost, in seconds: a silence without the run that ended
+            it, divided by the number of attempts that were lost in it.
     """
 
     turns: int
@@ -75,13 +75,13 @@ class Verdict:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promise held, in a storm that deserves the name."""
+        """Whether the promise held, in a storm in which something was killed, redelivered and broken."""
         wrong = (self.stuck, self.effects_lost, self.effects_doubled, self.effects_forbidden, self.late_commits)
         was_rough = min(self.kills, self.redeliveries, self.faults) > 0
         return was_rough and not any(wrong) and not self.unsound and not self.left_behind
 
     def to_json(self) -> str:
-        """One line."""
+        """The verdict as one line of JSON."""
         return json.dumps({"promise_held": self.is_kept, **asdict(self)})
 
 
@@ -92,9 +92,9 @@ class Roughness:
     Args:
         posted: Turns posted.
         kills: Processes killed.
-        faults: Everything else.
-        log: What the fleet said meanwhile.
-        left_behind: What stayed after it all.
+        faults: Everything else that was done.
+        log: The fleet's log.
+        left_behind: What was left over at the end.
     """
 
     posted: int
@@ -105,7 +105,7 @@ class Roughness:
 
 
 def judge(ended: Sequence[Ended], later: Sequence[Ended], outside: Outside, rough: Roughness) -> Verdict:
-    """The verdict over turns as they were at their end and again much later."""
+    """Judge turns as they were when they ended, and as they are much later."""
     calls = {(each.turn["id"], call["call_id"]): call for each in ended for call in each.turn["calls"]}
     writes = {key: call for key, call in calls.items() if call["tool"] != "peek"}
     doubtful = {key for key, call in writes.items() if call["content"].startswith(DOUBTS)}
@@ -157,11 +157,11 @@ def _complaints(each: Ended) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Silence:
-    """The time between two events of a turn that somebody had begun to drive.
+    """The time between two consecutive events of a turn that was under way.
 
     Args:
-        duration_s: How long it was, in seconds.
-        run_s: How long the run took with which it ended.
+        duration_s: Its length, in seconds.
+        run_s: How long the call's run took that ended it, in seconds; 0: something else ended it.
         losses: How many attempts of that call were lost.
     """
 

@@ -1,4 +1,4 @@
-"""Kills processes of a running stack, one every so often."""
+"""Kills processes of a running stack, one at a time, at regular intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Victims = Callable[[StackInfo], list[psutil.Process]]
 
 
 def workers(stack: StackInfo) -> list[psutil.Process]:
-    """The coordinator, and the tool worker: the parent of its pool."""
+    """The coordinator and the tool worker, that is, the parent of its pool."""
     return [psutil.Process(each.pid) for each in stack.processes if each.role in ("coordinator", "tools")]
 
 
@@ -28,14 +28,14 @@ def pool_children(stack: StackInfo) -> list[psutil.Process]:
 
 
 class Killer(threading.Thread):
-    """Kills one of a stack's processes every so often by SIGKILL, while the stack runs.
+    """Kills one of a stack's processes with SIGKILL at regular intervals, while the stack runs.
 
     Args:
         home: The stack's home.
-        victims: Which of its processes.
+        victims: Finds the processes to choose from.
         every_s: Seconds between two kills.
-        seed: Decides which of them dies.
-        for_s: Seconds until it kills no more by itself.
+        seed: Decides which process dies.
+        for_s: Seconds after which it stops by itself.
     """
 
     def __init__(self, home: Path, victims: Victims, *, every_s: float, seed: int, for_s: float = float("inf")) -> None:
@@ -49,7 +49,7 @@ class Killer(threading.Thread):
         self.kills = 0
 
     def run(self) -> None:
-        """Until its time is over, or :meth:`stop`."""
+        """Kill until the time is over or :meth:`stop` is called."""
         over_at = time.monotonic() + self._for_s
         while time.monotonic() < over_at and not self._over.wait(self._every_s):
             self.kills += self._kill_one()
@@ -62,7 +62,7 @@ class Killer(threading.Thread):
         self.stop()
 
     def stop(self) -> None:
-        """Kill no more."""
+        """Stop killing."""
         self._over.set()
         self.join()
 

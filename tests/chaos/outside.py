@@ -1,4 +1,4 @@
-"""A service outside of the harness: it does what it is asked for, and counts it. The judge of "exactly once"."""
+"""A service outside the harness that has an effect for each request and counts it: the witness of "exactly once"."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CallKey: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True, kw_only=True)
 class Outside:
-    """What was done to the world.
+    """What was done to the outside world.
 
     Args:
         address: ``HOST:PORT``, for tools to POST to.
-        effects: How often each call had an effect. A repeat with a known key has none, if it asks for that.
-        asked: How often each call asked.
+        effects: How often each call had an effect. A repeat with a known key has none if the request asks for that.
+        asked: How many requests each call made.
     """
 
     address: str = ""
@@ -32,7 +32,7 @@ class Outside:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do(self, effect: dict[str, Any]) -> None:
-        """Do what a tool asks for."""
+        """Perform and count the effect that a tool requests."""
         call = (effect["turn"], effect["call"])
         with self._lock:
             self.asked[call] += 1
@@ -55,12 +55,12 @@ def service_outside(host: str = "127.0.0.1") -> Generator[Outside]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-            """Say nothing."""
+            """Log nothing."""
 
         def handle(self) -> None:
             try:
                 super().handle()
-            except OSError:  # the tool's process was killed while it asked
+            except OSError:  # the tool's process was killed during its request
                 return
 
     with ThreadingHTTPServer((host, 0), Handler) as server:

@@ -1,7 +1,7 @@
-"""Turns in a storm: ``make chaos MINUTES=10 SEED=1``, or ``python -m tests.chaos.storm --help``.
+"""Runs turns in a storm: ``make chaos MINUTES=10 SEED=1``, or ``python -m tests.chaos.storm --help``.
 
 Prints what happens, and as its last line one JSON object (:class:`tests.chaos.judge.Verdict`). Exits with 0 only if the
-promise held in a storm that killed, redelivered and injured.
+promise held, in a storm that killed processes, caused redeliveries and struck with other faults.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tests.chaos.weather import KINDS, USUAL, Storm, Weather
 
 SETTLE_S: Final = 120.0
 VISIBILITY_S: Final = 4.0
-"""Shorter than the slow tools: copies of their messages are delivered while they run."""
+"""Shorter than the slow tools take, so that copies of their messages are delivered while they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What storm is wished for.
+    """The storm to run.
 
     Args:
-        minutes: How long.
-        turns: End when so many turns were posted, if that is sooner.
-        seed: Decides what strikes whom, and which turns are slow.
-        in_flight: How many turns run at a time.
-        weather: Which kinds of :data:`tests.chaos.weather.KINDS`.
-        one_in_lines: At one line in so many a worker dies, in weather of that kind.
+        minutes: How long it lasts.
+        turns: The storm ends earlier once this many turns were posted.
+        seed: Decides what strikes which process, and which turns are slow.
+        in_flight: How many turns run at the same time.
+        weather: Kinds of weather, from :data:`tests.chaos.weather.KINDS`.
+        one_in_lines: In weather ``lines``, workers die at one line of code in this many.
         database: ``postgres`` or ``sqlite``.
-        beside: Roles of which one more worker runs beside the stack's.
+        beside: Roles of which one more worker runs beside the stack.
     """
 
     minutes: float
@@ -62,7 +62,7 @@ class Options:
 
 
 def storm(options: Options, tell: Callable[[str], None]) -> Verdict:
-    """One storm over a fleet of its own."""
+    """Run one storm over a new fleet."""
     with tempfile.TemporaryDirectory(prefix="storm-") as place, _database(options.database) as database_url:
         home, faults, lines, temporary = (Path(place) / name for name in ("home", "faults", "lines", "temporary"))
         for directory in (faults, lines, temporary):
@@ -130,7 +130,7 @@ def _until(options: Options, client: Client, tell: Callable[[str], None]) -> Cal
 
 
 def _dying_at_lines(options: Options, told: Path) -> dict[str, str]:
-    """The variables that let workers die at lines of their own code."""
+    """The environment variables that make workers die at lines of their own code."""
     path = os.pathsep.join(filter(None, [str(Path(any_line.__file__).parent), os.environ.get("PYTHONPATH")]))
     chosen = {"KILL_SEED": str(options.seed), "KILL_ONE_IN": str(options.one_in_lines)}
     return {"PYTHONPATH": path, "KILL_LINES": str(told), **chosen}
@@ -138,7 +138,7 @@ def _dying_at_lines(options: Options, told: Path) -> dict[str, str]:
 
 @contextmanager
 def _database(kind: str) -> Generator[dict[str, str]]:
-    """The variables that choose an empty database; none for SQLite, the default."""
+    """The environment variables that choose an empty database; none for SQLite, the default."""
     if kind == "sqlite":
         yield {}
         return
@@ -156,7 +156,7 @@ def _keys_that_stay(fleet: Fleet) -> list[str]:
 
 
 def _family() -> list[psutil.Process]:
-    """What this process started, and what that did; a test process has services of its own."""
+    """All descendants of this process; in a test process, the services of other tests are among them."""
     return psutil.Process().children(recursive=True)
 
 
@@ -205,7 +205,7 @@ def _tell(line: str) -> None:
 
 
 def main() -> int:
-    """Run the storm that the arguments ask for."""
+    """Run the storm that the arguments describe."""
     verdict = storm(_options(sys.argv[1:]), _tell)
     _tell(verdict.to_json())
     return 0 if verdict.is_kept else 1

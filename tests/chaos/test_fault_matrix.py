@@ -1,4 +1,4 @@
-"""Every fault at every boundary of the protocol: the turn ends right, and soon."""
+"""Every fault at every boundary of the protocol: the turn ends correctly, and soon."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.acceptance
 
 RECOVERY_S: Final = 15.0
 SECONDS: Final = {Action.HANG: 8.0, Action.STOP_CHILD: 12.0, Action.STOP_WORKER: 12.0}
-"""Longer than a lease; the stops for twice as long."""
+"""Longer than a lease; stops last for twice the lease."""
 
 LOST_WAKE_UP: Final = Fault(point=Point.BEFORE_PUBLISH, action=Action.RAISE, times=1)
-"""Leaves a turn overdue, for the reconciler to find."""
+"""Leaves a turn overdue, so that the reconciler finds it."""
 
 
 class Bench:
-    """A fleet of two workers of each role, one fault at a time."""
+    """A fleet of two workers of each role, struck by one fault at a time."""
 
     def __init__(self, fleet: Fleet, faults: Path, outside: Outside) -> None:
         self.fleet = fleet
@@ -43,7 +43,7 @@ class Bench:
         self.recoveries: dict[str, float] = {}
 
     def run(self, fault: Fault) -> dict[str, Any]:
-        """Let the fault strike once, in the first turn that meets it; returns that turn once it is over."""
+        """Let the fault strike a new turn once, and return that turn after it has ended."""
         self._await_whole()
         extra = [LOST_WAKE_UP] if fault.point is Point.IN_RECONCILER else []
         (self.faults / "fired").unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class Bench:
         return wait_until(ended, f"turn {turn_id} to end", 60, interval_s=0.1)
 
     def _await_whole(self) -> None:
-        """Wait until all four workers are there and none stands still."""
+        """Wait until all four workers live and none is stopped."""
 
         def is_whole() -> bool:
             workers = [self.fleet.workers(role) for role in ("coordinator", "tools")]
@@ -92,7 +92,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Generator[Bench]:
-    """The fleet, with its recoveries printed at the end."""
+    """The fleet; its recovery times are printed at the end."""
     place = tmp_path_factory.mktemp("matrix")
     faults = place / "faults"
     faults.mkdir()
@@ -121,7 +121,7 @@ def _print(recoveries: dict[str, float]) -> None:
 @pytest.mark.parametrize("action", list(Action))
 @pytest.mark.parametrize("point", list(Point))
 def test_turn_ends_right_whatever_strikes_it(bench: Bench, point: Point, action: Action) -> None:
-    """One result a call, each effect as it is told, completed, and nowhere silent for 15 seconds after the fault."""
+    """The turn completes with one result a call and each effect as reported, and is never silent for 15 seconds."""
     began = time.time()
     turn = bench.run(Fault(point=point, action=action, seconds=SECONDS.get(action, 1.0), times=1))
     check_sound(turn, bench.events(turn["id"]), [])

@@ -11,7 +11,7 @@ KILLS = ("kill", "faults")
 
 @pytest.mark.timeout(110)
 def test_promise_holds_in_a_short_storm() -> None:
-    """A process is killed every two seconds and faults strike at random: every turn ends, each effect as it is told."""
+    """Every two seconds a process is killed, and faults strike at random: turns end, and effects are as reported."""
     verdict = storm(Options(minutes=0.4, seed=7, database="sqlite", beside=(), weather=KILLS), print)
     assert verdict.is_kept, verdict.to_json()
     assert verdict.ended > 3
@@ -20,7 +20,7 @@ def test_promise_holds_in_a_short_storm() -> None:
 @pytest.mark.acceptance
 @pytest.mark.timeout(3_600)
 def test_promise_holds_for_a_thousand_turns_under_kills() -> None:
-    """A thousand turns of three waves, a random tool process, coordinator or whole worker killed every two seconds."""
+    """A thousand turns of three waves; every two seconds a tool process, coordinator or whole worker is killed."""
     verdict = storm(Options(minutes=55, turns=1_000, weather=KILLS), print)
     assert verdict.is_kept, verdict.to_json()
     assert verdict.ended == 1_000
@@ -30,7 +30,7 @@ def test_promise_holds_for_a_thousand_turns_under_kills() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["stop", "flush", "restart_redis", "forget_redis", "stop_postgres"])
 def test_promise_holds_in_one_kind_of_weather(kind: str) -> None:
-    """Workers stopped for twice the lease; Redis flushed, killed, or back empty; Postgres stopped and cut off."""
+    """Workers stop for two leases; Redis is flushed, killed, or comes back empty; Postgres stops, then hangs up."""
     verdict = storm(Options(minutes=2, seed=3, weather=("kill", kind)), print)
     assert verdict.is_kept, verdict.to_json()
 
@@ -39,7 +39,7 @@ def test_promise_holds_in_one_kind_of_weather(kind: str) -> None:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_promise_holds_whatever_line_a_worker_dies_at(seed: int) -> None:
-    """One line in three of those that coordinators and tool workers come to kills the first that comes to it."""
+    """One in three of the lines that coordinators and tool workers run kills the first worker to reach it."""
     verdict = storm(Options(minutes=6, seed=seed, weather=("lines", "faults"), one_in_lines=3), print)
     assert verdict.is_kept, verdict.to_json()
     assert verdict.kills > 60

@@ -1,4 +1,4 @@
-"""tau2 with a tool process killed every two seconds: the same result, nothing twice, nothing lost."""
+"""tau2 while a tool process is killed every two seconds: the same result, nothing done twice, nothing lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.killer import Killer, pool_children
 @pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_tau2_survives_killed_tool_processes(database_url: str, tmp_path: Path):
-    """Two coordinator threads, four tool processes, eight turns in flight: all tasks equal the plain replay."""
+    """Two coordinator threads, four tool processes, eight turns in flight: all tasks give what a plain replay does."""
     with Killer(tmp_path / "home", pool_children, every_s=2.0, seed=1) as killer:
         ended = subprocess.run(
             [

@@ -1,4 +1,4 @@
-"""Real workloads while whole workers are killed for a minute: the same result, nothing twice, nothing lost."""
+"""Real workloads while whole workers are killed for a minute: the same result, nothing done twice, nothing lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILLING_S = 60.0
 
 
 def _sweep(workload: str, url: str, home: Path, database_url: str) -> dict[str, Any]:
-    """One sweep of the development half on the stack; as the command prints it."""
+    """Run one sweep of the development half on the stack, and return what the command prints."""
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "harness_worker.entrypoints.cli", "sweep", "run", workload),
@@ -43,9 +43,9 @@ def _sweep(workload: str, url: str, home: Path, database_url: str) -> dict[str, 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("workload", list(APPS))
 def test_workload_survives_killed_workers(workload: str, database_url: str, tmp_path: Path):
-    """The coordinator or the tool worker, its pool's parent, dies every five seconds for a minute: all N of N.
+    """The coordinator or the parent of the tool pool dies every five seconds for a minute: all tasks pass all the same.
 
-    Sweeps follow each other until the minute is over: one alone may be done before.
+    Sweeps are repeated until the minute is over, because a single one may end sooner.
     """
     home = tmp_path / "home"
     killer = Killer(home, workers, every_s=5.0, seed=2, for_s=KILLING_S)

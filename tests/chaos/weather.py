@@ -1,4 +1,4 @@
-"""What happens to a fleet in a storm: each kind of weather is one function that strikes once."""
+"""What happens to a fleet in a storm: each kind of weather is a method that strikes once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOR_SURE: Final = (
     Fault(point=Point.AFTER_CLAIM, action=Action.KILL_CHILD, times=1),
     Fault(point=Point.INSIDE_TOOL, action=Action.KILL_CHILD, times=1),
 )
-"""So that in the shortest of storms somebody has to take over."""
+"""Faults that surely strike, so that even in the shortest storm a turn and a call have to be taken over."""
 ACTIONS: Final = {
     Action.RAISE: 0.0,
     Action.HANG: 3.0,
@@ -41,10 +41,10 @@ class Storm:
     """A fleet in bad weather.
 
     Args:
-        fleet: Whom it strikes.
+        fleet: The fleet that it strikes.
         faults: The directory of the fleet's fault plan.
-        lines: Where workers tell at which lines they were killed.
-        seed: Decides when what strikes whom.
+        lines: The directory in which workers record the lines at which they were killed.
+        seed: Decides what strikes which process, and when.
         struck: How often each kind struck.
     """
 
@@ -61,7 +61,7 @@ class Storm:
     # --- kinds of weather
 
     def kill(self) -> None:
-        """SIGKILL for a process that runs tools, a coordinator or a whole tool worker."""
+        """Send SIGKILL to a process that runs tools, to a coordinator or to a whole tool worker."""
         kinds = (self.fleet.children, self.fleet.children, self._coordinators, self._tool_workers)
         victims = self.chance.choice(kinds)()
         if victims:
@@ -69,7 +69,7 @@ class Storm:
             self.struck["kill"] += 1
 
     def stop(self) -> None:
-        """SIGSTOP for a worker with all its children, for twice the lease."""
+        """Stop a worker and all its children with SIGSTOP, for twice the lease."""
         victims = self._coordinators() + self._tool_workers()
         if victims:
             worker = self.chance.choice(victims)
@@ -80,27 +80,27 @@ class Storm:
             self.struck["stop"] += 1
 
     def flush(self) -> None:
-        """Everything in Redis is gone."""
+        """Delete everything in Redis."""
         with Redis.from_url(self.fleet.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
             redis.flushall()  # pyright: ignore[reportUnknownMemberType]
         self.struck["flush"] += 1
 
     def restart_redis(self) -> None:
-        """SIGKILL for Redis; it comes back with its append-only file."""
+        """Send SIGKILL to Redis; it comes back with its append-only file."""
         for redis in self.fleet.redis():
             redis.kill()
             self.struck["restart_redis"] += 1
 
     def forget_redis(self) -> None:
-        """SIGKILL for Redis; it comes back without what it had."""
+        """Send SIGKILL to Redis; it comes back empty."""
         for redis in self.fleet.redis():
             redis.kill()
-            # All of it, before it is started again: a manifest without its files keeps the server from starting.
+            # Remove all of it before the server is started again, which fails with a manifest whose files are missing.
             shutil.rmtree(self.fleet.stack.home / "valkey" / "appendonlydir", ignore_errors=True)
             self.struck["forget_redis"] += 1
 
     def stop_postgres(self) -> None:
-        """Postgres stands still for up to two seconds, then has lost all its connections."""
+        """Stop Postgres for up to two seconds, then end all its connections."""
         if not self.fleet.stack.database_url.startswith("postgresql"):
             return
         family = _postgres()
@@ -112,11 +112,11 @@ class Storm:
         self.struck["stop_postgres"] += 1
 
     def kill_at_lines(self) -> None:
-        """From now on workers die at lines of their own code (``any_line``)."""
+        """From now on, let workers die at lines of their own code (``any_line``)."""
         (self.lines / "on").touch()
 
     def injure(self) -> None:
-        """Another choice of fault points, each a little likely."""
+        """Choose other fault points; a fault strikes at each of them with a small chance."""
         points = self.chance.sample(list(Point), 8)
         plan = [self._fault(point) for point in points]
         write_plan(self.faults, [*FOR_SURE, *plan])
@@ -125,11 +125,11 @@ class Storm:
 
     @property
     def fired(self) -> int:
-        """How many faults struck at a point of the protocol."""
+        """How many faults struck at points of the protocol."""
         return len(Ledger(self.faults).fired())
 
     def clear(self) -> None:
-        """Let every fault point and line be quiet."""
+        """Remove all faults, and let no more workers die at lines."""
         write_plan(self.faults, [])
         (self.lines / "on").unlink(missing_ok=True)
         self.struck["kill"] += len(list(self.lines.iterdir()))
@@ -147,7 +147,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of weather: what it does, and after how many seconds it does so again."""
+    """One kind of weather: what it does, and the least and most seconds between two strikes."""
 
     strike: Callable[[Storm], None]
     every_s: tuple[float, float]
@@ -164,15 +164,15 @@ KINDS: Final = {
     "stop_postgres": Kind(strike=Storm.stop_postgres, every_s=(5, 40)),
 }
 USUAL: Final = tuple(kind for kind in KINDS if kind != "lines")
-"""All that leave workers as fast as they are: those that die at lines are traced."""
+"""All kinds except ``lines``, for which workers are traced, which slows them down."""
 
 
 class Weather:
-    """Strikes a fleet from one thread a kind, for as long as a context lasts.
+    """Strikes a fleet from one thread for each kind of weather, for as long as a context lasts.
 
     Args:
-        storm: The fleet.
-        kinds: Which of :data:`KINDS`.
+        storm: The fleet and what can strike it.
+        kinds: Names from :data:`KINDS`.
     """
 
     def __init__(self, storm: Storm, kinds: Sequence[str]) -> None:
@@ -195,7 +195,7 @@ class Weather:
         pause_s = min(kind.every_s)
         while not self._over.wait(pause_s):
             pause_s = self._storm.chance.uniform(*kind.every_s)
-            # The victim of one kind may be dead, or away, because of another.
+            # The victim of one kind may be dead or unreachable because of another.
             with suppress(psutil.NoSuchProcess, RedisError, psycopg.OperationalError):
                 kind.strike(self._storm)
 

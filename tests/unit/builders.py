@@ -1,4 +1,4 @@
-"""Short ways to say turns, calls, visits and snapshots; every field that a test does not name is ordinary."""
+"""Short ways to build turns, calls, visits and snapshots; fields that a test does not name have ordinary values."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CAPS: dict[str, Any] = {
     "max_dollars": 1.0,
     "timeout_s": 60.0,
 }
-"""The budget of an agent that sets none, as the gateway reads it."""
+"""The budget of an agent that sets no limits, as the gateway reads it."""
 
 
 def a_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """A turn that waits in the queue, with a minute to go."""
+    """A queued turn, with a minute left until its deadline."""
     turn = Turn(
         id="turn",
         tenant="tenant",
@@ -68,7 +68,7 @@ def a_held_turn(**changes: Any) -> Turn:  # noqa: ANN401 - any field's value
 
 
 def a_call(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """A planned read of step 0; its tool is named after its position."""
+    """A planned read, of step 0 by default; its tool is named after its position."""
     step = changes.get("step", 0)
     call = Call(
         turn_id="turn",
@@ -88,17 +88,17 @@ def a_call(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any fie
 
 
 def a_write(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """A planned write of step 0, alone in its wave, not to be repeated after a crash."""
+    """A planned write, of step 0 by default: alone in its wave, and not to be repeated after a crash."""
     return a_call(position, **{"effect": Effect.LOCAL_WRITE, "retry_safe": False, "wave": position, **changes})
 
 
 def pending(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The call, sent."""
+    """The call after it was sent."""
     return replace(call, **{"status": CallStatus.PENDING, "deadline_at": DEADLINE, **changes})
 
 
 def running(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The call, running in :data:`RUNNER` under a live lease."""
+    """The call as it runs in :data:`RUNNER` under a live lease."""
     started = {
         "status": CallStatus.RUNNING,
         "deadline_at": NOW + call.timeout_s,
@@ -111,34 +111,34 @@ def running(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's v
 
 
 def ended(call: Call, outcome: ToolOutcome | None = None, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The call, ended well unless ``outcome`` says otherwise."""
+    """The call after it ended: with ``outcome``, or else with success."""
     done = {"status": CallStatus.ENDED, "outcome": outcome or ok(call), "started_at": NOW, "finished_at": NOW}
     return replace(call, **{**done, **changes})
 
 
 def ok(call: Call, output: str = "done") -> ToolExecutionResult:
-    """The call returned."""
+    """The outcome of a call that returned."""
     return ToolExecutionResult(call_id=call.call_id, tool_name=call.tool, output=output, elapsed_ms=1.0)
 
 
 def failed(call: Call, error: str = "boom") -> ToolFailure:
-    """The call raised."""
+    """The outcome of a call that raised."""
     return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error)
 
 
 def denied(call: Call) -> Call:
-    """A planned call that will not run."""
+    """The planned call with an outcome already: it was denied, and will not run."""
     outcome = ToolDenied(call_id=call.call_id, tool_name=call.tool, reason=DenialReason.VALIDATION, details="bad")
     return replace(call, outcome=outcome)
 
 
 def snapshot(turn: Turn, *calls: Call, now: float = NOW) -> Snapshot:
-    """The turn and its calls under the lock, now."""
+    """The turn and its calls as read under the lock at ``now``."""
     return Snapshot(now=now, turn=turn, calls=calls)
 
 
 def a_visit(turn: Turn, *calls: Call, now: float = NOW) -> Visit:
-    """The hold of :data:`OWNER` on a turn that it claimed as it is."""
+    """The visit of :data:`OWNER`, which has claimed the turn as given."""
     return Visit(turn=turn, calls=calls, owner=OWNER, now=now, timing=TIMING)
 
 
@@ -150,7 +150,7 @@ PROMPT = Prompt(
     render_hash="",
     is_cache_break=False,
 )
-"""A model call that sends nothing."""
+"""The prompt of a model call that sends nothing."""
 
 
 def said(*calls: Call, text: str = "", stop_reason: str = "tool_use", usage: Usage | None = None) -> Said:
@@ -168,7 +168,7 @@ def said(*calls: Call, text: str = "", stop_reason: str = "tool_use", usage: Usa
 
 
 def call_of(decision: Decision[Any], position: int, calls: Sequence[Call] = ()) -> Call:
-    """The call of that position as the decision leaves it."""
+    """The call at that position, as the decision leaves it."""
     found = {call.position: call for call in (*calls, *decision.calls)}
     return found[position]
 

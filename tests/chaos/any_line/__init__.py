@@ -1,3 +1,3 @@
-"""A directory for ``PYTHONPATH``: workers that die at lines of their own code."""
+"""A directory to put on ``PYTHONPATH``, so that workers die at lines of their own code."""
 
 from __future__ import annotations

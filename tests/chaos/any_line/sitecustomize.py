@@ -1,7 +1,7 @@
-"""Kills workers at lines of their own code. Python imports it in every process that has this directory in its path.
+"""Kills workers at lines of their own code. Python imports it in every process that has this directory on its path.
 
-While the directory ``KILL_LINES`` has a file ``on``, the first worker of a fleet that comes to a line kills itself
-there, and leaves a file that names it. Struck is one line in ``KILL_ONE_IN``, others for each ``KILL_SEED``.
+One line in ``KILL_ONE_IN`` is struck; ``KILL_SEED`` selects which. While the directory ``KILL_LINES`` contains a file
+``on``, the first worker of a fleet to reach such a line kills itself there, and leaves a file that names the line.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ ROOT: Final = f"{Path(__file__).parents[3]}/"
 OURS: Final = f"{ROOT}harness_worker/"
 NOT_OURS: Final = f"{OURS}testing/"
 PAUSE_S: Final = 2.5
-"""Between two kills of a fleet: workers that never start prove nothing."""
+"""Seconds between two kills in a fleet: workers that never get to start prove nothing."""
 
 _FUNCTION: Final = 0x1
 
 
 class LineKiller:
-    """Traces this process and what it forks.
+    """Traces this process and those that it forks.
 
     Args:
-        directory: Where kills are told.
+        directory: Where kills are recorded, one file for each.
         seed: Decides which lines are struck.
-        one_in: One line in so many is.
+        one_in: How many lines there are for each that is struck.
     """
 
     def __init__(self, directory: Path, seed: str, one_in: int) -> None:
@@ -41,7 +41,7 @@ class LineKiller:
         self._passed: set[tuple[str, int]] = set()
 
     def trace(self, frame: FrameType, *_: object) -> Any:  # noqa: ANN401 - what sys.settrace asks for
-        """Trace the harness's functions; not what an import runs, which would only keep workers from starting."""
+        """Trace the harness's functions, but not code that imports run, which would only keep workers from starting."""
         code = frame.f_code
         ours = code.co_filename.startswith(OURS) and not code.co_filename.startswith(NOT_OURS)
         return self._at_line if ours and code.co_flags & _FUNCTION else None
@@ -61,7 +61,7 @@ class LineKiller:
             self._die_once(self._directory / name.replace("/", "|"))
 
     def _is_time(self) -> bool:
-        return time.time() - self._directory.stat().st_mtime > PAUSE_S  # which the last kill's file has changed
+        return time.time() - self._directory.stat().st_mtime > PAUSE_S  # the last kill's file changed that time
 
     def _die_once(self, told: Path) -> None:
         try:
