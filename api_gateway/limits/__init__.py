@@ -1,1 +1,1 @@
-"""What a tenant may ask for: how often, how much at once, and for how many dollars a day."""
+"""The limits of a tenant: how often it may post, how many turns it may have at once, and how many dollars a day."""

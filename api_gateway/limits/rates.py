@@ -1,4 +1,4 @@
-"""How often a tenant may post turns. All gateways count together, in Redis, by the moving window of ``limits``."""
+"""How often a tenant may post turns: all gateways count together in Redis, with the moving window of ``limits``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api_gateway.problems import Problem
 from harness_worker.errors import ConfigError
 
 MOST: Final = 100_000
-"""A window keeps the time of each post in it, which takes some twenty bytes."""
+"""The most turns of a rate: a window keeps the time of each post in it, which takes some twenty bytes."""
 
 LONGEST_S: Final = 86_400
 SILENCE_S: Final = 0.5
@@ -30,7 +30,7 @@ LEFT_ALONE_S: Final = 2.0
 """How long Redis is skipped after a failure, so that only an occasional post waits for it."""
 
 _SILENCE: Final = (RedisError, OSError)
-"""What redis-py raises of a Redis that does not answer."""
+"""What redis-py raises when Redis does not answer."""
 
 CONNECTIONS: Final = 16
 PREFIX: Final = "harness:rate"
@@ -39,29 +39,29 @@ _log = logging.getLogger(__name__)
 
 
 def rates_in(text: str) -> tuple[RateLimitItem, ...]:
-    """The rates of a text such as ``10/second; 1000/day``, the shortest window first.
+    """The rates in a text such as ``10/second; 1000/day``, the shortest window first.
 
     Raises:
-        ValueError: It is none, or has one that Redis would have to remember too much for.
+        ValueError: It is no such text, or has a rate for which Redis would have to remember too much.
     """
     try:
         rates = tuple(parse_many(text))
     except ValueError:
-        raise ValueError("give turns in a time, such as 120/minute or 10/second; 1000/day") from None
+        raise ValueError("give turns per time, such as 120/minute or 10/second; 1000/day") from None
     if not all(1 <= rate.amount <= MOST and 1 <= rate.get_expiry() <= LONGEST_S for rate in rates):
-        raise ValueError(f"give 1 to {MOST} turns in a second to a day")
+        raise ValueError(f"give 1 to {MOST} turns, in a time from one second to one day")
     return tuple(sorted(rates, key=RateLimitItem.get_expiry))
 
 
 class TurnRates:
-    """Counts what each tenant posts.
+    """Counts the turns that each tenant posts, and refuses those beyond its rates.
 
     Args:
-        redis_url: Where.
-        rates: What a tenant may post, as :func:`rates_in` takes it; ``None``: any number, and nothing is counted.
+        redis_url: Where posts are counted.
+        rates: How often a tenant may post, as :func:`rates_in` reads it; ``None``: as often as it likes, uncounted.
 
     Raises:
-        ConfigError: There are rates, and no Redis.
+        ConfigError: There are rates but no Redis.
     """
 
     def __init__(self, redis_url: str | None, rates: str | None) -> None:
@@ -76,12 +76,12 @@ class TurnRates:
         self._is_away = False
 
     async def admit(self, tenant: str, turns: int = 1) -> None:
-        """Count a post of so many turns, unless they are too many. While Redis does not answer, all are let through.
+        """Count a post of so many turns, or refuse it if they are too many; with Redis silent, every post is let in.
 
-        A tenant's posts are counted one after the other, so that a flood of them waits for itself.
+        A tenant's posts are counted one after the other, so that a flood of them holds up no other tenant.
 
         Raises:
-            Problem: 429 ``rate_limited``; without a time to come again if that many never fit.
+            Problem: 429 ``rate_limited``, without ``Retry-After`` if that many turns can never fit.
         """
         for rate in self._rates:
             if turns > rate.amount:
@@ -93,7 +93,7 @@ class TurnRates:
             await self._ask(self._limiter, tenant, turns)
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -110,7 +110,7 @@ class TurnRates:
             raise refused
 
     async def _counted(self, limiter: MovingWindowRateLimiter, tenant: str, turns: int) -> Problem | None:
-        """The refusal, if a rate is used up. Then none with a longer window has counted the post."""
+        """Count the post, or return its refusal if a rate is used up; then no rate with a longer window counts it."""
         name = quote(tenant, safe="")
         for rate in self._rates:
             if not await _fits(limiter, rate, name, turns):
@@ -123,15 +123,15 @@ class TurnRates:
     def _leave_alone(self, error: Exception) -> None:
         self._ask_again_at = time.monotonic() + LEFT_ALONE_S
         log = _log.debug if self._is_away else _log.warning
-        log("posts are not counted, and none is refused for HARNESS_TENANT_RATE: Redis does not answer: %s", error)
+        log("Redis does not answer: posts are not counted, and HARNESS_TENANT_RATE refuses none: %s", error)
         self._is_away = True
 
 
 async def _fits(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str, turns: int) -> bool:
-    """Count a post in one window, unless it is too many.
+    """Count a post in one window; ``False`` if it does not fit.
 
-    A process that was held up takes that for the silence of Redis, so silence is asked again, once. Redis may have
-    counted the post the first time: the second answer says only that it is there, and refuses nothing.
+    To a process that was held up, Redis seems silent, so after silence it is asked once more. It may have counted the
+    post the first time, so the second answer shows only that Redis is there, and refuses nothing.
     """
     try:
         return await limiter.hit(rate, name, cost=turns)
@@ -141,7 +141,7 @@ async def _fits(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str
 
 
 async def _free_at(limiter: MovingWindowRateLimiter, rate: RateLimitItem, name: str) -> float:
-    """When a window has room again, seconds since the epoch; silence is asked again, once."""
+    """When a window has room again, seconds since the epoch; after silence Redis is asked once more."""
     try:
         return (await limiter.get_window_stats(rate, name)).reset_time
     except _SILENCE:
@@ -176,7 +176,7 @@ def _pool(redis_url: str) -> BlockingConnectionPool:
 
 
 def _storage(pool: BlockingConnectionPool) -> RedisStorage:
-    # The URL says no more than which library to use: the pool has the address.
+    # The URL only says which library to use: the pool has the address.
     untyped: Any = RedisStorage
     storage = untyped("async+redis://", implementation="redispy", key_prefix=PREFIX, connection_pool=pool)
     return cast("RedisStorage", storage)

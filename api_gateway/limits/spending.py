@@ -1,4 +1,4 @@
-"""What a tenant's turns have used in a day, asked of the database now and then."""
+"""What a tenant's turns have used in a day, read from the database now and then."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness_worker.schema import db_now, turns
 
 WINDOW_S: Final = 86_400.0
 REMEMBERED: Final = 20
-"""An answer stands for so many times what it took to get: a twentieth of the time is spent on asking, at most."""
+"""How long a reading is reused, as a multiple of the time it took: so reading takes at most a twentieth of the time."""
 
 _NOW: Final = select(db_now()).scalar_subquery()
 _RECENT: Final = (
     turns.c.tenant == bindparam("of_tenant"),
     turns.c.created_at > _NOW - WINDOW_S,
-    turns.c.created_at <= _NOW + WINDOW_S,  # true of all: with one bound alone Postgres expects a third of the table
+    turns.c.created_at <= _NOW + WINDOW_S,  # always true; with one bound alone Postgres expects a third of the table
 )
 _DOLLARS: Final = turns.c.used["dollars"].as_float()
 _SPENT: Final = select(func.coalesce(func.sum(_DOLLARS), 0.0)).where(*_RECENT)
@@ -36,7 +36,7 @@ _FREE: Final = select(_LAST + WINDOW_S - db_now()).where(_SUMS.c.dollars >= bind
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of a tenant: until when that stands, and when its budget is free again, if it is used up."""
+    """What is known of a tenant: until when it is reused, and when an exhausted budget is free again."""
 
     read: SingleFlight[None]
     until: float = -math.inf
@@ -45,11 +45,11 @@ class _Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """Whether a tenant may make turns that it has not made yet.
+    """Whether a tenant's daily budget allows new turns.
 
     Args:
-        most: What its turns of the last 24 hours may have used, in dollars.
-        free_in_s: If they have, in how many seconds they will no longer have; else ``None``.
+        most: How many dollars its turns of the last 24 hours may have used together.
+        free_in_s: If that is used up, in how many seconds it no longer will be; else ``None``.
     """
 
     most: float
@@ -69,11 +69,11 @@ UNLIMITED: Final = Allowance(most=math.inf, free_in_s=None)
 
 
 class Spending:
-    """Holds each tenant to what its turns of the last 24 hours may have used together.
+    """Holds each tenant to what its turns of the last 24 hours may use together.
 
     Args:
         engine: The database.
-        most: So many dollars; ``None``: any number, and nothing is asked.
+        most: The limit in dollars; ``None``: there is none, and nothing is read.
     """
 
     def __init__(self, engine: AsyncEngine, most: float | None) -> None:
@@ -82,9 +82,9 @@ class Spending:
         self._accounts: dict[str, _Account] = {}
 
     async def allowance(self, tenant: str) -> Allowance:
-        """Whether the tenant has used its budget up, as far as was known a moment ago.
+        """Whether the tenant's budget allows new turns, as far as was known a moment ago.
 
-        The database is asked once for all of a tenant's posts that come meanwhile; if that fails, it fails for all.
+        All of a tenant's posts that come meanwhile share one reading of the database; if it fails, it fails for all.
         """
         if self._most is None:
             return UNLIMITED
@@ -115,5 +115,5 @@ class Spending:
 
 def _exhausted(most: float, free_in_s: float) -> Problem:
     wait_s = max(1, math.ceil(free_in_s))
-    used = f"this tenant's turns of the last 24 hours have used the {most:g} dollars that they may"
+    used = f"this tenant's turns of the last 24 hours have used the {most:g} dollars that they may use"
     return Problem("budget_exhausted", f"{used}: the next is taken in {wait_s} s", headers={"Retry-After": str(wait_s)})

@@ -60,7 +60,7 @@ def test_full_queue_takes_no_other_turn_until_one_has_ended(serve: Serving) -> N
         gateway.worker.change(second["id"], status="running")
         refused = gateway.post()
         problem = problem_of(refused, 429, "queue_full")
-        assert problem["detail"].startswith("as many turns of this tenant are queued or running as may be (2)")
+        assert problem["detail"].startswith("this tenant has as many turns queued or running as it may (2)")
         assert int(refused.headers["retry-after"]) >= 1
         assert gateway.ids() == [second["id"], first["id"]]
         gateway.worker.finish(first["id"])
@@ -137,7 +137,7 @@ def test_command_line_says_why_its_question_is_refused(serve: Serving) -> None:
         gateway.posted()
         asked = run_harness("run", "Where is it?", "--agent", AGENT, "--url", gateway.url)
     assert (asked.returncode, asked.stdout) == (1, "")
-    assert asked.stderr.startswith("harness: as many turns of this tenant are queued or running as may be (1)")
+    assert asked.stderr.startswith("harness: this tenant has as many turns queued or running as it may (1)")
     assert asked.stderr.endswith("(429 queue_full)\n")
 
 

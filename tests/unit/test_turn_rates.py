@@ -38,14 +38,14 @@ def test_rates_are_read_the_shortest_window_first(text: str, told: list[tuple[in
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("120", "give turns in a time, such as 120/minute or 10/second; 1000/day"),
-        ("many/minute", "give turns in a time"),
-        ("120/fortnight", "give turns in a time"),
-        ("10/second;", "give turns in a time"),
-        ("0/minute", "give 1 to 100000 turns in a second to a day"),
-        ("1000000/day", "give 1 to 100000 turns in a second to a day"),
-        ("10/month", "give 1 to 100000 turns in a second to a day"),
-        ("10/2 days", "give 1 to 100000 turns in a second to a day"),
+        ("120", "give turns per time, such as 120/minute or 10/second; 1000/day"),
+        ("many/minute", "give turns per time"),
+        ("120/fortnight", "give turns per time"),
+        ("10/second;", "give turns per time"),
+        ("0/minute", "give 1 to 100000 turns, in a time from one second to one day"),
+        ("1000000/day", "give 1 to 100000 turns, in a time from one second to one day"),
+        ("10/month", "give 1 to 100000 turns, in a time from one second to one day"),
+        ("10/2 days", "give 1 to 100000 turns, in a time from one second to one day"),
     ],
 )
 def test_what_is_no_rate_is_refused(text: str, said: str) -> None:
