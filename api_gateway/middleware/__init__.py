@@ -1,1 +1,1 @@
-"""What every request goes through: who may ask, what is logged and what is counted."""
+"""What every request passes through: access control, the access log and the request counts."""

@@ -1,4 +1,4 @@
-"""What became of each request, for whoever counts or logs it."""
+"""How each request was answered, for the code that counts or logs it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Answered:
-    """Middleware: tells how each request was answered, once it is over.
+    """Middleware that reports how each request was answered, once it is over.
 
     Args:
-        app: What answers.
-        tell: Is given the request's scope, the status, and how long that took, in seconds.
+        app: The application that answers.
+        tell: Called with the request's scope, the answer's status, and how long the request took, in seconds.
     """
 
     def __init__(self, app: ASGIApp, *, tell: Callable[[Scope, int, float], None]) -> None:
@@ -21,11 +21,11 @@ class Answered:
         self._tell = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, then tell."""
+        """Serve, then report."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 500  # which the server answers if nobody else does
+        status = 500  # the server's own answer if the application gives none
         started = perf_counter()
 
         async def watched(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Who may use the API, and as which tenant: whoever has a key; without one this machine alone, if it was asked for."""
+"""Who may use the API, and as which tenant: holders of a key, and without one this machine alone, if that is on."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from harness_worker.wire import TENANT
 
 GUARDED: Final = "/v1"
 _NO_BROWSERS: Final = (
-    "browsers cannot call this API: OPTIONS, with which they ask first, carries no API key; have pages ask a server of "
-    "yours, which calls the API with its key"
+    "browsers cannot call this API: the OPTIONS request that they send first carries no API key; have pages ask a "
+    "server of yours, which calls the API with its key"
 )
 OF_WEBHOOKS: Final = ("webhook-id", "webhook-signature")
 
 
 class Guard:
-    """Middleware: lets a request for ``/v1`` in as a tenant's, whose name it leaves in the request's state.
+    """Middleware that lets in requests for ``/v1``, each on behalf of a tenant, whose name it puts in their state.
 
-    Beside it stands ``may_go_on``, which tells whoever answers for long whether the key is still accepted.
+    The state also gets ``may_go_on``, which tells long answers whether the key is still accepted.
 
-    A request with a key is its key's tenant's, wherever it comes from: no page can make a browser send a key that the
-    page does not have. One without is the default tenant's if keyless use is on and it comes from this machine. A page
-    in a browser on this machine is not this machine's user: then a ``Host`` that is no loopback name (DNS rebinding),
-    an ``Origin`` that is not that host with its port, and a ``Sec-Fetch-Site`` of another page are refused. Webhook
-    deliveries are refused too: they come from this machine, but a tenant chose the target.
+    A request with a key acts for the key's tenant, wherever it comes from: no page can make a browser send a key that
+    the page does not have. A request without one acts for the default tenant if keyless use is on and it comes from
+    this machine. But a page in a browser on this machine is not this machine's user, so without a key a ``Host`` that
+    is no loopback name (DNS rebinding), an ``Origin`` that is not that host with its port, and a ``Sec-Fetch-Site`` of
+    another page are refused. So are webhook deliveries: they come from this machine, but a tenant chose the target.
 
     Args:
-        app: What is guarded.
-        keys: Whose keys are whose.
+        app: The application to guard.
+        keys: The API keys of all tenants.
         keyless: Whether keyless use is on.
     """
 
@@ -44,7 +44,7 @@ class Guard:
         self._keyless = keyless
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer with the problem."""
+        """Pass the request on, or answer why it is refused."""
         app = self._app
         if _is_guarded(scope):
             try:
@@ -54,7 +54,7 @@ class Guard:
         await app(scope, receive, send)
 
     async def _let_in(self, scope: Scope) -> dict[str, Any]:
-        """As whom, and how to find out later whether that still holds."""
+        """The state of a request that is let in: its tenant, and how to find out later whether that still holds."""
         headers = Headers(scope=scope)
         key = key_in(headers.getlist("authorization"))
         if key is not None:
@@ -69,7 +69,7 @@ class Guard:
         if not self._keyless or (client and not is_loopback(client[0])):
             detail = (
                 "no API key: send Authorization: Bearer KEY, with a key that `harness keys create` made; "
-                "without one the API is for its own machine, with HARNESS_DEV_KEYLESS=1"
+                "without one only the gateway's own machine may use the API, with HARNESS_DEV_KEYLESS=1"
             )
             raise Problem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
         if any(name in headers for name in OF_WEBHOOKS):
@@ -77,7 +77,7 @@ class Guard:
             raise Problem("forbidden", detail)
         host = headers.get("host", "localhost")
         if not is_loopback(host_of(f"//{host}")):
-            detail = "without an API key the API is for this machine: call http://127.0.0.1 or http://localhost"
+            detail = "without an API key only this machine may use the API: call http://127.0.0.1 or http://localhost"
             raise Problem("forbidden", detail)
         if _is_of_another_page(host, headers):
             detail = "without an API key pages of other hosts and ports may not call the API: have a server call it"
@@ -85,14 +85,14 @@ class Guard:
 
 
 def _is_of_another_page(host: str, headers: Headers) -> bool:
-    """Whether a browser says so; what is no browser, and whoever types the address, has come from no page."""
+    """Whether a browser says that another page sent the request; other clients and typed addresses have no page."""
     origin = headers.get("origin")
     told = origin is not None and origin.partition("://")[2].lower() != host.lower()
     return told or headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """Whether a browser asks what a page of another origin may do (Fetch, section 3.3.2)."""
+    """Whether it is a CORS preflight: a browser asks what a page of another origin may do (Fetch, section 3.3.2)."""
     return scope["method"] == "OPTIONS" and "origin" in headers
 
 

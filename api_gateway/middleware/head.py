@@ -9,22 +9,22 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 UNHEEDED: Final = (b"accept", b"range")
-"""An Accept of event-stream would keep the answer open for ever with nothing to say; a Range is GET's alone (RFC 9110,
-section 14.2)."""
+"""Headers that HEAD drops: with an Accept of event-stream the answer would stay open for ever with nothing to say, and
+Range is defined for GET alone (RFC 9110, section 14.2)."""
 
 
 class _HeadersSentError(Exception):
-    """Ends the application where its body would begin."""
+    """Stops the application where its body would begin."""
 
 
 class HeadAsGet:
-    """Serves HEAD as GET, up to its body (RFC 9110, section 9.3.2): nothing is read that would only be dropped."""
+    """Serves HEAD as GET, but only up to the body (RFC 9110, section 9.3.2), so that nothing is read to be dropped."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve."""
+        """Serve the request."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return

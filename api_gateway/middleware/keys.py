@@ -1,4 +1,4 @@
-"""API keys: found in a request, and looked up for each, so that one that is revoked is refused at once everywhere."""
+"""API keys: found in a request and looked up for each one, so that every gateway refuses a revoked key at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TENANTS: Final = select(api_keys.c.digest, api_keys.c.tenant).where(
 
 
 def key_in(authorization: Sequence[str]) -> str | None:
-    """The API key in a request's ``Authorization`` headers; ``None`` if there is none, whatever else is there.
+    """The API key in a request's ``Authorization`` headers; ``None`` if they contain none, whatever else they hold.
 
     Raises:
-        Problem: 401 ``unauthorized``: there is one beside another header, or not as a bearer token. Whoever sends one
-            is not to be taken for somebody without.
+        Problem: 401 ``unauthorized``: there is a key, but with a second such header, or not as a bearer token; a
+            client that sends a key must not be served as one without.
     """
     if not any(KEY_PREFIX in value for value in authorization):
         return None
@@ -58,10 +58,10 @@ class Keys:
         self._tenants = Gathered(self._found)
 
     async def tenant_of(self, key: str) -> str:
-        """Whose the key is; one read by an index, and none for what cannot be a key.
+        """The key's tenant. Takes one read by an index, or none for a text that cannot be a key.
 
         Raises:
-            Problem: 401 ``unauthorized``: it is not accepted. 503 ``not_ready``: nobody can say whether it is.
+            Problem: 401 ``unauthorized``: the key is not accepted; 503 ``not_ready``: the database cannot be asked.
         """
         digest = key_digest(key)
         try:
@@ -73,7 +73,7 @@ class Keys:
         return tenant
 
     async def still_accepts(self, key: str) -> bool:
-        """Whether a key that was accepted is so yet, read for many at once; as long as nobody can say, it is."""
+        """Whether an accepted key still is, read for many keys at once; ``True`` while the database cannot be asked."""
         digest = key_digest(key)
         try:
             return digest is not None and await self._tenants.of(digest) is not None
