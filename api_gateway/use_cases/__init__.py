@@ -1,1 +1,1 @@
-"""What one request comes to where several services have a part in it: a turn is posted, awaited, looked up, stopped."""
+"""Requests that several services serve together: posting turns and batches, awaiting, finding and stopping them."""

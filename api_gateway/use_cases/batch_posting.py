@@ -1,4 +1,4 @@
-"""The course of one ``POST /v1/batches``, and of a batch's cancel: store, then wake beside the answer."""
+"""``POST /v1/batches`` and the cancel of a batch: store, then answer while the wake-ups are sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from api_gateway.use_cases.posting import admit
 
 
 async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
-    """The batch, made and woken, or the one an earlier request with the same key made.
+    """Make the batch and wake its turns, or find the batch that an earlier request with the same key made.
 
     Raises:
-        Problem: 422 ``invalid_request``, 429 ``rate_limited``; what ``BatchCreator.create`` raises.
+        Problem: 422 ``invalid_request``, 429 ``rate_limited``, and what ``BatchCreator.create`` raises.
     """
     check_names(request)
     allowance = await admit(len(request.requests), services)
@@ -30,7 +30,7 @@ async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, serv
 
 
 async def ask_batch_to_stop(batch_id: str, services: Services) -> bool:
-    """Ask every turn of a batch that is not over to stop; whether there was one."""
+    """Ask every unfinished turn of a batch to stop; returns whether there was one."""
     asked = await services.batches.request_cancel(batch_id)
     is_going_on = bool(asked.begun or asked.queued)
     if is_going_on:
@@ -48,7 +48,7 @@ async def _stop(asked: Stopping, services: Services) -> None:
 
 
 async def existing_batch(batch_id: str, services: Services) -> Batch:
-    """The batch.
+    """The batch with that id.
 
     Raises:
         Problem: 404 ``not_found``.
@@ -60,5 +60,5 @@ async def existing_batch(batch_id: str, services: Services) -> Batch:
 
 
 def no_such_batch(batch_id: str) -> Problem:
-    """404 for a batch."""
+    """404 ``not_found`` for a batch."""
     return Problem("not_found", f"there is no batch {batch_id[:LONGEST_ID]!r}")

@@ -1,4 +1,4 @@
-"""The course of one ``POST /v1/turns``: store, wake, wait, answer."""
+"""``POST /v1/turns``: store, wake, wait, answer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FINISHED: Final = 200
 async def post_turn(
     wanted: TurnRequest | Fork, claim: IdempotencyClaim | None, waiter: Waiter, services: Services
 ) -> tuple[Turn, int]:
-    """Make the turn, or find the one an earlier request with the same key made.
+    """Make the turn, or find the one that an earlier request with the same key made.
 
-    One that was made is answered with whatever the database does then: the client must not ask for another.
+    Once a turn is made, the answer is that turn even if the database then fails: the client must not ask for another.
 
     Returns:
         The turn and the status code of the answer.
@@ -46,7 +46,7 @@ async def post_turn(
         turn = await turn_at_rest(turn, waiter, services, partial(wake, created, services))
     finally:
         status_code = FINISHED if turn.status.is_final else ACCEPTED
-        # Also when the client has gone away: the key must not stay in flight, or not for longer than it must.
+        # Also when the client has gone away: the key must stay in flight no longer than necessary.
         if claim is not None and claim.answers_later:
             with suppress(SQLAlchemyError, TimeoutError):
                 await answered_within(MOST_LOOK_S, services.creator.answered(claim, status_code))
@@ -61,24 +61,24 @@ async def make_turn(
     follows: str | None = None,
     on_commit: Callable[[], None] | None = None,
 ) -> Created:
-    """Make the turn of a post, which counts against its tenant's rate, whatever becomes of it.
+    """Make the turn of a post, which counts against its tenant's rate whatever becomes of it.
 
     Args:
-        wanted: What to do.
+        wanted: The turn to make.
         claim: Its idempotency key.
-        services: The tenant's.
+        services: The tenant's services.
         follows: The turn that must be the last of its session before this one.
-        on_commit: Called when the turn may have been made, before anybody knows whether it was.
+        on_commit: Called just before the commit, from when on the turn may have been made.
 
     Raises:
-        Problem: 429 ``rate_limited``, 402 ``budget_exhausted``; what ``TurnCreator.create`` raises.
+        Problem: 429 ``rate_limited``, 402 ``budget_exhausted``, and what ``TurnCreator.create`` raises.
     """
     allowance = await admit(1, services)
     return await services.creator.create(wanted, claim, follows=follows, allowance=allowance, on_commit=on_commit)
 
 
 async def admit(number: int, services: Services) -> Allowance:
-    """Count turns against their tenant's rate, and find out whether it may still make any that are no repeats.
+    """Count turns against their tenant's rate, and find out whether its daily budget allows new ones.
 
     Raises:
         Problem: 429 ``rate_limited``.
@@ -88,15 +88,15 @@ async def admit(number: int, services: Services) -> Allowance:
 
 
 async def waited_for(turn_id: str, waiter: Waiter, services: Services) -> Turn:
-    """The turn of an earlier request, for whose end this one waits as well: the earlier one may have broken."""
+    """The turn of an earlier request; this request waits for its end too, as the earlier one may have broken off."""
     turn = await existing_turn(turn_id, services)
     return turn if turn.status in RESTING else await turn_at_rest(turn, waiter, services)
 
 
 async def wake(created: Created, services: Services) -> None:
-    """Have somebody look at the turn; or, if it waits, leave that to the end of those ahead, or bring that about.
+    """Ask for a look at a new turn; if it waits for turns ahead of it, their ends do that, or interrupt them.
 
-    One that an earlier request has made was seen to then.
+    Nothing is done for a turn that an earlier request made: that request has seen to it.
     """
     publisher, tenant = services.shared.publisher, services.tenant
     if isinstance(created, Earlier):

@@ -1,4 +1,4 @@
-"""A turn by its id, for the handlers of requests: as it is, as it was seen last, or asked to stop."""
+"""Finding a turn by its id, for the request handlers, and asking it to stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_gateway.turns.answers import Turn
 
 
 def no_such_turn(turn_id: str) -> Problem:
-    """404 for a turn."""
+    """404 ``not_found`` for a turn."""
     return Problem("not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
 
 
@@ -29,7 +29,7 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
 
 
 async def turn_now(turn: Turn, services: Services, limit_s: float) -> Turn:
-    """The turn as it is; as it was if the database does not answer within so many seconds."""
+    """The turn as it is now; as it was if the database does not answer within ``limit_s`` seconds."""
     try:
         return await answered_within(limit_s, existing_turn(turn.id, services))
     except (SQLAlchemyError, TimeoutError):
@@ -37,7 +37,7 @@ async def turn_now(turn: Turn, services: Services, limit_s: float) -> Turn:
 
 
 async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
-    """Ask a turn to stop; the turn as it was then, ``None`` if there is none that goes on."""
+    """Ask a turn to stop; returns the turn as it was then, or ``None`` if there is no such unfinished turn."""
     asked = await services.turns.request_cancel(turn_id)
     if asked is None:
         return None

@@ -22,26 +22,26 @@ from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
 POLL_S: Final = 1.0
-"""How often a waiter looks into SQL at least, for live events may be lost."""
+"""How often a waiter looks into SQL at least, because live events may be lost."""
 
 LEAST_LOOK_S: Final = 1.0
 MOST_LOOK_S: Final = 5.0
-"""How long a database may take over what follows a wait, while the client still waits."""
+"""Bounds on how long the database may take for what follows a wait, while the client still waits."""
 
 RESTING: Final = FINAL_STATUSES | {TurnStatus.REQUIRES_ACTION}
-"""Where nothing happens until somebody else acts: there is nothing to wait for."""
+"""Statuses in which nothing happens until somebody else acts, so that there is nothing to wait for."""
 
 _WAIT: Final = re.compile(r'\s*wait\s*=\s*"?(\d+(?:\.\d+)?)"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """Who waits for a turn.
+    """A client that waits for a turn.
 
     Args:
-        wait_s: How long it is willing to.
-        has_gone: Whether it has gone away: then nobody waits any more.
-        since: From when on, by the monotonic clock: when its request came, for making the turn takes some of the time.
+        wait_s: How long it is willing to wait.
+        has_gone: Whether it has gone away, so that nobody waits any more.
+        since: When its request came, by the monotonic clock: making the turn takes some of the time.
     """
 
     wait_s: float
@@ -50,13 +50,13 @@ class Waiter:
 
     @property
     def last_look_s(self) -> float:
-        """How long the look at the turn that follows the wait may take, in seconds: what is left of it, and a tenth."""
+        """How long the look at the turn after the wait may take, in seconds: what is left of the wait, plus a tenth."""
         left_s = max(0.0, self.since + self.wait_s - monotonic())
         return left_s + min(MOST_LOOK_S, max(LEAST_LOOK_S, self.wait_s / 10))
 
 
 def wait_of(prefer: list[str]) -> float:
-    """The seconds a client is willing to wait, at most 60; a senseless preference is none."""
+    """How many seconds a client is willing to wait, at most 60; a senseless preference counts as none."""
     for preference in ",".join(prefer).split(","):
         if wanted := _WAIT.fullmatch(preference):
             return min(float(wanted[1]), LONGEST_WAIT_S)
@@ -69,10 +69,10 @@ async def turn_at_rest(
     """The turn once it rests, or as it is when nobody waits any longer.
 
     Args:
-        turn: As it was seen last, which is the answer if the database gives none.
-        waiter: Who waits; who is not willing to is given ``turn``.
-        services: The tenant's.
-        begin: What is done once the turn's events are heard, so that none of what comes of it is missed.
+        turn: The turn as last seen, which is the answer if the database gives none.
+        waiter: Who waits; one that is not willing to wait gets ``turn``.
+        services: The tenant's services.
+        begin: Called once the turn's events are being heard, so that none that it causes is missed.
     """
     with services.shared.live.watch(turn.id) as feed:
         if begin is not None:
@@ -85,7 +85,7 @@ async def turn_at_rest(
 
 
 async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
-    """Return when the turn rests, the time is over, the client has left, or the process stops."""
+    """Return when the turn rests, the time is up, the client has left, or the process stops."""
     until = waiter.since + waiter.wait_s
     looks = LateAnswers(partial(heads.of, turn_id))
     try:
