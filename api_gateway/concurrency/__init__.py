@@ -1,1 +1,1 @@
-"""What asyncio lacks: askers who share an answer, limits of time, work beside requests, an end in order."""
+"""What asyncio lacks: callers who share one answer, time limits, background work, and an orderly stop."""

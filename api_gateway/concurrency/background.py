@@ -1,4 +1,4 @@
-"""Work that goes on after its request was answered, and that nothing relies on: it ends with the process."""
+"""Work that goes on after its request was answered. Nothing relies on it: it ends with the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Background:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Break off what is not done."""
+        """Cancel the work that is not done."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

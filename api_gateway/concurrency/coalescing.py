@@ -1,13 +1,13 @@
-"""Request coalescing: of what is asked again before it is answered, less is read than is asked.
+"""Request coalescing: callers who ask the same before it is answered share readings.
 
 ================  =======================================  ============================================================
-use               for                                      an asker is answered by
+use               for                                      a caller is answered by
 ================  =======================================  ============================================================
-``SingleFlight``  one question, the same for all           the reading under way, though it began before they asked
-``Gathered``      one id each, of which many can be read   a reading that begins after they asked, for all who asked by
-                  at once                                  then; one at a time
-``LateAnswers``   one asker who asks again and again, and  the reading under way, or a new one; whoever leaves ends it
-                  waits only so long each time
+``SingleFlight``  one question, the same for all           the reading under way, even if it began before the question
+``Gathered``      one id each, of which many can be read   a reading that begins after the question, for all who asked
+                  at once                                  by then; one at a time
+``LateAnswers``   one caller who asks again and again,     the reading under way, or a new one; a caller who leaves
+                  and waits only so long each time         ends it
 ================  =======================================  ============================================================
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 from api_gateway.concurrency.patience import swallow_late_error
 
 MOMENT_S: Final = 0.05
-"""How long ``Gathered`` waits for more askers before it reads."""
+"""How long ``Gathered`` waits for more callers before it reads."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class SingleFlight(Generic[T]):
         self._under_way: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        """What the reading gives that is under way, or else one that begins now; an asker who leaves ends none."""
+        """The result of the reading under way, or else of one that begins now; a caller who leaves does not end it."""
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(self._read())
             self._under_way.add_done_callback(swallow_late_error)  # all who asked may have left
@@ -45,10 +45,10 @@ class SingleFlight(Generic[T]):
 
 
 class Gathered(Generic[T]):
-    """Reads what many ask for by id: one reading at a time, each for all who asked since the one before began.
+    """Reads what many ask for by id: one reading at a time, each for all who asked since the previous one began.
 
     Args:
-        read: Reads what is known of some ids; what is unknown is left out.
+        read: Reads what is known of some ids; unknown ids are left out.
     """
 
     def __init__(self, read: Callable[[frozenset[str]], Coroutine[Any, Any, Mapping[str, T]]]) -> None:
@@ -58,7 +58,7 @@ class Gathered(Generic[T]):
         self._under_way: asyncio.Task[Mapping[str, T]] | None = None
 
     async def of(self, wanted: str) -> T | None:
-        """What is known of an id, read after this was asked; raises what the reading raises."""
+        """What is known of an id, by a reading that begins after this call; raises what the reading raises."""
         self._wanted.add(wanted)
         if self._next is None:
             self._next = asyncio.create_task(self._gather(self._under_way))
@@ -75,10 +75,10 @@ class Gathered(Generic[T]):
 
 
 class LateAnswers(Generic[T]):
-    """One question, asked again and again, of which at most one is open: an answer may come when nobody waits for it.
+    """One question asked again and again, at most one at a time; an answer may come while nobody waits for it.
 
     Args:
-        ask: Asks it.
+        ask: Asks the question.
     """
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -86,10 +86,10 @@ class LateAnswers(Generic[T]):
         self._asking: asyncio.Task[T] | None = None
 
     async def within(self, limit_s: float) -> T:
-        """The answer to the question that is open, or else to one that is asked now; or its error.
+        """The answer to the open question, or else to one asked now; raises the error if asking failed.
 
         Raises:
-            TimeoutError: There was none for ``limit_s`` seconds; the question stays open.
+            TimeoutError: No answer came within ``limit_s`` seconds; the question stays open.
         """
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
@@ -101,6 +101,6 @@ class LateAnswers(Generic[T]):
         return answered.result()
 
     def leave(self) -> None:
-        """Cancel what is open."""
+        """Cancel the open question."""
         if self._asking is not None:
             self._asking.cancel()

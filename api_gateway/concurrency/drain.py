@@ -1,4 +1,4 @@
-"""Let waiting requests answer when the server is asked to stop: uvicorn waits for them before it tells the app."""
+"""Let waiting requests be answered when the server is told to stop: uvicorn waits for them before it tells the app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def on_stop_signal(call: Callable[[], object]) -> Generator[None]:
-    """Within the context, ``call`` runs before the handlers that are installed; nothing outside the main thread."""
+    """Within the context, a stop signal runs ``call`` before the installed handlers; no effect off the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

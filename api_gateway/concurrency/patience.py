@@ -1,4 +1,4 @@
-"""Time limits: an answer within so long, and a heartbeat while nothing comes."""
+"""Time limits: an answer within a given time, and heartbeats while nothing comes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _END: Final = object()
 
 
 async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
-    """The answer to what was asked, or its error.
+    """The result of an awaitable, or its error.
 
-    Unlike ``asyncio.wait_for`` it does not wait for the end of what it cancels: a driver whose server stands still asks
-    that server to end the statement, and waits for the answer.
+    Unlike ``asyncio.wait_for`` it does not wait for the end of what it cancels: a driver whose server hangs asks that
+    server to end the statement, and waits for the answer.
 
     Raises:
-        TimeoutError: There was none for ``limit_s`` seconds; the asking is cancelled, and ends when it can.
+        TimeoutError: There was none within ``limit_s`` seconds; the awaitable is cancelled, and ends when it can.
     """
     task = asyncio.ensure_future(asked)
     task.add_done_callback(swallow_late_error)
@@ -34,7 +34,7 @@ async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
 
 
 async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T | None]:
-    """What comes, and ``None`` whenever nothing came for so many seconds, whatever it waits for."""
+    """The items of ``things`` as they come, and ``None`` whenever none came for ``every_s`` seconds."""
     coming = asyncio.ensure_future(anext(things, _END))
     try:
         while True:
@@ -49,12 +49,12 @@ async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T
             coming = asyncio.ensure_future(anext(things, _END))
     finally:
         coming.cancel()
-        with CancelScope(shield=True):  # whose client left is cancelled by such a scope, at each await anew
-            await asyncio.wait({coming})  # what runs cannot be closed
+        with CancelScope(shield=True):  # if the client left, such a scope cancels this task at each await anew
+            await asyncio.wait({coming})  # a generator that is running cannot be closed
             await things.aclose()
 
 
 def swallow_late_error(task: asyncio.Future[Any]) -> None:
-    """A callback for a task whose error nobody may wait for any more: asyncio would log it as never retrieved."""
+    """A callback for a task that nobody may be waiting for: asyncio would log its error as never retrieved."""
     if not task.cancelled():
         task.exception()
