@@ -34,6 +34,7 @@ from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys,
 from harness_worker.wire import artifact_key
 from tests.integration.gateway_kit import (
     NOWHERE,
+    WITHOUT_TLS,
     Gateway,
     bearer,
     gateway_on,
@@ -63,7 +64,8 @@ def keys(gateway: Gateway) -> Generator[SqlApiKeys]:
 def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx2.Client:
     """A client with a key of the tenant, who calls the gateway by a name that is not this machine's."""
     key, _ = new_key(keys, tenant)
-    return httpx2.Client(base_url=gateway.url, headers={**bearer(key), "Host": "gateway.example"}, timeout=30)
+    headers = {**bearer(key), "Host": "gateway.example"}
+    return httpx2.Client(base_url=gateway.url, headers=headers, timeout=30, verify=WITHOUT_TLS)
 
 
 # --- who is let in ----------------------------------------------------------------------------------------------------
